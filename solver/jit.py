@@ -1,0 +1,110 @@
+"""The one decorator for numba kernels, and the two bit operations that numba lacks.
+
+Compiled code is cached per user in a folder named by a digest of every kernel source of the
+project and of numba's version, so an upgrade or an edit never runs stale code, and an unwritable
+install folder does no harm. Without any writable place nothing is cached. Kernels release the
+GIL, so that threads trace in parallel; `fastmath` and `parallel` are never used.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+_Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
+_KERNEL_PACKAGES = ("solver", "data")
+IS_JIT = not numba.config.DISABLE_JIT
+
+
+def _source_digest() -> str:
+    root = Path(__file__).parent.parent
+    digest = hashlib.sha256(numba.__version__.encode())
+    for package in _KERNEL_PACKAGES:
+        for source in sorted((root / package).glob("*.py")):
+            digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _is_writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+@functools.cache
+def kernel_cache_dir() -> Path | None:
+    """Folder for compiled kernels, or None where no place is writable.
+
+    Tried in order: `$SUDOCOT_CACHE_DIR`, `$XDG_CACHE_HOME` or `~/.cache`, the temporary folder.
+    """
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    chosen = os.environ.get("SUDOCOT_CACHE_DIR")
+    shared_tmp = Path(tempfile.gettempdir()) / f"sudocot-{os.getuid()}"
+    places = [Path(chosen)] if chosen else [Path(home) / "sudocot", shared_tmp]
+    leaf = f"kernels-{_source_digest()}"
+    return next((place / leaf for place in places if _is_writable(place / leaf)), None)
+
+
+def kernel(function: _Kernel) -> _Kernel:
+    """Compile `function` with numba: cached, without the GIL, exact arithmetic."""
+    cache_dir = kernel_cache_dir() if IS_JIT else None
+    if cache_dir is None:
+        return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
+    # numba picks the cache folder when a function is decorated, from this global option alone.
+    previous = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(cache_dir)
+    try:
+        return numba.njit(nogil=True, cache=True)(function)  # type: ignore[no-any-return]
+    finally:
+        numba.config.CACHE_DIR = previous
+
+
+def inline_kernel(function: _Kernel) -> _Kernel:
+    """Compile a helper that only other kernels call; LLVM inlines it, numba caches the caller."""
+    return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
+
+
+if IS_JIT:
+
+    @intrinsic
+    def count_trailing_zeros(typingctx: Any, word: Any) -> Any:  # noqa: ARG001
+        """Index of the lowest set bit of a uint64; 64 for zero."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+            return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+        return types.int64(types.uint64), codegen
+
+    @intrinsic
+    def count_ones(typingctx: Any, word: Any) -> Any:  # noqa: ARG001
+        """Number of set bits of a uint64."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+            return builder.ctpop(args[0])
+
+        return types.int64(types.uint64), codegen
+
+else:
+
+    def count_trailing_zeros(word: np.uint64) -> int:
+        """Index of the lowest set bit of a uint64; 64 for zero."""
+        value = int(word)
+        return (value & -value).bit_length() - 1 if value else 64
+
+    def count_ones(word: np.uint64) -> int:
+        """Number of set bits of a uint64."""
+        return int(word).bit_count()
