@@ -1,0 +1,1 @@
+"""Segments, data sets on disk and the builder: puzzles in, training data out."""

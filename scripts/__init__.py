@@ -1,0 +1,1 @@
+"""Command line, launch scripts and benchmarks: wiring only."""

@@ -27,7 +27,8 @@ class Board:
     def __post_init__(self) -> None:
         if not (2 <= self.box_rows <= self.box_cols and self.side <= 16):
             raise ValueError(
-                f"box {self.box_rows}x{self.box_cols}: allowed are 2 <= rows <= cols, rows * cols <= 16"
+                f"box {self.box_rows}x{self.box_cols}: allowed are 2 <= rows <= cols "
+                "and rows * cols <= 16"
             )
 
     @property

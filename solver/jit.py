@@ -80,7 +80,7 @@ def inline_kernel(function: _Kernel) -> _Kernel:
 
 if IS_JIT:
 
-    @intrinsic
+    @intrinsic  # type: ignore[untyped-decorator]
     def count_trailing_zeros(typingctx: Any, word: Any) -> Any:  # noqa: ARG001
         """Index of the lowest set bit of a uint64; 64 for zero."""
 
@@ -89,7 +89,7 @@ if IS_JIT:
 
         return types.int64(types.uint64), codegen
 
-    @intrinsic
+    @intrinsic  # type: ignore[untyped-decorator]
     def count_ones(typingctx: Any, word: Any) -> Any:  # noqa: ARG001
         """Number of set bits of a uint64."""
 

@@ -1,0 +1,1 @@
+"""Models, batches, optimisers and the training loop."""
