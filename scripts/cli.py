@@ -1,0 +1,170 @@
+"""The `sudocot` command: finds a command's module, reads its options, maps errors to exit codes.
+
+A command is one entry of `COMMANDS`. Its module defines `Config`, a frozen dataclass whose
+docstring is the help text and whose fields are the options, and `main(config) -> int`. Only the
+standard library is imported before the command is known, so that help answers at once.
+
+Exit codes: 0 done; 1 a check failed; 2 bad input or options; 130 interrupted; 141 the reader of
+the output went away. `SUDOCOT_DEBUG=1` shows the traceback of an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+DONE, BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141
+PACKAGES = ("solver", "data", "training", "scripts")
+CONFIG_FILE_HELP = (
+    "`--config FILE` reads options from a YAML or JSON file, by their names as listed here; "
+    "the command line wins over the file, the file over the defaults."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """Where a command lives."""
+
+    module: str
+    """Module with `Config` and `main`."""
+    summary: str
+    """One line for the list of commands."""
+    kept: str = "nothing was written"
+    """What Ctrl-C leaves behind, where the command raises no more exact words."""
+
+
+COMMANDS: dict[tuple[str, ...], CommandEntry] = {
+    ("solve",): CommandEntry("scripts.commands.solve", "solve puzzles and show the search"),
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command line.
+
+    Args:
+        argv: The words after `sudocot`.
+
+    Returns:
+        The exit code.
+    """
+    words = next((tuple(argv[:n]) for n in (2, 1) if tuple(argv[:n]) in COMMANDS), None)
+    if words is None:
+        return _answer_without_command(argv)
+    _configure_logging()
+    try:
+        code = _run_command(words, argv[len(words) :])
+        sys.stdout.flush()
+    except KeyboardInterrupt as stop:
+        return _complain(f"interrupted: {str(stop) or COMMANDS[words].kept}", code=INTERRUPTED)
+    except BrokenPipeError:
+        return _abandon_stdout()
+    except SystemExit as stop:
+        # tyro leaves this way after help or wrong options, rich after a broken pipe.
+        if isinstance(stop.__context__, BrokenPipeError):
+            return _abandon_stdout()
+        if not isinstance(stop.code, int):
+            raise
+        return stop.code
+    except (ValueError, OSError) as error:
+        if os.environ.get("SUDOCOT_DEBUG") == "1":
+            raise
+        return _complain(f"error: {_in_one_line(error)}", code=BAD_INPUT)
+    return code
+
+
+def run() -> None:
+    """Entry point of the console script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def _run_command(words: tuple[str, ...], options: Sequence[str]) -> int:
+    import tyro
+
+    from scripts.config_file import expand_config_file
+
+    module = importlib.import_module(COMMANDS[words].module)
+    config = tyro.cli(
+        module.Config,
+        prog=f"sudocot {' '.join(words)}",
+        description=f"{inspect.getdoc(module.Config)}\n\n{CONFIG_FILE_HELP}",
+        args=expand_config_file(options),
+    )
+    code: int = module.main(config)
+    return code
+
+
+def _answer_without_command(argv: Sequence[str]) -> int:
+    if list(argv) == ["--version"]:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"sudocot {version('sudocot')}\n")
+        return DONE
+    group = tuple(argv[:1]) if any(argv[:1] == list(words[:-1]) for words in COMMANDS) else ()
+    rest = argv[len(group) :]
+    if not rest or rest[0] in ("-h", "--help"):
+        stream = sys.stdout if rest else sys.stderr
+        stream.write(_help_text(group))
+        return DONE if rest else BAD_INPUT
+    unknown = " ".join((*group, rest[0]))
+    names = [" ".join(words) for words in COMMANDS]
+    nearest = _nearest(unknown, names)
+    guess = f"did you mean {nearest!r}? " if nearest else ""
+    return _complain(
+        f"error: unknown command {unknown!r}: {guess}commands are {', '.join(names)}",
+        code=BAD_INPUT,
+    )
+
+
+def _help_text(group: tuple[str, ...]) -> str:
+    entries = {
+        " ".join(words): entry.summary
+        for words, entry in COMMANDS.items()
+        if words[: len(group)] == group
+    }
+    width = max(map(len, entries))
+    lines = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in entries.items())
+    usage = " ".join(("sudocot", *group, "COMMAND [OPTIONS]"))
+    return (
+        f"usage: {usage}\n\n"
+        "Small transformers that solve Sudoku by writing out a solver's search.\n\n"
+        f"commands:\n{lines}\n\n"
+        "`sudocot COMMAND --help` lists the options of a command.\n"
+    )
+
+
+def _nearest(unknown: str, names: Iterable[str]) -> str | None:
+    import difflib
+
+    # A command can be meant by its last word alone: `sudocot build`.
+    spellings = {spelling: name for name in names for spelling in (name.split()[-1], name)}
+    close = difflib.get_close_matches(unknown, spellings, n=1)
+    return spellings[close[0]] if close else None
+
+
+def _configure_logging() -> None:
+    is_first_rank = os.environ.get("RANK", "0") == "0"
+    logging.basicConfig(level=logging.WARNING, format="sudocot: %(levelname)s: %(message)s")
+    for package in PACKAGES:
+        logging.getLogger(package).setLevel(logging.INFO if is_first_rank else logging.WARNING)
+
+
+def _in_one_line(error: ValueError | OSError) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _complain(message: str, *, code: int) -> int:
+    sys.stderr.write(f"sudocot: {message}\n")
+    return code
+
+
+def _abandon_stdout() -> int:
+    # The interpreter flushes stdout once more at exit; that must not fail a second time.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE

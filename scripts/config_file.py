@@ -1,0 +1,83 @@
+"""Options from a file: `--config FILE` becomes the words that the user would have typed.
+
+The keys are option names (`_` and `-` mean the same, nested mappings join with dots), so the
+command's own parser checks names and values. An option that the command line gives is left out of
+the file's, which makes the precedence command line, file, default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+Value = str | int | float | bool | None | list["Value"] | dict[str, "Value"]
+
+
+def expand_config_file(argv: Sequence[str]) -> list[str]:
+    """Replace `--config FILE` (or `--config=FILE`) by the options of the file.
+
+    Args:
+        argv: Options and arguments of one command.
+
+    Raises:
+        ValueError: the option lacks its file or comes twice, or the file is no mapping.
+        OSError: the file cannot be read.
+    """
+    # Behind a bare `--` every word is an argument, so the file's options go before it.
+    end = argv.index("--") if "--" in argv else len(argv)
+    words, path = _take_config(argv[:end])
+    if path is not None:
+        given = {_option_name(word) for word in words if word.startswith("--")}
+        for name, option in _options(_read_mapping(path)):
+            if name not in given:
+                words.extend(option)
+    return [*words, *argv[end:]]
+
+
+def _take_config(argv: Sequence[str]) -> tuple[list[str], Path | None]:
+    kept: list[str] = []
+    paths: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word == "--config":
+            paths.append(next(words, ""))
+        elif word.startswith("--config="):
+            paths.append(word.removeprefix("--config="))
+        else:
+            kept.append(word)
+    if len(paths) > 1 or "" in paths:
+        raise ValueError(f"--config: got {' '.join(paths) or 'no file'}, allowed is one file")
+    return kept, Path(paths[0]) if paths else None
+
+
+def _read_mapping(path: Path) -> dict[str, Value]:
+    import yaml
+
+    try:
+        # JSON is YAML too.
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path}: got {type(settings).__name__}, allowed is a mapping of options")
+    return settings
+
+
+def _options(settings: Mapping[str, Value], prefix: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield each option's name and the words that set it."""
+    for key, value in settings.items():
+        leaf = str(key).replace("_", "-")
+        name = prefix + leaf
+        if isinstance(value, dict):
+            yield from _options(value, f"{name}.")
+        elif isinstance(value, bool):
+            yield name, [f"--{name}" if value else f"--{prefix}no-{leaf}"]
+        elif isinstance(value, list):
+            yield name, [f"--{name}", *map(str, value)]
+        else:
+            yield name, [f"--{name}={value}"]
+
+
+def _option_name(word: str) -> str:
+    prefix, dot, leaf = word[2:].split("=")[0].replace("_", "-").rpartition(".")
+    return prefix + dot + leaf.removeprefix("no-")

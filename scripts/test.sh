@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Every check of the project, the same here and in CI: format, lint, types, tests (compiled, then
+# the solver's as plain Python), and the wheel installed and run elsewhere.
+#
+#   bash scripts/test.sh [PYTEST OPTIONS]
+#
+# Makes and keeps the virtual environment .venv; $SUDOCOT_VENV names one of your own instead, which
+# is used as it is (it needs the extra `dev`).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1
+
+if [[ -n ${SUDOCOT_VENV:-} ]]; then
+    venv=$SUDOCOT_VENV
+else
+    venv=$PWD/.venv
+    bash scripts/venv.sh "$venv" dev
+fi
+python=$venv/bin/python
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+step() { printf '\n== %s\n' "$*"; }
+
+step format, lint, types
+"$python" -m ruff format --check .
+"$python" -m ruff check .
+"$python" -m mypy
+
+step tests, compiled
+"$python" -m pytest "$@"
+
+step solver tests as plain Python
+NUMBA_DISABLE_JIT=1 "$python" -m pytest tests/solver "$@"
+
+step wheel, installed and run elsewhere
+"$python" -m build --wheel --no-isolation --outdir "$work" . >"$work/build.log" ||
+    { cat "$work/build.log"; exit 1; }
+"$python" -m venv "$work/venv"
+"$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "$work"/*.whl
+# The dependencies are shared. A .pth file adds the folder but not the editable install in it.
+"$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+    >"$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+cp scripts/check_wheel.py "$work"
+cd "$work"
+venv/bin/python -I check_wheel.py
+venv/bin/sudocot --help
+venv/bin/sudocot solve '1...|..3.|.4..|...2'
+step all green

@@ -1,0 +1,99 @@
+"""`--config FILE`: the command line wins over the file, the file over the defaults."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tyro
+
+from scripts.config_file import expand_config_file
+from tests.scripts.fake_command import Config, Nested
+
+SETTINGS = {
+    "ending": "failed",
+    "sizes": [3, 4],
+    "out": None,
+    "loud": False,
+    "nested": {"rate": 5e-4, "exact": True},
+}
+
+
+def parse(*argv: str) -> Config:
+    return tyro.cli(Config, args=expand_config_file(argv))
+
+
+@pytest.fixture(params=["json", "yaml"])
+def config_file(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    path = tmp_path / f"options.{request.param}"
+    if request.param == "json":
+        path.write_text(json.dumps(SETTINGS))
+    else:
+        path.write_text(
+            "ending: failed\nsizes: [3, 4]\nout: null\nloud: false\n"
+            "nested:\n  rate: 5e-4\n  exact: true\n"
+        )
+    return str(path)
+
+
+def test_file_wins_over_defaults(config_file: str) -> None:
+    expected = Config(
+        ending="failed", sizes=(3, 4), loud=False, nested=Nested(rate=5e-4, exact=True)
+    )
+    assert parse("--config", config_file) == expected
+    assert parse(f"--config={config_file}") == expected
+
+
+@pytest.mark.parametrize("config_is_last", [False, True])
+def test_command_line_wins_over_file(config_file: str, config_is_last: bool) -> None:
+    own = ["--ending=done", "--sizes", "9", "--out", "x", "--loud", "--nested.no-exact"]
+    config = ["--config", config_file]
+    parsed = parse(*own, *config) if config_is_last else parse(*config, *own)
+    assert parsed == Config(sizes=(9,), out=Path("x"), nested=Nested(rate=5e-4))
+
+
+def test_without_the_option_nothing_changes() -> None:
+    argv = ["--sizes", "1", "--", "--config", "x"]
+    assert expand_config_file(argv) == argv
+
+
+def test_options_go_before_the_bare_dashes(config_file: str) -> None:
+    expanded = expand_config_file(["a", "--config", config_file, "--", "-b"])
+    assert expanded[0] == "a"
+    assert expanded[-2:] == ["--", "-b"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--config"], "--config: got no file, allowed is one file"),
+        (["--config", "a", "--config=b"], "--config: got a b, allowed is one file"),
+    ],
+)
+def test_wrong_use_is_refused(argv: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        expand_config_file(argv)
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "just words", "", "a: [1"])
+def test_file_without_a_mapping_is_named(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"broken\.yaml: "):
+        expand_config_file(["--config", str(path)])
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"absent\.yaml"):
+        expand_config_file(["--config", str(tmp_path / "absent.yaml")])
+
+
+def test_unknown_key_is_refused_by_the_parser(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "options.yaml"
+    path.write_text("endings: done")
+    with pytest.raises(SystemExit):
+        parse("--config", str(path))
+    assert "--endings" in capsys.readouterr().err
