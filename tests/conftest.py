@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from solver.jit import IS_JIT
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +20,13 @@ def shared_dir() -> Path:
     if not folder.is_dir():
         pytest.skip("no shared folder: set SUDOCOT_SHARED")
     return folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _wrapping_arithmetic() -> Iterator[None]:
+    """Kernels count on unsigned wrap-around; without the JIT numpy would warn of it."""
+    if IS_JIT:
+        yield
+    else:
+        with np.errstate(over="ignore"):
+            yield
