@@ -1,0 +1,40 @@
+"""How many CPUs this process may use: what the job was granted, not what the machine has."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+_CGROUP_V2 = Path("/sys/fs/cgroup/cpu.max")
+_CGROUP_V1 = Path("/sys/fs/cgroup/cpu")
+
+
+def _cgroup_quota() -> int | None:
+    """CPUs of the control group's quota, rounded up; None without one."""
+    try:
+        quota, period = _CGROUP_V2.read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota = (_CGROUP_V1 / "cpu.cfs_quota_us").read_text().strip()
+            period = (_CGROUP_V1 / "cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return None
+    if quota in ("max", "-1"):
+        return None
+    return max(1, math.ceil(int(quota) / int(period)))
+
+
+def available_cpus() -> tuple[int, str]:
+    """Return the number of CPUs to use and what set it.
+
+    The smallest of `SLURM_CPUS_PER_TASK`, the affinity mask and the control group's quota.
+    """
+    limits = [(len(os.sched_getaffinity(0)), "affinity")]
+    quota = _cgroup_quota()
+    if quota is not None:
+        limits.append((quota, "cgroup quota"))
+    granted = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    if granted.isdigit() and int(granted) > 0:
+        limits.append((int(granted), "SLURM_CPUS_PER_TASK"))
+    return min(limits)

@@ -1,0 +1,82 @@
+"""Files that a kill cannot leave half written: temporary sibling, fsync, rename."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def fsync_path(path: Path) -> None:
+    """Flush a file, or a directory's entries, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def publish_file(path: Path, content: bytes) -> None:
+    """Write `content` to `path`, so that it holds either the old or the whole new content."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(content)
+        fsync_path(temporary)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_path(path.parent)
+
+
+def to_json(value: Any) -> bytes:
+    """Serialise for a file that people read too: indented, keys in the order given."""
+    return (json.dumps(value, indent=2) + "\n").encode()
+
+
+def publish_directory(staged: Path, final: Path, *, replace: bool = False) -> None:
+    """Flush every file of `staged` and rename it to `final`.
+
+    Args:
+        staged: A finished directory beside `final`, on the same file system.
+        final: Its name from now on.
+        replace: Take the place of an existing directory, which is removed.
+
+    Raises:
+        FileExistsError: `final` exists and `replace` is off.
+    """
+    for path in sorted(staged.rglob("*"), reverse=True):
+        fsync_path(path)
+    fsync_path(staged)
+    old = final.with_name(f".{final.name}.{os.getpid()}.old")
+    if final.exists():
+        if not replace:
+            raise FileExistsError(f"{final}: exists already")
+        final.rename(old)
+    staged.rename(final)
+    fsync_path(final.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def staged_directory(final: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Give a temporary sibling of `final` to fill; it gets that name when the block succeeds.
+
+    Raises:
+        FileExistsError: `final` exists and `replace` is off.
+    """
+    if final.exists() and not replace:
+        raise FileExistsError(f"{final}: exists already")
+    staged = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    shutil.rmtree(staged, ignore_errors=True)
+    staged.mkdir(parents=True)
+    try:
+        yield staged
+        publish_directory(staged, final, replace=replace)
+    except BaseException:
+        shutil.rmtree(staged, ignore_errors=True)
+        raise

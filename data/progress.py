@@ -1,0 +1,114 @@
+"""Progress of long work: a bar on a terminal, plain lines elsewhere, nothing when disabled."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+logger = logging.getLogger(__name__)
+
+_LINE_EVERY_S = 10.0
+
+
+def format_duration(seconds: float) -> str:
+    """Write a duration as `1:02:03` or `2:03`."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+@dataclass(kw_only=True)
+class _PlainLines:
+    """Logs a line now and then; rate and time left are of this session alone."""
+
+    label: str
+    unit: str
+    total: int
+    done: int
+    _start_done: int = field(init=False)
+    _start_s: float = field(init=False)
+    _last_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._start_done, self._start_s = self.done, time.monotonic()
+        self._last_s = self._start_s
+
+    def advance(self, amount: int) -> None:
+        self.done += amount
+        now = time.monotonic()
+        if now - self._last_s >= _LINE_EVERY_S and self.done < self.total:
+            self._last_s = now
+            rate = (self.done - self._start_done) / (now - self._start_s)
+            left = format_duration((self.total - self.done) / rate) if rate > 0 else "unknown"
+            logger.info(
+                "%s: %d of %d %s, %.1f/s, %s left",
+                self.label, self.done, self.total, self.unit, rate, left,
+            )  # fmt: skip
+
+    def finish(self) -> None:
+        elapsed = time.monotonic() - self._start_s
+        logger.info(
+            "%s: %d of %d %s in %s",
+            self.label, self.done, self.total, self.unit, format_duration(elapsed),
+        )  # fmt: skip
+
+
+class _RateColumn(ProgressColumn):
+    """Units per second."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.0f} {self._unit}/s" if speed else "", style="progress.data.speed")
+
+
+@contextlib.contextmanager
+def progress(
+    label: str, *, total: int, unit: str, done: int = 0, enabled: bool = True
+) -> Iterator[Callable[[int], None]]:
+    """Show the progress of work; the block gets a function to call with each amount done.
+
+    Args:
+        label: What is being done.
+        total: Amount of work.
+        unit: Plural name of what is counted.
+        done: Amount that an earlier session did; it does not count towards the rate.
+        enabled: Off on all ranks but the first.
+    """
+    if not enabled:
+        yield lambda _: None
+        return
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        lines = _PlainLines(label=label, unit=unit, total=total, done=done)
+        yield lines.advance
+        lines.finish()
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _RateColumn(unit),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(label, total=total, completed=done)
+        yield lambda amount: bar.advance(task, amount)
