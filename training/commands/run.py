@@ -1,0 +1,61 @@
+r"""`sudocot train run`: train a model on a data set, or go on training it.
+
+    sudocot train run --data DATA --out RUN --preset small --model small-6x6 --held-out TEST
+    accelerate launch --config-file scripts/accelerate/ddp.yaml \
+        -m training.commands.run --data DATA --out RUN
+
+The same command again resumes a stopped run, and says so of a finished one.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import tyro
+
+from training.config import TrainConfig, make_config
+from training.loop import train
+
+Config = TrainConfig
+DEFAULT_PRESET = "paper"
+
+NOT_FINITE = 1
+
+logger = logging.getLogger(__name__)
+
+
+def base_config(options: Sequence[str]) -> TrainConfig:
+    """Config that the options change: that of the `--preset` and the `--model` among them."""
+    missing = cast("Path", tyro.MISSING)
+    preset = option_value(options, "--preset") or DEFAULT_PRESET
+    return make_config(preset, data=missing, out=missing, model=option_value(options, "--model"))
+
+
+def option_value(options: Sequence[str], name: str) -> str | None:
+    """Last value given for an option, as `--name value` or `--name=value`."""
+    value = None
+    for word, following in zip(options, [*options[1:], ""], strict=True):
+        if word == name:
+            value = following
+        elif word.startswith(f"{name}="):
+            value = word.removeprefix(f"{name}=")
+    return value
+
+
+def main(config: TrainConfig) -> int:
+    """Run the command."""
+    try:
+        return train(config)
+    except FloatingPointError as error:
+        logger.error("%s", error)
+        return NOT_FINITE
+
+
+if __name__ == "__main__":
+    from scripts.cli import main as run_command
+
+    sys.exit(run_command(["train", "run", *sys.argv[1:]]))

@@ -1,0 +1,29 @@
+"""`sudocot train wandb-sync`: rebuild one clean W&B run from a run folder's own record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from training.wandb_sync import sync_run
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Write a run's metrics as one new W&B run, without the steps that a requeue repeated."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run folder."""
+    project: str = "sudocot"
+    """W&B project."""
+    name: str | None = None
+    """Name of the W&B run; None takes that of the folder."""
+
+
+def main(config: Config) -> int:
+    """Run the command."""
+    sync_run(config.run, project=config.project, name=config.name)
+    return 0

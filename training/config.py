@@ -1,0 +1,257 @@
+"""Everything that decides a training run, in one frozen config, and the presets that fill it in.
+
+The defaults are the paper's recipe (Appendix "Models and Training"); every departure from it is an
+option that a preset or the command line turns on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from training.attention import AttentionName
+from training.models import MODEL_PRESETS, ModelConfig
+from training.optimizers import OptimizerConfig
+from training.precision import PrecisionName, get_precision
+from training.sampler import Layout, SamplerConfig
+from training.usage import BudgetUnit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainConfig:
+    """Train a model on a data set; run the same command again to go on after a stop.
+
+    `--preset NAME` and `--model NAME` choose the values that the options below start from; the
+    help shows those of the named preset.
+    """
+
+    data: Path
+    """Data set folder, made by `sudocot data build`."""
+    out: Path
+    """Run folder: config.json, metrics.jsonl, checkpoints/ and, at the end, final/."""
+    held_out: Path | None = None
+    """Data set folder of other puzzles of the same kind, for the solve rate during training."""
+    preset: str = "custom"
+    """Recipe that the options start from: paper, muon, small or tiny."""
+    model: str = "custom"
+    """Model preset that `architecture` starts from."""
+    architecture: ModelConfig
+    """Shape of the model."""
+    init_from: Path | None = None
+    """Model folder to start from, of the same architecture; None draws the weights."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """Optimiser and learning rate."""
+    precision: PrecisionName = "bf16"
+    """Number formats: bf16 (mixed, fp32 master weights) or fp32 (TF32 off)."""
+    seed: int = 0
+    """Seed of the initial weights."""
+    data_seed: int = 0
+    """Seed of the order of the data."""
+
+    budget: int = 20_000_000_000
+    """Amount to train on, in `budget_unit`; the last update may exceed it."""
+    budget_unit: BudgetUnit = "tokens"
+    """Non-padding tokens, tokens that bear a loss, or distinct puzzles of which any sequence was
+    used."""
+    max_cot_length: int | None = None
+    """N: leave out the puzzles with a longer CoT."""
+    tokens_per_update: int = 100_000
+    """Non-padding tokens of an update, over all processes, on average."""
+    max_micro_tokens: int = 32_768
+    """Positions that go through the model at once, at most; lower it when memory runs out, or to
+    give each of many processes a share of an update."""
+    window_rows: int = 8_192
+    """Sequences that are planned into batches together."""
+    attention: AttentionName | None = None
+    """Attention implementation; None takes the fastest for device and precision. It decides
+    between padded and packed batches."""
+    compile: bool | None = None
+    """Compile the model; None does so on CUDA."""
+
+    log_every: int = 50
+    """Updates between rows of metrics.jsonl."""
+    save_every: int = 2_000
+    """Updates between checkpoints."""
+    eval_every: int = 2_000
+    """Updates between evaluations, with `held_out`."""
+    eval_puzzles: int = 512
+    """Held-out puzzles to look at, at most."""
+    eval_tokens: int = 2_000_000
+    """Tokens of these puzzles together, at most."""
+    max_eval_share: float = 0.05
+    """Share of the time that evaluations may take; beyond it they are put off. The last always
+    runs."""
+    wandb: bool = False
+    """Copy the metrics to Weights & Biases."""
+    wandb_project: str = "sudocot"
+    """Project there."""
+
+    def __post_init__(self) -> None:
+        get_precision(self.precision)
+        positive = (
+            "budget",
+            "log_every",
+            "save_every",
+            "eval_every",
+            "eval_puzzles",
+            "eval_tokens",
+        )
+        for name in positive:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: got {getattr(self, name)}, allowed is at least 1")
+        if self.budget_unit not in ("tokens", "loss_tokens", "puzzles"):
+            raise ValueError(
+                f"budget_unit: got {self.budget_unit!r}, allowed are tokens, loss_tokens, puzzles"
+            )
+        if not 0 < self.max_eval_share <= 1:
+            raise ValueError(
+                f"max_eval_share: got {self.max_eval_share}, allowed is above 0 up to 1"
+            )
+
+    def sampler_config(self, layout: Layout) -> SamplerConfig:
+        """The part that decides the batches."""
+        return SamplerConfig(
+            seed=self.data_seed,
+            tokens_per_update=self.tokens_per_update,
+            max_micro_tokens=self.max_micro_tokens,
+            layout=layout,
+            window_rows=self.window_rows,
+            max_cot_length=self.max_cot_length,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain form, equal to what comes back from JSON.
+
+        `out` is left out: a run folder can be moved.
+        """
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self), default=str))
+        del plain["out"]
+        return plain
+
+
+FREE_FIELDS = frozenset(
+    {
+        "data",
+        "held_out",
+        "preset",
+        "model",
+        "init_from",
+        "compile",
+        "log_every",
+        "save_every",
+        "eval_every",
+        "eval_puzzles",
+        "eval_tokens",
+        "max_eval_share",
+        "wandb",
+        "wandb_project",
+    }
+)
+"""Fields that may change when a run is resumed: what they name is compared in another way (the
+data by its digest, the presets by the values that they set), or the weights do not depend on it."""
+
+
+def differing_fields(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    """Fields of two configs, in their plain form, that differ and must not on a resume.
+
+    Returns:
+        One line a field: its name with dots, the old value, the new value.
+    """
+    lines = []
+    for name in sorted(old.keys() | new.keys()):
+        a, b = old.get(name), new.get(name)
+        if name in FREE_FIELDS and not prefix:
+            continue
+        if isinstance(a, dict) and isinstance(b, dict):
+            lines += differing_fields(a, b, f"{prefix}{name}.")
+        elif a != b:
+            lines.append(f"{prefix}{name}: the run has {a!r}, got {b!r}")
+    return lines
+
+
+def paper_preset(*, data: Path, out: Path) -> TrainConfig:
+    """Return the paper's recipe: AdamW, bf16, 1e5 tokens an update, 2e10 tokens."""
+    return TrainConfig(
+        data=data,
+        out=out,
+        preset="paper",
+        model="paper-l6",
+        architecture=MODEL_PRESETS["paper-l6"](),
+    )
+
+
+def muon_preset(*, data: Path, out: Path) -> TrainConfig:
+    """Return the paper's recipe for a llama, with Muon for the matrices of its layers."""
+    return dataclasses.replace(
+        paper_preset(data=data, out=out),
+        preset="muon",
+        model="llama-l6",
+        architecture=MODEL_PRESETS["llama-l6"](),
+        optimizer=OptimizerConfig(name="muon"),
+    )
+
+
+def small_preset(*, data: Path, out: Path) -> TrainConfig:
+    """Return a recipe for small boards on a CPU: minutes to hours."""
+    return TrainConfig(
+        data=data,
+        out=out,
+        preset="small",
+        model="small-4x4",
+        architecture=MODEL_PRESETS["small-4x4"](),
+        optimizer=OptimizerConfig(name="muon", peak_lr=2e-3),
+        precision="fp32",
+        budget=5_000_000,
+        tokens_per_update=2_048,
+        log_every=20,
+        save_every=500,
+        eval_every=500,
+        eval_puzzles=256,
+        eval_tokens=200_000,
+    )
+
+
+def tiny_preset(*, data: Path, out: Path) -> TrainConfig:
+    """Return a recipe that ends in seconds: a smoke test of an installation."""
+    return dataclasses.replace(
+        small_preset(data=data, out=out),
+        preset="tiny",
+        model="tiny-4x4",
+        architecture=MODEL_PRESETS["tiny-4x4"](),
+        budget=20_000,
+        tokens_per_update=1_000,
+        log_every=5,
+        save_every=10,
+        eval_every=10,
+        eval_tokens=20_000,
+    )
+
+
+PRESETS: dict[str, Callable[..., TrainConfig]] = {
+    "paper": paper_preset,
+    "muon": muon_preset,
+    "small": small_preset,
+    "tiny": tiny_preset,
+}
+
+
+def make_config(
+    preset: str, *, data: Path, out: Path, model: str | None = None, **changes: Any
+) -> TrainConfig:
+    """Config of a preset, with another model and other changes.
+
+    Raises:
+        ValueError: If there is no such preset or model, or a value is not allowed.
+    """
+    if preset not in PRESETS:
+        raise ValueError(f"preset: got {preset!r}, allowed are {', '.join(PRESETS)}")
+    config = PRESETS[preset](data=data, out=out)
+    if model is not None:
+        if model not in MODEL_PRESETS:
+            raise ValueError(f"model: got {model!r}, allowed are {', '.join(MODEL_PRESETS)}")
+        changes = {"model": model, "architecture": MODEL_PRESETS[model](), **changes}
+    return dataclasses.replace(config, **changes)

@@ -1,0 +1,107 @@
+"""Evaluation during training: held-out puzzles, in parts, so that a stop signal is seen in time.
+
+Every process evaluates the same puzzles. They are few, and so the result does not depend on the
+number of processes, and a sharded model runs the same passes everywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from data.store import TokenStore
+from training.config import TrainConfig
+from training.permutation import Indices
+from training.signals import StopSignal
+from training.solve_rate import MatchResult, held_out_match, held_out_rows
+
+PART_MICRO_BATCHES = 8
+"""Micro-batches of a part: seconds on any device, and enough for little padding."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOut:
+    """Puzzles to evaluate on."""
+
+    store: TokenStore
+    """Data set."""
+    parts: list[Indices]
+    """Row numbers, whole puzzles together."""
+    max_micro_tokens: int
+    """Positions that go through the model at once, at most."""
+
+
+def open_held_out(config: TrainConfig, *, train: TokenStore) -> HeldOut | None:
+    """Pick the held-out puzzles of a run; None if it has no held-out data set.
+
+    Raises:
+        ValueError: If the data set is of another kind than the training data, or none of its
+            puzzles is within the limits.
+    """
+    if config.held_out is None:
+        return None
+    store = TokenStore.open(config.held_out)
+    for name in ("board", "mode", "trace_rule", "segment_tokens"):
+        ours, theirs = getattr(train.manifest, name), getattr(store.manifest, name)
+        if ours != theirs:
+            raise ValueError(f"held_out: {name} is {theirs!r}, that of the training data {ours!r}")
+    rows = held_out_rows(
+        store,
+        max_puzzles=config.eval_puzzles,
+        max_tokens=config.eval_tokens,
+        seed=config.data_seed,
+        max_cot_length=config.max_cot_length,
+    )
+    longest = int(store.lengths[rows].max())
+    if longest > config.architecture.max_positions:
+        raise ValueError(
+            f"held_out: a sequence has {longest} tokens, the model takes "
+            f"{config.architecture.max_positions}"
+        )
+    return HeldOut(
+        store=store,
+        parts=split_puzzles(store, rows, tokens=PART_MICRO_BATCHES * config.max_micro_tokens),
+        max_micro_tokens=max(config.max_micro_tokens, longest),
+    )
+
+
+def split_puzzles(store: TokenStore, rows: Indices, *, tokens: int) -> list[Indices]:
+    """Split rows into consecutive parts of about `tokens` tokens, between puzzles."""
+    puzzles = store.puzzle_ids[rows]
+    is_first = np.append(True, puzzles[1:] != puzzles[:-1])
+    first_rows = np.flatnonzero(is_first)
+    before = np.cumsum(store.lengths[rows], dtype=np.int64) - store.lengths[rows]
+    part = before[first_rows] // tokens
+    return np.split(rows, first_rows[1:][np.diff(part) > 0])
+
+
+def evaluate(
+    model: nn.Module, held_out: HeldOut, *, accelerator: Accelerator, stop: StopSignal
+) -> MatchResult | None:
+    """Match of the held-out puzzles; None if a process was asked to stop before the end."""
+    results = []
+    for rows in held_out.parts:
+        if any_process(stop.received is not None, accelerator):
+            return None
+        results.append(
+            held_out_match(
+                model,
+                held_out.store,
+                rows,
+                max_micro_tokens=held_out.max_micro_tokens,
+                device=accelerator.device,
+            )
+        )
+    names = [field.name for field in dataclasses.fields(MatchResult)]
+    return MatchResult(**{name: sum(getattr(part, name) for part in results) for name in names})
+
+
+def any_process(flag: bool, accelerator: Accelerator) -> bool:
+    """Whether the flag is set in any process; all processes must ask."""
+    total = accelerator.reduce(torch.tensor(float(flag), device=accelerator.device), "sum")
+    return bool(total.item() > 0)

@@ -1,0 +1,75 @@
+"""Train a model: the order of things from the config to the exported model."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from data.progress import progress
+from data.store import TokenStore
+from training.config import TrainConfig
+from training.metrics import MetricsLog
+from training.run_folder import RunFolder
+from training.session import Session
+from training.setup import Run, open_accelerator, open_run, resolve_config
+from training.signals import REQUEUE_EXIT_CODE, StopSignal
+from training.trackers import WandbMirror
+
+logger = logging.getLogger(__name__)
+
+
+def train(config: TrainConfig) -> int:
+    """Train, or go on training, until the budget is used up and the model is exported.
+
+    Returns:
+        0 when the run is finished, `REQUEUE_EXIT_CODE` when a signal stopped it after a save.
+
+    Raises:
+        ValueError: If config, data, device and run folder do not fit together.
+        FloatingPointError: If loss or gradient is not finite; the update was not applied.
+        OSError: If data cannot be read or the run cannot be written.
+    """
+    with StopSignal() as stop:
+        store = TokenStore.open(config.data)
+        data_digest = store.manifest.digest
+        accelerator = open_accelerator(config)
+        config = resolve_config(config, device=accelerator.device)
+        folder = RunFolder(config.out)
+        folder.check(config, data_digest=data_digest)
+        if folder.is_finished:
+            logger.info("%s is finished: the model is in %s", folder.path, folder.final)
+            return 0
+        accelerator.wait_for_everyone()
+        if accelerator.is_main_process:
+            folder.prepare(config, data_digest=data_digest)
+        accelerator.wait_for_everyone()
+        run = open_run(config, store=store, accelerator=accelerator)
+        is_finished = _run_session(run, stop)
+        accelerator.end_training()
+    return 0 if is_finished else REQUEUE_EXIT_CODE
+
+
+def _run_session(run: Run, stop: StopSignal) -> bool:
+    config, usage, is_main = run.config, run.usage, run.accelerator.is_main_process
+    mirror = WandbMirror(run.accelerator)
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(MetricsLog(run.folder.metrics)) if is_main else None
+        if config.wandb:
+            mirror.start(
+                project=config.wandb_project,
+                name=run.folder.path.resolve().name,
+                folder=run.folder.path,
+                config=config.as_dict(),
+            )
+            stack.callback(mirror.finish)
+        advance = stack.enter_context(
+            progress(
+                "training",
+                total=config.budget,
+                unit=config.budget_unit.replace("_", " "),
+                done=min(usage.used(config.budget_unit), config.budget),
+                enabled=is_main,
+            )
+        )
+        session = Session(run, stop=stop, log=log, mirror=mirror, advance=advance)
+        return session.run_to_end()

@@ -1,0 +1,64 @@
+"""Checks that config, data, model and checkpoint of a run fit together, before time is spent."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from data.store import TokenStore
+from training.checkpoints import Checkpoint
+from training.config import TrainConfig, differing_fields
+from training.sampler import Sampler
+from training.usage import PuzzleNumbers
+
+logger = logging.getLogger(__name__)
+
+
+def check_data(
+    config: TrainConfig, *, store: TokenStore, sampler: Sampler, puzzle_numbers: PuzzleNumbers
+) -> None:
+    """Check that the model can read the data and the budget can be used up.
+
+    Raises:
+        ValueError: If not; it names the option to change.
+    """
+    board, max_positions = config.architecture.board, config.architecture.max_positions
+    if store.manifest.board != board:
+        raise ValueError(f"model: it is for {board} boards, the data for {store.manifest.board}")
+    if sampler.longest > max_positions:
+        raise ValueError(
+            f"architecture.max_positions: got {max_positions}, the longest sequence has "
+            f"{sampler.longest} tokens"
+        )
+    if config.budget_unit == "puzzles":
+        rows = slice(None) if sampler.rows is None else sampler.rows
+        num_puzzles = np.unique(puzzle_numbers[rows]).size
+        if config.budget > num_puzzles:
+            raise ValueError(f"budget: got {config.budget} puzzles, the data has {num_puzzles}")
+
+
+def check_checkpoint(checkpoint: Checkpoint, *, config: TrainConfig, data_digest: str) -> None:
+    """Check that a checkpoint is of this run: the run folder might have been put together by hand.
+
+    Raises:
+        ValueError: If it is of another data set or another config.
+    """
+    differences = differing_fields(checkpoint.config, config.as_dict())
+    if checkpoint.data_digest != data_digest:
+        differences.append(f"data: the checkpoint has digest {checkpoint.data_digest}")
+    if differences:
+        raise ValueError(f"checkpoint of another run: {'; '.join(differences)}")
+
+
+def warn_about_idle_processes(sampler: Sampler, *, num_processes: int) -> None:
+    """Say so when an update has fewer micro-batches than there are processes."""
+    config = sampler.config
+    num_micro_batches = -(-config.tokens_per_update // config.micro_tokens)
+    if num_micro_batches < num_processes:
+        logger.warning(
+            "%d processes share %d micro-batches an update: set max_micro_tokens to %d or less",
+            num_processes,
+            num_micro_batches,
+            config.tokens_per_update // num_processes,
+        )

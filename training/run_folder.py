@@ -1,0 +1,93 @@
+"""The folder of a run: what is in it, and whether a command may go on with it.
+
+config.json      resolved config and data digest
+metrics.jsonl    the record (training.metrics)
+checkpoints/     the newest two (training.checkpoints)
+final/           the model folder, once training is done (training.export)
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data.files import publish_file, to_json
+from training.config import TrainConfig, differing_fields
+from training.metrics import METRICS_FILE
+
+SCHEMA = 1
+CONFIG_FILE = "config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Paths of a run."""
+
+    path: Path
+    """The folder itself."""
+
+    @property
+    def metrics(self) -> Path:
+        """The record of the run."""
+        return self.path / METRICS_FILE
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def final(self) -> Path:
+        """Folder of the trained model."""
+        return self.path / "final"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run is done: the final folder appears whole or not at all."""
+        return self.final.is_dir()
+
+    def check(self, config: TrainConfig, *, data_digest: str) -> None:
+        """Check that a config may start or resume a run here.
+
+        Raises:
+            ValueError: If the folder holds something else, or a run with another data set or with
+                another value of a field that matters; all such fields are named.
+        """
+        file = self.path / CONFIG_FILE
+        if not file.exists():
+            if self.path.exists() and any(self.path.iterdir()):
+                raise ValueError(f"out: {self.path} holds other files and no {CONFIG_FILE}")
+            return
+        record = read_run_config(self.path)
+        differences = differing_fields(record["config"], config.as_dict())
+        if record["data_digest"] != data_digest:
+            differences.append(
+                f"data: the run has digest {record['data_digest']}, got {data_digest}"
+            )
+        if differences:
+            raise ValueError(
+                f"out: {self.path} holds a run that differs in {'; '.join(differences)}. "
+                "Give the same options to resume it, or another folder"
+            )
+
+    def prepare(self, config: TrainConfig, *, data_digest: str) -> None:
+        """Create the folder and write down the config."""
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        record = {"schema": SCHEMA, "config": config.as_dict(), "data_digest": data_digest}
+        publish_file(self.path / CONFIG_FILE, to_json(record))
+
+
+def read_run_config(path: Path) -> dict[str, Any]:
+    """Read the config record of a run folder.
+
+    Raises:
+        ValueError: If it has another schema.
+        OSError: If there is none.
+    """
+    file = path / CONFIG_FILE
+    record: dict[str, Any] = json.loads(file.read_text())
+    if record.get("schema") != SCHEMA:
+        raise ValueError(f"{file}: schema {record.get('schema')}, this version reads {SCHEMA}")
+    return record

@@ -1,0 +1,169 @@
+"""Everything a run needs before its first update: devices, data, model, and where it left off."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from accelerate import Accelerator, PartialState
+from accelerate.utils import DistributedType
+from torch import nn
+from torch.optim import Optimizer
+from transformers import PreTrainedModel
+
+from data.cpus import available_cpus
+from data.store import TokenStore
+from training.attention import check_no_leak, choose_attention, use_attention
+from training.batches import collate
+from training.checkpoints import load_newest
+from training.config import TrainConfig
+from training.export import load_weights
+from training.held_out import HeldOut, open_held_out
+from training.models import build_model, weights_digest
+from training.optimizers import build_optimizer
+from training.precision import apply_precision, get_precision
+from training.run_checks import check_checkpoint, check_data, warn_about_idle_processes
+from training.run_folder import RunFolder
+from training.sampler import Sampler, make_sampler
+from training.state import restore_state
+from training.usage import PuzzleNumbers, Usage, number_puzzles
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """A run that is ready for its next update."""
+
+    config: TrainConfig
+    """Resolved config."""
+    folder: RunFolder
+    """Where it writes."""
+    accelerator: Accelerator
+    """Devices and processes."""
+    store: TokenStore
+    """Training data."""
+    puzzle_numbers: PuzzleNumbers
+    """Puzzle of each row of the training data."""
+    sampler: Sampler
+    """Updates."""
+    held_out: HeldOut | None
+    """Puzzles to evaluate on."""
+    model: nn.Module
+    """Prepared model."""
+    optimizer: Optimizer
+    """Prepared optimiser."""
+    usage: Usage
+    """Counts so far."""
+    initial_weights: str | None
+    """Digest of the weights that the run began with; None in a resumed session."""
+
+
+def open_accelerator(config: TrainConfig) -> Accelerator:
+    """Set up devices, threads and precision.
+
+    Raises:
+        ValueError: If the device lacks the precision.
+    """
+    device = PartialState().device
+    mixed_precision = apply_precision(get_precision(config.precision), device=device)
+    accelerator = Accelerator(
+        mixed_precision=mixed_precision, log_with="wandb" if config.wandb else None
+    )
+    if "OMP_NUM_THREADS" not in os.environ:
+        num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        torch.set_num_threads(max(1, available_cpus()[0] // num_local))
+    return accelerator
+
+
+def resolve_config(config: TrainConfig, *, device: torch.device) -> TrainConfig:
+    """Fill in what depends on the device: attention and whether to compile."""
+    attention = choose_attention(
+        config.attention, device=device, precision=get_precision(config.precision)
+    )
+    is_compiled = device.type == "cuda" if config.compile is None else config.compile
+    return dataclasses.replace(config, attention=attention.name, compile=is_compiled)
+
+
+def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator) -> Run:
+    """Build the run in its folder, or restore it from there.
+
+    Args:
+        config: Resolved config, whose folder has been checked against it.
+        store: Training data.
+        accelerator: Devices and processes.
+
+    Raises:
+        ValueError: If config, data and checkpoint do not fit together.
+    """
+    folder = RunFolder(config.out)
+    attention = choose_attention(
+        config.attention, device=accelerator.device, precision=get_precision(config.precision)
+    )
+    sampler = make_sampler(
+        store, config=config.sampler_config("packed" if attention.is_packed else "padded")
+    )
+    puzzle_numbers = number_puzzles(store.puzzle_ids)
+    check_data(config, store=store, sampler=sampler, puzzle_numbers=puzzle_numbers)
+    warn_about_idle_processes(sampler, num_processes=accelerator.num_processes)
+
+    checkpoint = load_newest(folder.checkpoints)
+    if checkpoint is not None:
+        check_checkpoint(checkpoint, config=config, data_digest=store.manifest.digest)
+    model = build_model(config.architecture, seed=config.seed)
+    if checkpoint is None and config.init_from is not None:
+        load_weights(model, config.init_from)
+    initial_weights = weights_digest(model) if checkpoint is None else None
+    use_attention(model, attention)
+    model.to(accelerator.device)
+    probe_for_leaks(model, store=store, sampler=sampler, accelerator=accelerator)
+    optimizer = build_optimizer(model, config.optimizer)
+    if config.compile:
+        compile_model(model, sampler=sampler, accelerator=accelerator)
+    prepared_model, prepared_optimizer = accelerator.prepare(model, optimizer)
+
+    usage = Usage(puzzles_seen=np.zeros(int(puzzle_numbers.max()) + 1, np.bool_))
+    if checkpoint is not None:
+        restore_state(prepared_model, prepared_optimizer.optimizer, checkpoint.state)
+        usage = checkpoint.usage
+    return Run(
+        config=config,
+        folder=folder,
+        accelerator=accelerator,
+        store=store,
+        puzzle_numbers=puzzle_numbers,
+        sampler=sampler,
+        held_out=open_held_out(config, train=store),
+        model=prepared_model,
+        optimizer=prepared_optimizer.optimizer,
+        usage=usage,
+        initial_weights=initial_weights,
+    )
+
+
+def probe_for_leaks(
+    model: PreTrainedModel, *, store: TokenStore, sampler: Sampler, accelerator: Accelerator
+) -> None:
+    """Prove on the first sequences that none sees another one.
+
+    Raises:
+        RuntimeError: If one does.
+    """
+    first_update = next(sampler.updates(position=0))
+    rows = first_update.rows[:2]
+    batch = collate(store, rows, shape=sampler.shape).to(accelerator.device)
+    with accelerator.autocast():
+        check_no_leak(model, batch)
+
+
+def compile_model(model: PreTrainedModel, *, sampler: Sampler, accelerator: Accelerator) -> None:
+    """Compile in place, so that the names of the weights stay what they are."""
+    if accelerator.distributed_type == DistributedType.FSDP:
+        logger.warning("the model is not compiled: FSDP gathers its weights between the layers")
+        return
+    # Packed micro-batches all have one shape; padded ones would compile anew for each.
+    model.compile(dynamic=sampler.shape is None)

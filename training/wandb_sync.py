@@ -1,0 +1,59 @@
+"""Rebuild one clean W&B run from a run's own record.
+
+W&B cannot take back a step, so a run that was requeued has holes or several parts there. The
+record knows which rows were superseded, and this writes what is left as one new run, steps rising.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import groupby
+from pathlib import Path
+
+from training.metrics import METRICS_FILE, Row, read_metrics
+from training.run_folder import read_run_config
+from training.trackers import choose_folder, choose_mode, row_values
+
+logger = logging.getLogger(__name__)
+
+
+def merge_by_step(rows: list[Row]) -> list[tuple[int, dict[str, float]]]:
+    """Numbers of all rows of a step together, steps rising, without what begins a session."""
+    pairs = [row_values(row) for row in rows if row["kind"] != "start"]
+    pairs.sort(key=lambda pair: pair[0])
+    merged = []
+    for step, group in groupby(pairs, key=lambda pair: pair[0]):
+        values: dict[str, float] = {}
+        for _, numbers in group:
+            values |= numbers
+        merged.append((step, values))
+    return merged
+
+
+def sync_run(folder: Path, *, project: str, name: str | None = None) -> int:
+    """Write a run folder's metrics as a new W&B run.
+
+    Args:
+        folder: Run folder.
+        project: W&B project.
+        name: Name of the W&B run; None takes the folder's.
+
+    Returns:
+        Number of steps written.
+
+    Raises:
+        ValueError: If the folder's record is damaged.
+        OSError: If the folder is no run folder.
+    """
+    import wandb
+
+    config = read_run_config(folder)
+    steps = merge_by_step(read_metrics(folder / METRICS_FILE))
+    name = name or folder.resolve().name
+    with wandb.init(
+        project=project, name=name, config=config, dir=choose_folder(folder), mode=choose_mode()
+    ) as run:
+        for step, values in steps:
+            run.log(values, step=step)
+    logger.info("%d steps of %s written to W&B project %s", len(steps), folder, project)
+    return len(steps)
