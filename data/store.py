@@ -160,7 +160,7 @@ def hub_features(board: Board) -> dict[str, Any]:
 
 def write_metadata(folder: Path, manifest: Manifest) -> None:
     """Write what `datasets.load_from_disk` needs, then the manifest."""
-    state = {
+    state: dict[str, Any] = {
         "_data_files": [{"filename": shard.name} for shard in manifest.shards],
         "_fingerprint": manifest.digest[:16],
         "_format_columns": None,
@@ -187,7 +187,7 @@ class TokenStore:
             path = folder / shard.name
             with pa.ipc.open_stream(pa.memory_map(str(path))) as reader:
                 self._batches += [batch for batch in reader if batch.num_rows]
-        self._starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
+        self._starts = [0, *np.cumsum([batch.num_rows for batch in self._batches]).tolist()]
         self._tokens = [_numpy(batch.column("input_ids").values) for batch in self._batches]
         self._offsets = [_numpy(batch.column("input_ids").offsets) for batch in self._batches]
 

@@ -1,0 +1,186 @@
+"""Summarised chain of thought: a CoT cut into segments that hand over the search state.
+
+Before a trace line, if at least `segment_tokens` trace tokens were written since the last summary
+and the decision stack is not empty, a summary goes in:
+
+    <summary> givens, latest line of each cell on the stack </summary>
+
+It ends one segment and is the prompt of the next (paper, "SCoT Tokenization"). The first prompt is
+the input block, the last segment ends with the output block. A line after `<none>` is a retry: it
+replaces the line of its cell on the stack and drops all above; every other line is a new decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.boards import Board
+from solver.jit import inline_kernel, kernel
+from solver.vocabulary import END_INPUT, END_SUMMARY, NONE, NUM_SPECIALS, SUMMARY, Tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segments:
+    """Segments of consecutive puzzles, in order."""
+
+    tokens: Tokens
+    """Ids of all segments, one after another."""
+    ends: npt.NDArray[np.int64]
+    """Where each segment's tokens end, shape (n,)."""
+    prompt_lengths: npt.NDArray[np.int64]
+    """Tokens of each segment's prompt, shape (n,)."""
+    puzzles: npt.NDArray[np.int64]
+    """Row of each segment's puzzle in the input, shape (n,)."""
+    indices: npt.NDArray[np.int64]
+    """Position of each segment among its puzzle's, shape (n,)."""
+
+
+@inline_kernel
+def _copy(source: Any, start: int, end: int, out: Any, position: int) -> int:
+    """Copy `source[start:end]` to `out`; returns the next position."""
+    for k in range(end - start):
+        out[position + k] = source[start + k]
+    return position + end - start
+
+
+@inline_kernel
+def _write_summary(
+    tokens: Any, num_givens: int, num_cells: int, stack: Any, depth: int, out: Any, position: int
+) -> int:
+    """Write a summary of the input block at `tokens[0]` and the lines at `stack[:depth]`."""
+    out[position] = SUMMARY
+    position = _copy(tokens, 1, 1 + 2 * num_givens, out, position + 1)
+    for level in range(depth):
+        k = stack[level]
+        out[position] = tokens[k]
+        position += 1
+        k += 1
+        while np.uint64(np.int64(tokens[k]) - NUM_SPECIALS) >= np.uint64(num_cells):
+            out[position] = tokens[k]
+            position += 1
+            k += 1
+    out[position] = END_SUMMARY
+    return position + 1
+
+
+@inline_kernel
+def _split(
+    tokens: Any,
+    num_cells: int,
+    segment_tokens: int,
+    stack: Any,
+    out: Any,
+    position: int,
+    ends: Any,
+    prompt_lengths: Any,
+    num_segments: int,
+) -> tuple[int, int]:
+    """Cut one whole CoT; returns the next position and the number of segments so far.
+
+    `stack` (S + 1,) gets the positions of the lines on the decision stack.
+    """
+    num_givens = 0
+    while tokens[1 + 2 * num_givens] != END_INPUT:
+        num_givens += 1
+    first = segment_start = 2 + 2 * num_givens
+    last = len(tokens) - 2 - 2 * num_cells
+    prompt_lengths[num_segments] = first
+    position = _copy(tokens, 0, first, out, position)
+    depth = 0
+    for k in range(first, last):
+        is_dead_end = tokens[k - 1] == NONE
+        is_line = np.uint64(np.int64(tokens[k]) - NUM_SPECIALS) < np.uint64(num_cells)
+        if is_line and k - segment_start >= segment_tokens and depth > 0:
+            position = _copy(tokens, segment_start, k, out, position)
+            summary = position
+            position = _write_summary(tokens, num_givens, num_cells, stack, depth, out, position)
+            ends[num_segments] = position
+            num_segments += 1
+            prompt_lengths[num_segments] = position - summary
+            position = _copy(out, summary, position, out, position)
+            segment_start = k
+        if is_dead_end:
+            # The line takes the place of the latest one of its cell; the lines above are gone.
+            depth -= 1
+            while tokens[stack[depth]] != tokens[k]:
+                depth -= 1
+        stack[depth] = k
+        depth += 1 if is_line else 0
+    position = _copy(tokens, segment_start, len(tokens), out, position)
+    ends[num_segments] = position
+    return position, num_segments + 1
+
+
+@kernel
+def _split_many(
+    tokens: Any,
+    puzzle_ends: Any,
+    num_cells: int,
+    segment_tokens: int,
+    stack: Any,
+    out: Any,
+    ends: Any,
+    prompt_lengths: Any,
+    puzzles: Any,
+    indices: Any,
+) -> tuple[int, int]:
+    position = num_segments = start = 0
+    for puzzle in range(len(puzzle_ends)):
+        end = puzzle_ends[puzzle]
+        if end > start:
+            before = num_segments
+            position, num_segments = _split(
+                tokens[start:end],
+                num_cells,
+                segment_tokens,
+                stack,
+                out,
+                position,
+                ends,
+                prompt_lengths,
+                num_segments,
+            )
+            for k in range(before, num_segments):
+                puzzles[k] = puzzle
+                indices[k] = k - before
+        start = end
+    return position, num_segments
+
+
+def split_into_segments(
+    board: Board, tokens: Tokens, ends: npt.NDArray[np.int64], *, segment_tokens: int
+) -> Segments:
+    """Cut the CoTs of solved puzzles into segments.
+
+    Args:
+        board: The board.
+        tokens: Ids of whole CoTs, one after another, as `solver.mrv` writes them.
+        ends: Where each puzzle's tokens end, shape (n,); a puzzle without tokens gets no segment.
+        segment_tokens: Trace tokens after which a summary is due.
+
+    Raises:
+        ValueError: `segment_tokens` < 1.
+    """
+    if segment_tokens < 1:
+        raise ValueError(f"segment_tokens: got {segment_tokens}, must be at least 1")
+    max_segments = len(tokens) // segment_tokens + len(ends)
+    max_summary = 2 + board.num_cells * (board.side + 1)
+    # Far more than is written; pages that are not touched cost nothing.
+    out = np.empty(len(tokens) + 2 * max_segments * max_summary, dtype=tokens.dtype)
+    numbers = np.empty((4, max_segments + 1), dtype=np.int64)
+    stack = np.empty(board.num_cells + 1, dtype=np.int64)
+    num_tokens, num_segments = _split_many(
+        tokens, ends, board.num_cells, segment_tokens, stack, out, *numbers
+    )
+    segment_ends, prompt_lengths, puzzles, indices = numbers[:, :num_segments]
+    return Segments(
+        tokens=out[:num_tokens],
+        ends=segment_ends,
+        prompt_lengths=prompt_lengths,
+        puzzles=puzzles,
+        indices=indices,
+    )
