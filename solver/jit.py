@@ -78,6 +78,11 @@ def inline_kernel(function: _Kernel) -> _Kernel:
     return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
 
 
+def always_inline_kernel(function: _Kernel) -> _Kernel:
+    """As `inline_kernel`, but inlined however large; takes long to compile, so measure the gain."""
+    return numba.njit(nogil=True, forceinline=True)(function)  # type: ignore[no-any-return]
+
+
 if IS_JIT:
 
     @intrinsic  # type: ignore[untyped-decorator]
