@@ -1,0 +1,156 @@
+"""Which format and board an input has, from its first lines or its column names.
+
+Nothing is taken on a guess: a format must read at least half of the first lines, a table must have
+a column of a known name, and the reader reports what was found.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from solver.boards import BOARDS, Board
+from solver.puzzle_cells import SPACES, CellError, Word, is_grid, main_text, read_grid, split_words
+from solver.puzzle_grids import is_border, is_row, is_title
+from solver.puzzle_input import LineBlock
+from solver.puzzle_kernels import PUZZLE
+from solver.puzzle_list import ListFormat, is_comment, is_list_line
+from solver.puzzle_table import TableFormat, describe_missing_column, find_fields, split_columns
+
+_SAMPLE_LINES = 64
+_DELIMITERS = ",\t;"
+_NAME = re.compile(r"([A-Za-z_][A-Za-z_0-9 .-]*)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridFormat:
+    """One row of a grid a line."""
+
+    board: Board
+    """Board of the puzzles."""
+
+
+TextFormat = ListFormat | TableFormat | GridFormat
+
+
+def detect_format(
+    block: LineBlock, *, board: Board | None, file: str
+) -> tuple[TextFormat, LineBlock] | None:
+    """Find the format of a text.
+
+    Args:
+        block: First lines of the text.
+        board: Board that the puzzles must have, or None for the one that they have.
+        file: Name of the input in errors.
+
+    Returns:
+        The format, and the lines without the header; None if all lines are empty or comments.
+
+    Raises:
+        ValueError: no format and board fits.
+    """
+    sample = _take(block, lambda text: not is_comment(text))
+    if not sample:
+        return None
+    index, first = sample[0]
+    found = _detect_table(first, block.part(index + 1), board=board, file=file)
+    if found is not None:
+        return found, block.part(index + 1)
+    boards = tuple(BOARDS.values()) if board is None else (board,)
+    _refuse_foreign(first, boards, file=file)
+    texts = [text for _, text in sample]
+    of_lines = _best_board(boards, texts, is_list_line)
+    if of_lines is not None:
+        return ListFormat(board=of_lines), block
+    rows = [text for text in texts if not is_title(text)]
+    of_rows = _best_board(boards, rows, lambda b, text: is_row(b, text) or is_border(b, text))
+    if of_rows is not None:
+        return GridFormat(board=of_rows), block
+    if board is not None:  # each line gets its own error
+        return ListFormat(board=board), block
+    for index, text in sample:
+        if not any(is_list_line(b, text) for b in boards):
+            error = diagnose(text)
+            raise ValueError(f"{file}:{block.first_line + index}:{error.offset + 1}: {error}")
+    raise ValueError(f"{file}: puzzles of several boards; allowed is one board")
+
+
+def detect_board(texts: Sequence[str]) -> Board | None:
+    """Return the board of most of the texts of a puzzle column, or None if none is a puzzle."""
+    counts = {board: sum(is_grid(board, text) for text in texts) for board in BOARDS.values()}
+    best = max(counts, key=lambda board: counts[board])
+    return best if counts[best] else None
+
+
+def diagnose(text: str, *, offset: int = 0) -> CellError:
+    """Say why a text is no puzzle of any board; it is measured against the nearest one."""
+    meant = main_text(text)
+    size = sum(len(word.text) for word in split_words(meant.text))
+    nearest = min(BOARDS.values(), key=lambda board: abs(board.num_cells - size))
+    try:
+        read_grid(nearest, meant.text, offset=offset + meant.offset)
+    except CellError as error:
+        return error
+    raise AssertionError(f"{text!r} is a puzzle")
+
+
+def _take(block: LineBlock, accept: Callable[[str], bool]) -> list[tuple[int, str]]:
+    """Return the index and text of the first accepted lines."""
+    texts = ((index, block.text(index)) for index in range(len(block)))
+    return list(itertools.islice((item for item in texts if accept(item[1])), _SAMPLE_LINES))
+
+
+def _best_board(
+    boards: Sequence[Board], texts: Sequence[str], reads: Callable[[Board, str], bool]
+) -> Board | None:
+    """Return the board for which most texts are readable, if they are at least half of them."""
+    counts = {board: sum(reads(board, text) for text in texts) for board in boards}
+    best = max(boards, key=lambda board: counts[board])
+    return best if texts and 2 * counts[best] >= len(texts) else None
+
+
+def _detect_table(
+    header: str, lines: LineBlock, *, board: Board | None, file: str
+) -> TableFormat | None:
+    """Return the format of a table with a puzzle column, or None if `header` is no such header."""
+    for delimiter in _DELIMITERS:
+        try:
+            names = tuple(word.text.strip(SPACES) for word in split_columns(header, delimiter))
+        except CellError:
+            continue
+        fields = find_fields(names, file=file)
+        if fields:
+            break
+    else:
+        return None
+    sample = _take(lines, lambda text: bool(text.strip(SPACES)))
+    if not sample:
+        raise ValueError(f"{file}: no rows below the header")
+    if board is None:
+        cells = [_find_cell(text, delimiter, fields[PUZZLE]) for _, text in sample]
+        board = detect_board([cell.text for cell in cells])
+    if board is None:
+        error = diagnose(cells[0].text, offset=cells[0].offset)
+        line = lines.first_line + sample[0][0]
+        raise ValueError(f"{file}:{line}:{error.offset + 1}: {names[fields[PUZZLE]]}: {error}")
+    return TableFormat(board=board, delimiter=delimiter, names=names, column_of_field=fields)
+
+
+def _find_cell(text: str, delimiter: str, column: int) -> Word:
+    """Return one column of a table line, empty where the line has no such column."""
+    try:
+        return split_columns(text, delimiter)[column]
+    except (CellError, IndexError):
+        return Word(0, "")
+
+
+def _refuse_foreign(first: str, boards: Sequence[Board], *, file: str) -> None:
+    """Refuse JSON, and a header without a puzzle column."""
+    if first.lstrip(SPACES).startswith("{"):
+        raise ValueError(f"{file}: JSON; allowed are CSV, TSV, Parquet and plain text")
+    names = [name.strip(SPACES + '"') for name in re.split(f"[{_DELIMITERS}]", first)]
+    is_header = len(names) > 1 and all(_NAME.fullmatch(name) for name in names)
+    if is_header and not any(is_list_line(b, first) or is_row(b, first) for b in boards):
+        raise describe_missing_column(names, file=file)

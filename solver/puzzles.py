@@ -1,0 +1,183 @@
+"""Reading and writing puzzles: one reader for every form that puzzle lists come in.
+
+    for block in read_puzzles("train.csv"):
+        block.grids     # uint8 (n, 81)
+        block.errors    # malformed rows, each `file:line:column: what was found, what is allowed`
+
+Formats, told apart by their first lines (`PuzzleReader.format_name` says which was found):
+
+lines     one puzzle a line, with comments, ids, answers and ratings  (solver.puzzle_list)
+csv, tsv  a table with a header; columns by name                      (solver.puzzle_table)
+grids     one row a line, drawn boards, `.sdk` files                  (solver.puzzle_grids)
+parquet   columns by name                                             (solver.puzzle_parquet)
+
+Text is UTF-8 with LF or CRLF, with or without a byte order mark, and may be gzip-compressed.
+Reading checks the form of a row only: whether givens clash, whether there is a solution, and
+whether an answer is right are separate questions.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from solver.boards import Board, Grid
+from solver.puzzle_cells import as_grid, format_board, format_grid
+from solver.puzzle_detect import GridFormat, detect_format
+from solver.puzzle_grids import read_grid_blocks
+from solver.puzzle_ids import clashing_givens, puzzle_id
+from solver.puzzle_input import is_parquet, read_line_blocks
+from solver.puzzle_kernels import ANSWER, PUZZLE, RATING, SOURCE
+from solver.puzzle_lines import read_text_blocks
+from solver.puzzle_parquet import detect_parquet, read_parquet_blocks
+from solver.puzzle_rows import PuzzleBlock, RowError
+from solver.puzzle_table import TableFormat
+
+__all__ = [
+    "PuzzleBlock",
+    "PuzzleReader",
+    "RowError",
+    "as_grid",
+    "clashing_givens",
+    "format_board",
+    "format_grid",
+    "parse_puzzle",
+    "puzzle_id",
+    "read_puzzles",
+]
+
+BLOCK_ROWS = 8192
+_FIELD_WORDS = {PUZZLE: "puzzle", ANSWER: "answer", RATING: "rating", SOURCE: "source"}
+_SPLIT_SUFFIXES = (".csv", ".csv.gz", ".parquet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PuzzleReader(Iterator[PuzzleBlock]):
+    """The blocks of an input, to be iterated once, and what the input was found to be."""
+
+    file: str
+    """Name of the input."""
+    format_name: str
+    """`lines`, `grids`, `csv`, `tsv` or `parquet`."""
+    board: Board
+    """Board of all puzzles."""
+    column_names: dict[str, str]
+    """Column that gives the `puzzle`, `answer`, `rating` and `source`; empty without a header."""
+    blocks: Iterator[PuzzleBlock]
+    """The blocks that are left."""
+
+    def __next__(self) -> PuzzleBlock:
+        return next(self.blocks)
+
+
+def read_puzzles(
+    source: str | Path | BinaryIO,
+    *,
+    board: Board | None = None,
+    split: str | None = None,
+    block_rows: int = BLOCK_ROWS,
+) -> PuzzleReader:
+    """Open a puzzle list and find its format; the blocks are read while they are iterated.
+
+    Args:
+        source: A file, a folder that holds `split` as one file (`train.csv`, `test.csv`, or the
+            same in Parquet), or a binary stream such as `sys.stdin.buffer`.
+        board: Board that the puzzles must have, or None for the one that they have.
+        split: Name of a file in the folder, without its ending.
+        block_rows: Rows of a block at most; what is in memory is a few times this and 4 MiB.
+
+    Raises:
+        OSError: the input cannot be read.
+        ValueError: the input holds no puzzles of a known form; the message says what it holds.
+    """
+    if block_rows < 1:
+        raise ValueError(f"block_rows: got {block_rows}; allowed is 1 or more")
+    if isinstance(source, (str, Path)):
+        source = _resolve_file(Path(source), split)
+        file = str(source)
+        if source.is_file() and is_parquet(source):  # not a pipe, which is read only once
+            return _read_parquet(source, file=file, board=board, block_rows=block_rows)
+    else:
+        file = str(getattr(source, "name", "<stream>"))
+    lines = read_line_blocks(source, file=file)
+    for block in lines:
+        found = detect_format(block, board=board, file=file)
+        if found is not None:
+            break
+    else:
+        raise ValueError(f"{file}: no puzzles: empty, or nothing but comments")
+    form, rest = found
+    lines = itertools.chain([rest], lines)
+    if isinstance(form, GridFormat):
+        blocks = read_grid_blocks(form.board, lines, file=file, block_rows=block_rows)
+        format_name = "grids"
+    else:
+        blocks = read_text_blocks(form, lines, file=file, block_rows=block_rows)
+        format_name = "lines"
+    column_names = {}
+    if isinstance(form, TableFormat):
+        format_name = "tsv" if form.delimiter == "\t" else "csv"
+        fields = form.column_of_field
+        column_names = {_FIELD_WORDS[field]: form.names[fields[field]] for field in fields}
+    return PuzzleReader(
+        file=file,
+        format_name=format_name,
+        board=form.board,
+        column_names=column_names,
+        blocks=blocks,
+    )
+
+
+def parse_puzzle(text: str, *, board: Board | None = None) -> tuple[Board, Grid]:
+    """Read one puzzle in any form of text.
+
+    Returns:
+        The board and the givens, shape (num_cells,).
+
+    Raises:
+        ValueError: the text is malformed, or does not hold exactly one puzzle.
+    """
+    stream = io.BytesIO(text.encode(errors="replace"))
+    stream.name = "puzzle"
+    reader = read_puzzles(stream, board=board)
+    blocks = list(reader)
+    for block in blocks:
+        if block.errors:
+            raise ValueError(str(block.errors[0]))
+    grids = [grid for block in blocks for grid in block.grids]
+    if len(grids) != 1:
+        raise ValueError(f"puzzle: {len(grids)} puzzles; allowed is one")
+    return reader.board, grids[0]
+
+
+def _read_parquet(path: Path, *, file: str, board: Board | None, block_rows: int) -> PuzzleReader:
+    form = detect_parquet(path, board=board, file=file)
+    return PuzzleReader(
+        file=file,
+        format_name="parquet",
+        board=form.board,
+        column_names={_FIELD_WORDS[field]: name for field, name in form.column_names.items()},
+        blocks=read_parquet_blocks(form, path, file=file, block_rows=block_rows),
+    )
+
+
+def _resolve_file(path: Path, split: str | None) -> Path:
+    """Return the file itself, or the one file of a folder that is the split."""
+    if not path.is_dir():
+        if split is not None:
+            raise ValueError(f"{path}: split {split!r} of a file; allowed is a folder with splits")
+        return path
+    if split is None:
+        raise ValueError(f"{path}: a folder; allowed are a file, or a folder and a split")
+    files = [path / f"{split}{suffix}" for suffix in _SPLIT_SUFFIXES]
+    present = [file for file in files if file.is_file()]
+    if len(present) != 1:
+        raise ValueError(
+            f"{path}: {len(present)} files for split {split!r}; allowed is exactly one of "
+            f"{', '.join(file.name for file in files)}"
+        )
+    return present[0]
