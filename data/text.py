@@ -2,7 +2,7 @@
 
 The text is the words of the vocabulary separated by white space, as in the paper's trace figure:
 `<input> (1,2) 9 ... </input> (7,3) 6 ... </output>`. Writing puts one space between two words;
-reading accepts any white space, so a trace broken into lines reads back to the same ids.
+reading accepts any white space, so the indented form for people reads back to the same ids.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ import numpy as np
 
 from solver.boards import Board
 from solver.vocabulary import Tokens, Vocabulary
+
+_OPENING = ("<input>", "<summary>", "<output>")
+_CLOSING = ("</input>", "</summary>", "</output>")
 
 
 @functools.cache
@@ -56,4 +59,52 @@ def text_to_tokens(board: Board, text: str) -> Tokens:
                 f"(special tokens, (1,1) to ({board.side},{board.side}), 1 to {board.side})"
             )
         ids.append(id_of_word[word])
-    return np.array(ids, dtype=Vocabulary(board).dtype)
+    tokens = np.empty(len(ids), dtype=Vocabulary(board).dtype)
+    tokens[:] = ids
+    return tokens
+
+
+def tokens_to_lines(board: Board, ids: Sequence[int] | Tokens) -> str:
+    """Write a CoT or a segment for people: a block or a trace line each line, indented by depth.
+
+    Depth is the number of cells on the decision stack that have candidates left to try; where a
+    line stands further left than the one above it, the search went back.
+
+    Args:
+        board: Board whose vocabulary the ids belong to.
+        ids: Token ids, shape (length,), whole or cut short.
+
+    Raises:
+        ValueError: as for `tokens_to_text`.
+    """
+    written: list[str] = []
+    block: list[str] = []
+    stack: dict[str, bool] = {}  # coordinates on the active path -> candidates left to try?
+    depth = 0
+    for phrase in _phrases(board, ids):
+        head = phrase[0]
+        if head in _OPENING:
+            stack.clear()
+        elif head.startswith("("):
+            while head in stack:
+                stack.popitem()
+            depth = sum(stack.values())
+            stack[head] = len(phrase) > 2
+        if block or head in _OPENING:
+            block += phrase
+            if head in _CLOSING:
+                written.append(" ".join(block))
+                block = []
+        else:
+            written.append("  " * depth + " ".join(phrase))
+    return "\n".join([*written, " ".join(block)] if block else written)
+
+
+def _phrases(board: Board, ids: Sequence[int] | Tokens) -> list[list[str]]:
+    """Split into block marks, and coordinates with what follows them."""
+    phrases: list[list[str]] = []
+    for word in tokens_to_text(board, ids).split():
+        if word in _OPENING + _CLOSING or word.startswith("(") or not phrases:
+            phrases.append([])
+        phrases[-1].append(word)
+    return phrases

@@ -40,6 +40,14 @@ class CommandEntry:
 
 COMMANDS: dict[tuple[str, ...], CommandEntry] = {
     ("solve",): CommandEntry("scripts.commands.solve", "solve puzzles and show the search"),
+    ("data", "build"): CommandEntry(
+        "data.commands.build",
+        "make a data set of traces from puzzles",
+        kept="finished shards are kept, and --resume goes on from them",
+    ),
+    ("data", "merge"): CommandEntry(
+        "data.commands.merge", "join the parts that --shard made into one data set"
+    ),
 }
 
 
@@ -91,8 +99,9 @@ def _run_command(words: tuple[str, ...], options: Sequence[str]) -> int:
     config = tyro.cli(
         module.Config,
         prog=f"sudocot {' '.join(words)}",
-        description=f"{inspect.getdoc(module.Config)}\n\n{CONFIG_FILE_HELP}",
+        description=f"{(inspect.getdoc(module.Config) or '').strip()}\n\n{CONFIG_FILE_HELP}",
         args=expand_config_file(options),
+        config=(tyro.conf.PositionalMetavarFromFieldName,),
     )
     code: int = module.main(config)
     return code

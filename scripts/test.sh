@@ -41,7 +41,7 @@ step wheel, installed and run elsewhere
 # The dependencies are shared. A .pth file adds the folder but not the editable install in it.
 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
     >"$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
-cp scripts/check_wheel.py "$work"
+cp tests/check_wheel.py "$work"
 cd "$work"
 venv/bin/python -I check_wheel.py
 venv/bin/sudocot --help

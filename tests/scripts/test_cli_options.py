@@ -8,7 +8,6 @@ Regenerate it with
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import os
 import re
@@ -16,9 +15,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-import tyro
-
-from scripts.cli import COMMANDS
+from scripts.cli import COMMANDS, main
 
 SNAPSHOT = Path(__file__).with_name("cli_options.txt")
 
@@ -26,11 +23,10 @@ SNAPSHOT = Path(__file__).with_name("cli_options.txt")
 def list_options() -> str:
     """One block a command: its usage line, then each option with the form of its value."""
     blocks = []
-    for words, entry in sorted(COMMANDS.items()):
-        config = importlib.import_module(entry.module).Config
+    for words in sorted(COMMANDS):
         shown = io.StringIO()
-        with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
-            tyro.cli(config, prog=f"sudocot {' '.join(words)}", args=["--help"])
+        with contextlib.redirect_stdout(shown):
+            main([*words, "--help"])
         usage, *lines = shown.getvalue().splitlines()
         options = re.findall(r"(?m)^\W*(--[a-z].*?)(?:  .*| *\|)$", "\n".join(lines))
         blocks.append("\n    ".join([usage, *options]))

@@ -1,0 +1,172 @@
+"""`sudocot solve`: puzzles for people, before and after, with the trace on request."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from tyro.conf import Positional
+
+from data.text import tokens_to_lines
+from solver.boards import Board, Grid, get_board
+from solver.counting import UNDECIDED, count_solutions_many
+from solver.mrv import DEFAULT_MAX_TOKENS, Status, Trace, trace
+from solver.puzzles import RowError, format_board, parse_puzzle, read_puzzles
+from solver.vocabulary import NONE, OUTPUT, Vocabulary
+
+_COUNT_NODES = 1_000_000
+_NUM_SOLUTIONS_TEXT = {
+    1: "this is the only solution",
+    2: "there are two or more solutions, and this is the first that the search finds",
+    UNDECIDED: f"whether it is the only solution stayed open after {_COUNT_NODES:,} nodes",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Solve puzzles and show how the solver's search went.
+
+    Ends with exit code 1 when any puzzle has no solution, has givens that clash, cannot be read,
+    or hits --max-tokens.
+
+    Examples:
+        sudocot solve '1...|..3.|.4..|...2'
+        sudocot solve puzzles.csv --board 9x9
+        sudocot solve - --no-report --trace < puzzles.txt
+    """
+
+    puzzle: Positional[str]
+    """A puzzle, a file of puzzles in any known form, or `-` for standard input."""
+    board: str | None = None
+    """Board of the puzzles: 4x4, 6x6, 9x9 or 16x16; told from the puzzle if not given."""
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    """Stop the search of a puzzle at this many tokens."""
+    trace: bool = False
+    """Write the whole CoT, a trace line each line, indented by the branches that are open."""
+    tokens: bool = False
+    """Write the token ids of the whole CoT."""
+    report: bool = True
+    """Show boards and counts; without them only what --trace and --tokens write is left."""
+
+    def __post_init__(self) -> None:
+        if self.board is not None:
+            get_board(self.board)
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens: got {self.max_tokens}, allowed is 1 or more")
+
+
+def main(config: Config) -> int:
+    """Solve one puzzle after another; 0 when all were solved, else 1."""
+    console = Console(highlight=False, soft_wrap=True)
+    spinner = Console(stderr=True).status("solving")
+    board = None if config.board is None else get_board(config.board)
+    are_all_solved = True
+    for name, found_board, givens in _read(config.puzzle, board=board):
+        if isinstance(givens, RowError):
+            sys.stderr.write(f"sudocot: {givens}\n")
+            are_all_solved = False
+            continue
+        with spinner:
+            result = trace(found_board, givens, max_tokens=config.max_tokens)
+            outcome = _outcome_text(found_board, givens, result) if config.report else ""
+        are_all_solved &= result.status is Status.SOLVED
+        if config.report:
+            _show(console, found_board, givens, result, name=name, outcome=outcome)
+        if config.trace:
+            console.file.write(tokens_to_lines(found_board, result.tokens) + "\n")
+        if config.tokens:
+            console.file.write(" ".join(map(str, result.tokens.tolist())) + "\n")
+        console.file.flush()
+    return 0 if are_all_solved else 1
+
+
+def _read(source: str, *, board: Board | None) -> Iterator[tuple[str, Board, Grid | RowError]]:
+    """Yield a name, the board and the givens of each puzzle, in the order of the input."""
+    # os.path takes a puzzle as long as no file name may be, where pathlib raises.
+    if source != "-" and not os.path.exists(source):  # noqa: PTH110
+        try:
+            found_board, givens = parse_puzzle(source, board=board)
+        except ValueError as error:
+            raise ValueError(f"{error} (nor is there a file of that name)") from None
+        yield "puzzle", found_board, givens
+        return
+    # Small blocks, so that the first answers come early.
+    reader = read_puzzles(
+        sys.stdin.buffer if source == "-" else Path(source), board=board, block_rows=64
+    )
+    for block in reader:
+        rows: dict[int, Grid | RowError] = dict(zip(block.rows.tolist(), block.grids, strict=True))
+        rows.update((error.row, error) for error in block.errors)
+        for row in sorted(rows):
+            yield f"{reader.file}, puzzle {row + 1}", reader.board, rows[row]
+
+
+def _outcome_text(board: Board, givens: Grid, result: Trace) -> str:
+    if result.status is Status.CONFLICT:
+        return f"the givens clash: {_first_clash(board, givens)}"
+    if result.status is Status.UNSOLVABLE:
+        return "there is no solution"
+    if result.status is Status.CAPPED:
+        return f"stopped at {len(result.tokens):,} tokens; --max-tokens sets how far to go"
+    counts = count_solutions_many(board, givens[None], limit=2, max_nodes=_COUNT_NODES)
+    return f"solved; {_NUM_SOLUTIONS_TEXT[int(counts[0])]}"
+
+
+def _first_clash(board: Board, givens: Grid) -> str:
+    is_same = (givens[:, None] == givens[None, :]) & (givens != 0) & board.is_peer
+    first, second = np.argwhere(is_same)[0]
+    cells = f"{board.format_cell(int(first))} and {board.format_cell(int(second))}"
+    return f"{givens[first]} stands in {cells}"
+
+
+def _show(
+    console: Console, board: Board, givens: Grid, result: Trace, *, name: str, outcome: str
+) -> None:
+    num_givens = int(np.count_nonzero(givens))
+    console.print(Text(f"{name}: {board.name}, {num_givens} givens", style="bold"))
+    grids = [givens] if result.solution is None else [givens, result.solution]
+    drawings = [_draw(board, grid, givens=givens) for grid in grids]
+    width = len(format_board(board, givens).splitlines()[0])
+    if len(drawings) * (width + 6) <= console.width:
+        table = Table.grid(padding=(0, 6, 0, 0))
+        table.add_row(*drawings)
+        console.print(table)
+    else:
+        for drawing in drawings:
+            console.print(drawing, end="\n\n")
+    console.print(Text(outcome, style="green" if result.solution is not None else "red"))
+    if result.status is not Status.CONFLICT:
+        console.print(_counts_text(board, result, num_givens=num_givens), end="\n\n")
+
+
+def _draw(board: Board, grid: Grid, *, givens: Grid) -> Text:
+    """Draw a grid with its givens in bold."""
+    drawing = Text(format_board(board, grid))
+    places = [i for i, char in enumerate(drawing.plain) if char.isalnum() or char == "."]
+    for place in np.array(places)[givens != 0].tolist():
+        drawing.stylize("bold cyan", place, place + 1)
+    return drawing
+
+
+def _counts_text(board: Board, result: Trace, *, num_givens: int) -> str:
+    tokens, vocabulary = result.tokens, Vocabulary(board)
+    prompt_length = min(2 * num_givens + 2, len(tokens))
+    output = np.flatnonzero(tokens == OUTPUT)
+    search = tokens[prompt_length : output[0] if len(output) else None]
+    is_coordinate = (search >= vocabulary.first_coordinate) & (search < vocabulary.first_digit)
+    line_lengths = np.diff(np.flatnonzero(is_coordinate), append=len(search))
+    num_output = len(tokens) - prompt_length - len(search)
+    return (
+        f"tokens       {len(tokens):,} = {prompt_length:,} input + {len(search):,} trace"
+        f" + {num_output:,} output\n"
+        f"trace lines  {len(line_lengths):,}, of which {np.sum(line_lengths > 2):,} branch"
+        f" (two or more candidates) and {np.sum(search == NONE):,} are dead ends\n"
+        f"assignments  {result.num_assignments:,}"
+    )

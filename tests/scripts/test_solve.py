@@ -1,0 +1,159 @@
+"""`sudocot solve`: what people see for every kind of puzzle, and the exit code."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data.text import text_to_tokens
+from scripts.cli import main
+from solver.mrv import trace
+from solver.puzzles import parse_puzzle
+
+UNIQUE = "1...|..3.|.4..|...2"
+AMBIGUOUS = "1...|....|....|...."
+UNSOLVABLE = "1...|..3.|.4..|...1"
+CLASHING = "11..|..3.|.4..|...."
+BRANCHING_9X9 = "................12..3..4........5.....4.36....1.....78....1......98..3...7....6.."
+
+
+@pytest.fixture(autouse=True)
+def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+def solve(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = main(["solve", *argv])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_report_of_a_unique_puzzle(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = solve(capsys, UNIQUE)
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert (code, err) == (0, "")
+    assert lines == [
+        "puzzle: 4x4, 4 givens",
+        "1 . | . .      1 3 | 2 4",
+        ". . | 3 .      4 2 | 3 1",
+        "----+----      ----+----",
+        ". 4 | . .      2 4 | 1 3",
+        ". . | . 2      3 1 | 4 2",
+        "solved; this is the only solution",
+        "tokens       68 = 10 input + 24 trace + 34 output",
+        "trace lines  12, of which 0 branch (two or more candidates) and 0 are dead ends",
+        "assignments  12",
+        "",
+    ]
+
+
+def test_counts_add_up_on_a_branching_puzzle(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = solve(capsys, BRANCHING_9X9)
+    assert "tokens       2,604 = 36 input + 2,404 trace + 164 output" in out
+    assert "assignments  1,013" in out
+
+
+@pytest.mark.parametrize(
+    ("puzzle", "code", "outcome"),
+    [
+        (AMBIGUOUS, 0, "solved; there are two or more solutions, and this is the first"),
+        (UNSOLVABLE, 1, "there is no solution"),
+        (CLASHING, 1, "the givens clash: 1 stands in (1,1) and (1,2)"),
+    ],
+)
+def test_outcome_and_exit_code(
+    puzzle: str, code: int, outcome: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    got_code, out, _ = solve(capsys, puzzle)
+    assert got_code == code
+    assert outcome in out
+
+
+def test_sparse_puzzle_stops_at_the_cap_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    sparse = "1" + "." * 39 + "2" + "." * 39 + "3"
+    code, out, _ = solve(capsys, sparse, "--max-tokens", "100")
+    assert code == 1
+    assert "stopped at 100 tokens; --max-tokens sets how far to go" in out
+    assert "tokens       100 = 8 input + 92 trace + 0 output" in out
+
+
+def test_boards_stand_one_below_the_other_when_narrow(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    _, out, _ = solve(capsys, UNIQUE)
+    assert ". . | . 2\n\n1 3 | 2 4\n" in out
+
+
+def test_trace_reads_back_to_the_exact_ids(capsys: pytest.CaptureFixture[str]) -> None:
+    board, givens = parse_puzzle(BRANCHING_9X9)
+    expected = trace(board, givens).tokens
+    code, out, _ = solve(capsys, BRANCHING_9X9, "--no-report", "--trace")
+    assert code == 0
+    assert np.array_equal(text_to_tokens(board, out), expected)
+    assert "\n  (" in out, "branches are indented"
+    _, out, _ = solve(capsys, BRANCHING_9X9, "--no-report", "--tokens")
+    assert out == " ".join(map(str, expected)) + "\n"
+
+
+def test_file_goes_on_behind_a_bad_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "puzzles.txt"
+    path.write_text("1.....3..4.....2\n1.....q..4.....2\n....1...........\n")
+    code, out, err = solve(capsys, str(path))
+    assert code == 1
+    assert err.startswith(f"sudocot: {path}:2:7: 'q' ")
+    assert err.count("\n") == 1
+    assert f"{path}, puzzle 1: 4x4, 4 givens" in out
+    assert f"{path}, puzzle 3: 4x4, 1 givens" in out
+
+
+def test_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = io.TextIOWrapper(io.BytesIO(b"1.....3..4.....2\n"))
+    monkeypatch.setattr(sys, "stdin", text)
+    code, out, _ = solve(capsys, "-", "--board", "4x4")
+    assert code == 0
+    assert "puzzle 1: 4x4" in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["absent.txt"], "(nor is there a file of that name)"),
+        (["." * 300], "(nor is there a file of that name)"),
+        ([UNIQUE, "--board", "5x5"], "allowed are 4x4, 6x6, 9x9, 16x16"),
+        ([UNIQUE, "--board", "9x9"], "puzzle:1:"),
+        ([UNIQUE, "--max-tokens", "0"], "max_tokens: got 0, allowed is 1 or more"),
+    ],
+)
+def test_bad_input_exits_with_2(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = solve(capsys, *argv)
+    assert code == 2
+    assert out == ""
+    assert message in err
+
+
+def test_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "puzzles.txt"
+    path.write_text("1.....3..4.....2\n" * 5_000)
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from scripts.cli import run; run()", "solve", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 141
