@@ -39,7 +39,7 @@ def build_tokenizer(board: Board, *, max_tokens: int | None = None) -> PreTraine
     # They are in the vocabulary already, so marking them special moves no id.
     backend.add_special_tokens([AddedToken(word, normalized=False) for word in SPECIAL_TOKENS])
     limit = {} if max_tokens is None else {"model_max_length": max_tokens}
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         pad_token=tokens[PAD],
         bos_token=tokens[INPUT],
