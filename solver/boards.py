@@ -104,3 +104,18 @@ def is_solution(board: Board, *, grid: Grid, givens: Grid) -> bool:
     keeps_givens = bool(np.all((givens == 0) | (grid == givens)))
     digits = np.arange(1, board.side + 1)
     return keeps_givens and bool(np.all(np.sort(grid[board.units], axis=1) == digits))
+
+
+def checked_grids(board: Board, grids: npt.NDArray[np.integer]) -> Grid:
+    """Return grids as contiguous uint8, shape (n, num_cells).
+
+    Raises:
+        ValueError: wrong shape, or a digit that the board does not have.
+    """
+    if grids.ndim != 2 or grids.shape[1] != board.num_cells:
+        raise ValueError(f"grids of shape {grids.shape}: allowed is (n, {board.num_cells})")
+    if grids.size and not 0 <= grids.min() <= grids.max() <= board.side:
+        raise ValueError(
+            f"digits from {grids.min()} to {grids.max()}: allowed are 0 to {board.side}"
+        )
+    return np.ascontiguousarray(grids, dtype=np.uint8)

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from solver.boards import Board, Grid
+from solver.boards import Board, Grid, checked_grids
 from solver.canonical_tree import canonise_all, make_tree
 from solver.colouring import make_colouring
 
@@ -57,24 +57,13 @@ def canonical_forms(board: Board, grids: Grid) -> Grid:
     Raises:
         ValueError: wrong shape, or a digit that the board does not have.
     """
-    if grids.ndim != 2 or grids.shape[1] != board.num_cells:
-        raise ValueError(f"grids of shape {grids.shape}: allowed is (n, {board.num_cells})")
-    if grids.size and not 0 <= grids.min() <= grids.max() <= board.side:
-        raise ValueError(
-            f"grids with digits {grids.min()} to {grids.max()}: allowed are 0 to {board.side}"
-        )
-    forms = np.empty(grids.shape, dtype=np.uint8)
+    checked = checked_grids(board, grids)
+    forms = np.empty_like(checked)
     with np.errstate(over="ignore"):
-        canonise_all(
-            make_colouring(board),
-            make_tree(board),
-            np.ascontiguousarray(grids, dtype=np.uint8),
-            forms,
-        )
+        canonise_all(make_colouring(board), make_tree(board), checked, forms)
     return forms
 
 
 def canonical_form(board: Board, givens: Grid) -> Grid:
     """Return the canonical form of one grid, shape (num_cells,); see `canonical_forms`."""
-    form: Grid = canonical_forms(board, givens[None])[0]
-    return form
+    return canonical_forms(board, givens[None]).reshape(-1)
