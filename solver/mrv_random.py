@@ -13,6 +13,7 @@ import numpy as np
 
 from solver.boards import Board, Grid
 from solver.jit import count_ones, count_trailing_zeros, inline_kernel, kernel
+from solver.mixing import GOLDEN, mix64
 from solver.mrv_kernel import (
     CAPPED,
     CONFLICT,
@@ -34,23 +35,12 @@ from solver.search_state import (
 )
 from solver.vocabulary import NONE, NUM_SPECIALS, Tokens
 
-_U = np.uint64
-
-
-@inline_kernel
-def _next_random(state: Any) -> Any:
-    """SplitMix64: advance `state` (1,) and return 64 random bits."""
-    state[0] += _U(0x9E3779B97F4A7C15)
-    z = state[0]
-    z = (z ^ (z >> _U(30))) * _U(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> _U(27))) * _U(0x94D049BB133111EB)
-    return z ^ (z >> _U(31))
-
 
 @inline_kernel
 def _random_below(state: Any, bound: int) -> Any:
-    """Random integer in 0 .. bound - 1; the bias for bounds of at most 256 is under 2^-55."""
-    return np.int64(_next_random(state) % _U(bound))
+    """Advance the SplitMix64 `state` (1,) and draw below `bound`, with a bias under 2^-55."""
+    state[0] += GOLDEN
+    return np.int64(mix64(state[0]) % np.uint64(bound))
 
 
 @inline_kernel
@@ -70,7 +60,7 @@ def _random_constrained_cell(search: Any, level: int, state: Any) -> Any:
                 chosen -= count_ones(cells)
                 continue
             for _ in range(chosen):
-                cells &= cells - _U(1)
+                cells &= cells - np.uint64(1)
             return 64 * w + count_trailing_zeros(cells)
     return -1
 
@@ -106,7 +96,7 @@ def _search_random(
         while candidates != 0:
             orders[level, num_left[level]] = count_trailing_zeros(candidates)
             num_left[level] += 1
-            candidates &= candidates - _U(1)
+            candidates &= candidates - np.uint64(1)
         for k in range(num_left[level] - 1, 0, -1):
             other = _random_below(state, k + 1)
             kept = orders[level, k]
@@ -153,14 +143,15 @@ def trace_random(board: Board, givens: Grid, seed: int, *, solution: Grid, out: 
     """
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed: got {seed}, allowed are 0 to 2^64 - 1")
-    outcome: Outcome = _search_random(
-        make_tables(board),
-        make_search(board),
-        np.array([seed], dtype=np.uint64),
-        np.zeros((board.num_cells + 1, board.side), dtype=np.int64),
-        np.zeros(board.num_cells + 1, dtype=np.int64),
-        givens,
-        solution,
-        out,
-    )
+    with np.errstate(over="ignore"):
+        outcome: Outcome = _search_random(
+            make_tables(board),
+            make_search(board),
+            np.array([seed], dtype=np.uint64),
+            np.zeros((board.num_cells + 1, board.side), dtype=np.int64),
+            np.zeros(board.num_cells + 1, dtype=np.int64),
+            givens,
+            solution,
+            out,
+        )
     return outcome

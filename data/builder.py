@@ -1,0 +1,237 @@
+"""Building a data set: read, make shards in parallel, publish.
+
+Everything happens in a folder beside the output, `.NAME.partial`, which is renamed to the output
+at the end. An interrupted build leaves it there, and `resume` goes on from the shards that are
+finished. Part i of n of a job array makes every n-th shard, in a folder `NAME.parts/i-of-n`;
+`merge` puts the parts together into the very bytes that one build makes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data.cpus import available_cpus
+from data.files import publish_directory, publish_file, to_json
+from data.funnel import ReadCounts, add_counts, funnel_record
+from data.plan import (
+    BUILD_FILE,
+    BuildConfig,
+    Part,
+    Plan,
+    check_identity,
+    identity,
+    make_plan,
+    write_identity,
+)
+from data.progress import progress
+from data.shards import ShardReport, finished_report, make_shard, report_path
+from data.sources import Source
+from data.store import SCHEMA_VERSION, Manifest, TokenStore, write_metadata
+from solver.boards import get_board
+from solver.vocabulary import Vocabulary
+
+logger = logging.getLogger(__name__)
+
+_SPOOL_FILES = ("grids", "ids", "answer_ids", "spool.json")
+_PART_FILE = "part.json"
+
+
+def build(
+    source: Source,
+    out: Path,
+    *,
+    config: BuildConfig,
+    workers: int | None = None,
+    part: Part | None = None,
+    resume: bool = False,
+    rebuild: bool = False,
+    strict: bool = False,
+) -> Manifest | None:
+    """Build a data set, or one part of it.
+
+    Args:
+        source: The puzzles.
+        out: Folder of the data set.
+        config: What to make of the puzzles.
+        workers: Threads; None for the CPUs that this process may use.
+        part: Make this part only, for `merge`.
+        resume: Go on with an interrupted build of the same source and configuration; a finished
+            one is left as it is.
+        rebuild: Start afresh and replace what is there.
+        strict: Stop at the first bad row instead of counting it.
+
+    Returns:
+        The manifest; None for a part.
+
+    Raises:
+        FileExistsError: `out`, or an interrupted build, is there and neither flag is set.
+        ValueError: `resume` with another source or configuration; a bad row when `strict`.
+        OSError: the disk is full, say; what is finished stays, for `resume`.
+    """
+    final = _part_folder(out, part) if part else out
+    staging = final.with_name(f".{final.name}.partial")
+    wanted = identity(source, config)
+    if final.exists() and not rebuild:
+        check_identity(final, wanted, resume=resume)
+        logger.info("%s: finished already", final)
+        return None if part else TokenStore.open(out).manifest
+    if rebuild:
+        shutil.rmtree(staging, ignore_errors=True)
+    if staging.exists():
+        check_identity(staging, wanted, resume=resume)
+    staging.mkdir(parents=True, exist_ok=True)
+    write_identity(staging, wanted)
+    plan = make_plan(source, staging, config=config, strict=strict)
+    numbers = range(plan.num_shards)[part.index :: part.count] if part else range(plan.num_shards)
+    reports = _make_shards(plan, staging, numbers, workers=workers)
+    for name in _SPOOL_FILES:
+        (staging / name).unlink()
+    if part:
+        facts = {"read": asdict(plan.choice.counts), "num_shards": plan.num_shards}
+        publish_file(staging / _PART_FILE, to_json(facts))
+        publish_directory(staging, final, replace=rebuild)
+        return None
+    manifest = _manifest(wanted, plan.choice.counts, reports)
+    for number in numbers:
+        report_path(staging, number).unlink()
+    write_metadata(staging, manifest)
+    publish_directory(staging, out, replace=rebuild)
+    return manifest
+
+
+def merge(out: Path, *, rebuild: bool = False) -> Manifest:
+    """Put the parts in `NAME.parts` together into the data set `out`, and remove them.
+
+    Raises:
+        FileExistsError: `out` is there and `rebuild` is off.
+        FileNotFoundError: no parts, or some are missing; the message lists them.
+        ValueError: parts of different builds, or a shard that does not fit its report.
+    """
+    if out.exists() and not rebuild:
+        raise FileExistsError(f"{out}: exists; --rebuild replaces it")
+    folders = _find_parts(out)
+    first = json.loads((folders[0] / _PART_FILE).read_bytes())
+    wanted = json.loads((folders[0] / BUILD_FILE).read_bytes())
+    for folder in folders:
+        check_identity(folder, wanted, resume=True)
+        if json.loads((folder / _PART_FILE).read_bytes()) != first:
+            raise ValueError(f"{folder}: read other rows than {folders[0]}")
+    staging = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir()
+    write_identity(staging, wanted)
+    reports = []
+    for number in range(first["num_shards"]):
+        folder = folders[number % len(folders)]
+        report = finished_report(folder, number)
+        if report is None:
+            raise ValueError(f"{folder}: shard {number} is missing or damaged; make the part again")
+        (staging / report.shard.name).hardlink_to(folder / report.shard.name)
+        reports.append(report)
+    manifest = _manifest(wanted, ReadCounts(**first["read"]), reports)
+    write_metadata(staging, manifest)
+    publish_directory(staging, out, replace=rebuild)
+    shutil.rmtree(folders[0].parent)
+    return manifest
+
+
+def _part_folder(out: Path, part: Part) -> Path:
+    return out.with_name(f"{out.name}.parts") / f"{part.index}-of-{part.count}"
+
+
+def _find_parts(out: Path) -> list[Path]:
+    """Folders of all parts of `out`, in order."""
+    parent = out.with_name(f"{out.name}.parts")
+    counts = {path.name.partition("-of-")[2] for path in parent.glob("[0-9]*-of-*")}
+    if not counts:
+        raise FileNotFoundError(f"{parent}: no parts of {out}")
+    if len(counts) > 1:
+        raise ValueError(f"{parent}: parts of different divisions, {', '.join(sorted(counts))}")
+    count = int(counts.pop())
+    folders = [_part_folder(out, Part(index=index, count=count)) for index in range(count)]
+    missing = [folder.name for folder in folders if not (folder / _PART_FILE).exists()]
+    if missing:
+        raise FileNotFoundError(f"{parent}: missing {', '.join(missing)}")
+    return folders
+
+
+def _make_shards(
+    plan: Plan, folder: Path, numbers: Sequence[int], *, workers: int | None
+) -> list[ShardReport]:
+    """Make the shards that are not finished; returns the reports in the order of `numbers`."""
+    granted, reason = available_cpus()
+    num_workers = min(workers or granted, len(numbers))
+    logger.info("%d shards, %d threads (%d CPUs by %s)", len(numbers), num_workers, granted, reason)
+    reports = {number: finished_report(folder, number) for number in numbers}
+    todo = [number for number, report in reports.items() if report is None]
+    sizes = {number: int(np.diff(plan.shard_range(number))[0]) for number in numbers}
+    total = sum(sizes.values())
+    done = total - sum(sizes[number] for number in todo)
+    pool = ThreadPoolExecutor(max(1, num_workers))
+    with progress("tracing", total=total, unit="puzzles", done=done) as advance:
+        try:
+            jobs = {pool.submit(_make_shard, plan, folder, number): number for number in todo}
+            for job in as_completed(jobs):
+                number = jobs[job]
+                if all(report is None for report in reports.values()):
+                    _log_size(job.result(), folder, num_shards=len(numbers))
+                reports[number] = job.result()
+                advance(sizes[number])
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return [report for report in reports.values() if report is not None]
+
+
+def _make_shard(plan: Plan, folder: Path, number: int) -> ShardReport:
+    start, end = plan.shard_range(number)
+    report = make_shard(
+        plan.recipe,
+        plan.spool,
+        plan.choice,
+        folder=folder,
+        name=plan.shard_name(number),
+        start=start,
+        end=end,
+    )
+    publish_file(report_path(folder, number), report.to_bytes())
+    return report
+
+
+def _log_size(report: ShardReport, folder: Path, *, num_shards: int) -> None:
+    """Say from the first shard what the build will take, and warn of a disk that is too small."""
+    expected = (folder / report.shard.name).stat().st_size * num_shards
+    free = shutil.disk_usage(folder).free
+    level = logging.WARNING if expected > free else logging.INFO
+    logger.log(level, "about %.2f GB in all, %.2f GB free", expected / 1e9, free / 1e9)
+
+
+def _manifest(wanted: dict[str, Any], read: ReadCounts, reports: Sequence[ShardReport]) -> Manifest:
+    config = BuildConfig(**wanted["config"])
+    traces = add_counts([report.counts for report in reports])
+    bins = np.sum([report.bins for report in reports], axis=0)
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        board=wanted["board"],
+        mode=config.mode,
+        vocabulary_digest=Vocabulary(get_board(wanted["board"])).digest,
+        trace_rule=wanted["trace_rule"],
+        segment_tokens=config.segment_tokens if config.mode == "scot" else None,
+        max_cot_length=config.max_cot_length,
+        seed=config.seed,
+        source=wanted["source"],
+        funnel=funnel_record(read, traces, bins),
+        num_rows=sum(report.shard.num_rows for report in reports),
+        num_puzzles=traces.kept,
+        num_tokens=sum(report.shard.num_tokens for report in reports),
+        num_loss_tokens=sum(report.num_loss_tokens for report in reports),
+        shards=[report.shard for report in reports],
+    )

@@ -1,0 +1,102 @@
+"""`sudocot data build`: puzzles in, a data set of CoTs or SCoT segments out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from tyro.conf import OmitArgPrefixes, Positional
+
+from data.builder import build
+from data.commands.report import print_manifest
+from data.cpus import available_cpus
+from data.plan import BuildConfig, Part
+from data.sources import GeneratorSource, Source, open_files
+from solver.boards import get_board
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Build a data set of solver traces.
+
+    Sources are files of puzzles in any known form (text, CSV, Parquet, gzip), a folder with
+    train.csv and test.csv, a data set on the hub such as sapientinc/sudoku-extreme, or --generate.
+
+    Examples:
+        sudocot data build puzzles.csv --out data/cot
+        sudocot data build sapientinc/sudoku-extreme --split train --mode scot --out data/scot
+        sudocot data build --generate 10000 --board 4x4 --mode scot --segment-tokens 16 --out d
+        sudocot data build puzzles.csv --out data/cot --shard 0/8   # then: sudocot data merge
+    """
+
+    sources: Positional[tuple[str, ...]] = ()
+    """Files; or one folder; or owner/name on the hub."""
+    out: Path
+    """Folder of the data set."""
+    split: str | None = None
+    """Split of a folder or of a hub data set: train or test."""
+    revision: str | None = None
+    """Revision of a hub data set."""
+    board: str | None = None
+    """Board: 4x4, 6x6, 9x9 or 16x16; told from the puzzles if not given."""
+    generate: int = 0
+    """Make this many minimal puzzles in place of reading some."""
+    extra_givens: int = 0
+    """Givens to add to each generated puzzle, which makes it easier."""
+    build: OmitArgPrefixes[BuildConfig] = field(default_factory=BuildConfig)
+    """What to make of the puzzles."""
+    workers: int | None = None
+    """Threads; by default the CPUs that this process may use."""
+    shard: str | None = None
+    """Make part i of n only, as i/n counted from 0; `sudocot data merge` joins the parts."""
+    resume: bool = False
+    """Go on with an interrupted build; leave a finished one as it is."""
+    rebuild: bool = False
+    """Start afresh and replace what is there."""
+    strict: bool = False
+    """Stop at the first bad row in place of counting and skipping it."""
+
+    def __post_init__(self) -> None:
+        if bool(self.sources) == (self.generate > 0):
+            raise ValueError("sources: give files, a folder or a hub name, or --generate, not both")
+        if self.generate > 0 and self.board is None:
+            raise ValueError("board: --generate needs --board")
+        if self.generate < 0 or self.extra_givens < 0:
+            raise ValueError("generate and extra_givens: must be at least 0")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers: got {self.workers}, must be at least 1")
+        if self.resume and self.rebuild:
+            raise ValueError("resume and rebuild: give one of them")
+
+
+def main(config: Config) -> int:
+    """Build, then print what became of the rows."""
+    part = Part.parse(config.shard) if config.shard else None
+    manifest = build(
+        _open_source(config),
+        config.out,
+        config=config.build,
+        workers=config.workers,
+        part=part,
+        resume=config.resume,
+        rebuild=config.rebuild,
+        strict=config.strict,
+    )
+    if manifest is not None:
+        print_manifest(Console(), config.out, manifest)
+    return 0
+
+
+def _open_source(config: Config) -> Source:
+    if config.generate and config.board is not None:
+        return GeneratorSource(
+            board=get_board(config.board),
+            count=config.generate,
+            seed=config.build.seed,
+            extra_givens=config.extra_givens,
+            workers=config.workers or available_cpus()[0],
+        )
+    return open_files(
+        config.sources, board=config.board, split=config.split, revision=config.revision
+    )

@@ -1,0 +1,181 @@
+"""What a build will do: its configuration, its identity on disk, and its division into shards."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from data.files import publish_file, to_json
+from data.ingest import Choice, Spool, choose_puzzles, fill_spool
+from data.shards import Recipe
+from data.sources import Source
+from solver.mrv import DEFAULT_MAX_TOKENS, TRACE_RULE
+
+BUILD_FILE = "build.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildConfig:
+    """What the bytes of a data set depend on, beside its source."""
+
+    mode: Literal["cot", "scot"] = "cot"
+    """Whole chains of thought, or summarised segments."""
+    max_cot_length: int | None = 16384
+    """Cut-off N: longest CoT that is kept, also for segments; None for no cut-off."""
+    segment_tokens: int = 512
+    """Trace tokens after which a summary is due (SCoT)."""
+    sample: int | None = None
+    """Number of puzzles to draw at random; None for all."""
+    shuffle: bool = False
+    """Put the puzzles into random order; else they keep that of the source."""
+    copies: int = 0
+    """Random symmetric copies of each puzzle to add."""
+    check_unique: bool = True
+    """Leave out puzzles with more than one solution."""
+    seed: int = 0
+    """Seed of sampling, order and symmetries."""
+    shard_puzzles: int = 4096
+    """Puzzles traced for a shard."""
+
+    def __post_init__(self) -> None:
+        limits = {
+            "max_cot_length": (self.max_cot_length, 1),
+            "segment_tokens": (self.segment_tokens, 1),
+            "sample": (self.sample, 0),
+            "copies": (self.copies, 0),
+            "seed": (self.seed, 0),
+            "shard_puzzles": (self.shard_puzzles, 1),
+        }
+        for name, (value, least) in limits.items():
+            if value is not None and value < least:
+                raise ValueError(f"{name}: got {value}, must be at least {least}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Part `index` of `count` of a build; counted from 0."""
+
+    index: int
+    """Number of this part."""
+    count: int
+    """Number of parts."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count:
+            raise ValueError(f"shard: got {self.index}/{self.count}, allowed are 0/n to n-1/n")
+
+    @classmethod
+    def parse(cls, text: str) -> Part:
+        """Read `i/n`."""
+        try:
+            index, count = map(int, text.split("/"))
+        except ValueError:
+            raise ValueError(f"shard: got {text!r}, allowed is i/n, such as 0/8") from None
+        return cls(index=index, count=count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that the shards depend on."""
+
+    config: BuildConfig
+    """Configuration."""
+    recipe: Recipe
+    """What is done with each puzzle."""
+    spool: Spool
+    """The puzzles."""
+    choice: Choice
+    """Which of them, in which order."""
+
+    @property
+    def num_places(self) -> int:
+        """Puzzles to trace, copies included."""
+        return len(self.choice.rows) * (1 + self.config.copies)
+
+    @property
+    def num_shards(self) -> int:
+        """Files of the whole data set."""
+        return max(1, -(-self.num_places // self.config.shard_puzzles))
+
+    def shard_name(self, index: int) -> str:
+        """File name of a shard."""
+        return f"data-{index:05}-of-{self.num_shards:05}.arrow"
+
+    def shard_range(self, index: int) -> tuple[int, int]:
+        """Places that a shard covers, from and to."""
+        start = index * self.config.shard_puzzles
+        return start, min(start + self.config.shard_puzzles, self.num_places)
+
+
+def make_plan(source: Source, folder: Path, *, config: BuildConfig, strict: bool) -> Plan:
+    """Read the source into `folder` and plan the shards.
+
+    Raises:
+        ValueError: more puzzles to sample than there are; a bad row when `strict`.
+    """
+    spool = fill_spool(source, folder, strict=strict)
+    has_cutoff = config.max_cot_length is not None
+    recipe = Recipe(
+        board=source.board,
+        segment_tokens=config.segment_tokens if config.mode == "scot" else None,
+        max_tokens=config.max_cot_length or DEFAULT_MAX_TOKENS,
+        has_cutoff=has_cutoff,
+        check_unique=config.check_unique,
+        num_copies=config.copies,
+        seed=config.seed,
+    )
+    choice = choose_puzzles(spool, sample=config.sample, shuffle=config.shuffle, seed=config.seed)
+    return Plan(config=config, recipe=recipe, spool=spool, choice=choice)
+
+
+def identity(source: Source, config: BuildConfig) -> dict[str, Any]:
+    """All that decides the bytes of a data set; kept beside it as its resolved configuration."""
+    return {
+        "board": source.board.name,
+        "trace_rule": TRACE_RULE,
+        "source": source.describe(),
+        "config": asdict(config),
+    }
+
+
+def write_identity(folder: Path, wanted: dict[str, Any]) -> None:
+    """Keep the identity of the build in its folder."""
+    publish_file(folder / BUILD_FILE, to_json(wanted))
+
+
+def check_identity(folder: Path, wanted: dict[str, Any], *, resume: bool) -> None:
+    """Check that a build found on disk is the one asked for, and that it may be gone on with.
+
+    Raises:
+        FileExistsError: `resume` is off.
+        ValueError: it was made from another source or configuration; the message names what.
+    """
+    if not resume:
+        raise FileExistsError(
+            f"{folder}: exists; --resume goes on with it or takes it as it is, --rebuild "
+            "makes it afresh"
+        )
+    try:
+        found = json.loads((folder / BUILD_FILE).read_bytes())
+    except (OSError, ValueError):
+        raise ValueError(f"{folder}: no readable {BUILD_FILE}; --rebuild makes it afresh") from None
+    different = sorted(_differences(found, wanted))
+    if different:
+        raise ValueError(
+            f"{folder}: made with another {', '.join(different)}; --rebuild makes it afresh"
+        )
+
+
+def _differences(found: Any, wanted: Any, name: str = "") -> list[str]:
+    """Names of the entries in which two nested dictionaries differ."""
+    if not (isinstance(found, dict) and isinstance(wanted, dict)):
+        return [] if found == wanted else [name]
+    return [
+        difference
+        for key in {*found, *wanted}
+        for difference in _differences(
+            found.get(key), wanted.get(key), f"{name}.{key}" if name else str(key)
+        )
+    ]

@@ -1,0 +1,459 @@
+"""The builder: what it keeps, that its bytes depend on nothing but the recipe, and faults."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+
+from data import ingest, shards
+from data.builder import build, merge
+from data.commands import build as build_command
+from data.plan import BuildConfig, Part
+from data.segments import split_into_segments
+from data.sources import FileSource, GeneratorSource, open_files
+from data.store import Manifest, TokenStore
+from solver.boards import get_board
+from solver.mrv import trace
+from solver.puzzles import parse_puzzle, puzzle_id
+from tests.data.puzzle_files import folder_bytes, make_puzzles, write_csv
+
+SMALL = BuildConfig(shard_puzzles=7, segment_tokens=8)
+SMALL_SCOT = BuildConfig(mode="scot", shard_puzzles=7, segment_tokens=8)
+
+
+@pytest.fixture(scope="module")
+def puzzles() -> list[tuple[str, str]]:
+    return make_puzzles("4x4", 40)
+
+
+@pytest.fixture
+def source(tmp_path: Path, puzzles: list[tuple[str, str]]) -> FileSource:
+    return files(write_csv(tmp_path / "in" / "train.csv", puzzles))
+
+
+def files(*paths: Path, **options: Any) -> FileSource:
+    names = tuple(map(str, paths))
+    return open_files(names, **{"board": None, "split": None, "revision": None, **options})
+
+
+def built(source: Any, out: Path, config: BuildConfig, **options: Any) -> Manifest:
+    manifest = build(source, out, config=config, **options)
+    assert manifest is not None
+    return manifest
+
+
+def test_cot_rows_are_the_traces(
+    source: FileSource, tmp_path: Path, puzzles: list[tuple[str, str]]
+) -> None:
+    manifest = built(source, tmp_path / "out", SMALL)
+    store = TokenStore.open(tmp_path / "out")
+    board = get_board("4x4")
+    assert len(store) == manifest.num_puzzles == len(puzzles)
+    for row, (text, _) in enumerate(puzzles):
+        _, grid = parse_puzzle(text)
+        tokens = trace(board, grid).tokens
+        assert store[row].tolist() == tokens.tolist()
+        assert store.cot_lengths[row] == store.lengths[row] == len(tokens)
+        assert store.prompt_lengths[row] == 2 + 2 * np.count_nonzero(grid)
+        assert store.puzzle_ids[row] == puzzle_id(board, grid[None])[0]
+    assert manifest.num_tokens == int(store.lengths.sum())
+    assert manifest.num_loss_tokens == int((store.lengths - store.prompt_lengths).sum())
+    assert len(manifest.shards) == 6
+
+
+def test_scot_rows_are_the_segments_in_order(source: FileSource, tmp_path: Path) -> None:
+    manifest = built(source, tmp_path / "scot", SMALL_SCOT)
+    built(source, tmp_path / "cot", SMALL)
+    scot, cot = TokenStore.open(tmp_path / "scot"), TokenStore.open(tmp_path / "cot")
+    row = 0
+    for puzzle in range(len(cot)):
+        tokens = np.array(cot[puzzle], dtype=np.uint8)
+        cut = split_into_segments(cot.board, tokens, np.array([len(tokens)]), segment_tokens=8)
+        for index, (start, end) in enumerate(zip([0, *cut.ends[:-1]], cut.ends, strict=True)):
+            assert scot[row].tolist() == cut.tokens[start:end].tolist()
+            assert scot.prompt_lengths[row] == cut.prompt_lengths[index]
+            assert scot.segment_indices[row] == index
+            assert scot.puzzle_ids[row] == cot.puzzle_ids[puzzle]
+            assert scot.cot_lengths[row] == len(tokens)
+            row += 1
+    assert row == len(scot) > manifest.num_puzzles
+
+
+@pytest.mark.parametrize("config", [SMALL, SMALL_SCOT])
+def test_opens_with_datasets(source: FileSource, tmp_path: Path, config: BuildConfig) -> None:
+    built(source, tmp_path / "out", config)
+    store = TokenStore.open(tmp_path / "out")
+    hub = datasets.load_from_disk(str(tmp_path / "out"))
+    assert len(hub) == len(store)
+    assert hub.features["input_ids"] == datasets.List(datasets.Value("uint8"))
+    for row in (0, len(store) - 1):
+        assert hub[row] == {
+            "input_ids": store[row].tolist(),
+            "prompt_length": store.prompt_lengths[row],
+            "cot_length": store.cot_lengths[row],
+            "puzzle_id": store.puzzle_ids[row],
+            "segment_index": store.segment_indices[row],
+        }
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SMALL,
+        SMALL_SCOT,
+        BuildConfig(mode="scot", shard_puzzles=9, sample=20, shuffle=True, copies=2, seed=5),
+    ],
+)
+def test_bytes_do_not_depend_on_workers_or_parts(
+    source: FileSource, tmp_path: Path, config: BuildConfig
+) -> None:
+    built(source, tmp_path / "one", config, workers=1)
+    built(source, tmp_path / "three", config, workers=3)
+    for index in (2, 0, 1):
+        part = Part(index=index, count=3)
+        assert build(source, tmp_path / "parts", config=config, part=part) is None
+    merge(tmp_path / "parts")
+    assert folder_bytes(tmp_path / "one") == folder_bytes(tmp_path / "three")
+    assert folder_bytes(tmp_path / "one") == folder_bytes(tmp_path / "parts")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "one", "parts", "three"]
+
+
+def test_funnel_counts_every_row(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
+    good = puzzles[:10]
+    wrong = (puzzles[10][0], puzzles[11][1])
+    rows = [
+        *good[:5],
+        ("12", ""),  # malformed
+        ("11" + "." * 14, ""),  # conflicting
+        good[0],  # duplicate
+        ("123." + "...4" + "." * 8, ""),  # no digit left for the cell (1,4)
+        ("." * 16, ""),  # ambiguous
+        wrong,
+        *good[5:],
+    ]
+    manifest = built(files(write_csv(tmp_path / "a.csv", rows)), tmp_path / "out", SMALL)
+    funnel = manifest.funnel
+    counts = {name: value for name, value in funnel.items() if name != "cot_lengths"}
+    assert counts == {
+        "read": 16,
+        "malformed": 1,
+        "conflicting": 1,
+        "duplicate": 1,
+        "not_sampled": 0,
+        "chosen": 13,
+        "traced": 13,
+        "unsolvable": 1,
+        "too_long": 0,
+        "capped": 0,
+        "ambiguous": 1,
+        "wrong_answer": 1,
+        "kept": 10,
+    }
+    assert sum(count for _, _, count in funnel["cot_lengths"]) == 10
+    assert [low for low, _, _ in funnel["cot_lengths"]] == [64]
+
+
+def test_cutoff_leaves_out_longer_traces(source: FileSource, tmp_path: Path) -> None:
+    built(source, tmp_path / "all", SMALL)
+    lengths = TokenStore.open(tmp_path / "all").cot_lengths
+    cutoff = int(np.median(lengths))
+    config = BuildConfig(shard_puzzles=7, max_cot_length=cutoff)
+    manifest = built(source, tmp_path / "short", config)
+    kept = TokenStore.open(tmp_path / "short").cot_lengths
+    assert kept.tolist() == lengths[lengths <= cutoff].tolist()
+    assert manifest.funnel["too_long"] == int((lengths > cutoff).sum())
+    assert built(source, tmp_path / "free", BuildConfig(max_cot_length=None)).num_puzzles == 40
+
+
+def test_sampling_shuffling_and_copies(source: FileSource, tmp_path: Path) -> None:
+    def ids(name: str, **options: Any) -> list[int]:
+        built(source, tmp_path / name, BuildConfig(**options))
+        ids: list[int] = TokenStore.open(tmp_path / name).puzzle_ids.tolist()
+        return ids
+
+    everything = ids("all")
+    sampled = ids("sampled", sample=15, seed=1)
+    assert len(sampled) == 15
+    assert sampled == [key for key in everything if key in set(sampled)]
+    assert set(ids("other", sample=15, seed=2)) != set(sampled)
+    shuffled = ids("shuffled", shuffle=True)
+    assert sorted(shuffled) == sorted(everything)
+    assert shuffled != everything
+    copied = ids("copied", copies=2)
+    assert len(copied) == 120
+    assert copied[::3] == everything
+    assert ids("reseeded", copies=2, seed=9)[1::3] != copied[1::3]
+    with pytest.raises(ValueError, match="sample: got 41, there are 40"):
+        ids("too many", sample=41)
+
+
+def test_generator_needs_no_file(tmp_path: Path) -> None:
+    source = GeneratorSource(board=get_board("6x6"), count=30, seed=3, extra_givens=0, workers=2)
+    one = built(source, tmp_path / "one", SMALL, workers=1)
+    built(source, tmp_path / "two", SMALL, workers=2)
+    assert folder_bytes(tmp_path / "one") == folder_bytes(tmp_path / "two")
+    assert one.funnel["read"] == 30
+    assert one.funnel["ambiguous"] == one.funnel["wrong_answer"] == 0
+
+
+def test_16x16_uses_wide_ids(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "wide.csv", make_puzzles("16x16", 2, num_blanks=60))
+    built(files(path), tmp_path / "out", SMALL_SCOT)
+    store = TokenStore.open(tmp_path / "out")
+    assert store[0].dtype == np.uint16
+    hub = datasets.load_from_disk(str(tmp_path / "out"))
+    assert hub[0]["input_ids"] == store[0].tolist()
+
+
+def test_changed_source_is_read_again(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
+    path = write_csv(tmp_path / "a.csv", puzzles[:2])
+    built(files(path), tmp_path / "out", SMALL)
+    write_csv(path, puzzles[:3])
+    with pytest.raises(FileExistsError, match="--rebuild"):
+        build(files(path), tmp_path / "out", config=SMALL)
+    with pytest.raises(ValueError, match=r"another source\.files"):
+        build(files(path), tmp_path / "out", config=SMALL, resume=True)
+    assert built(files(path), tmp_path / "out", SMALL, rebuild=True).num_puzzles == 3
+
+
+def test_finished_build_is_left_alone_on_resume(source: FileSource, tmp_path: Path) -> None:
+    built(source, tmp_path / "out", SMALL)
+    before = folder_bytes(tmp_path / "out")
+    built(source, tmp_path / "out", SMALL, resume=True)
+    assert folder_bytes(tmp_path / "out") == before
+    with pytest.raises(ValueError, match=r"another config\.mode"):
+        build(source, tmp_path / "out", config=SMALL_SCOT, resume=True)
+
+
+def test_unfinished_build_does_not_open(source: FileSource, tmp_path: Path) -> None:
+    built(source, tmp_path / "out", SMALL)
+    (tmp_path / "out" / "manifest.json").unlink()
+    with pytest.raises(FileNotFoundError, match="not a finished data set"):
+        TokenStore.open(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("schema_version", 99, "schema_version 99"),
+        ("seed", 77, "digest does not fit"),
+        ("num_rows", None, "digest does not fit"),
+    ],
+)
+def test_edited_manifest_is_refused(
+    source: FileSource, tmp_path: Path, field: str, value: Any, message: str
+) -> None:
+    built(source, tmp_path / "out", SMALL)
+    path = tmp_path / "out" / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+    with pytest.raises(ValueError, match=message):
+        TokenStore.open(tmp_path / "out")
+
+
+def test_damaged_shard_is_refused(source: FileSource, tmp_path: Path) -> None:
+    manifest = built(source, tmp_path / "out", SMALL)
+    path = tmp_path / "out" / manifest.shards[2].name
+    path.write_bytes(path.read_bytes()[:-700])
+    with pytest.raises(ValueError, match=r"damaged|rows"):
+        TokenStore.open(tmp_path / "out")
+
+
+def test_full_disk_keeps_what_is_finished(
+    source: FileSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built(source, tmp_path / "whole", SMALL)
+    made: list[str] = []
+    make_shard = shards.make_shard
+
+    def write(self: Any, content: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fail_on_the_fourth(*args: Any, **options: Any) -> Any:
+        if len(made) == 3:
+            monkeypatch.setattr(shards._HashingFile, "write", write)
+        made.append(options["name"])
+        return make_shard(*args, **options)
+
+    monkeypatch.setattr("data.builder.make_shard", fail_on_the_fourth)
+    with pytest.raises(OSError, match="No space left"):
+        build(source, tmp_path / "out", config=SMALL, workers=1)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.undo()
+    with pytest.raises(FileExistsError, match="--resume"):
+        build(source, tmp_path / "out", config=SMALL)
+    remade: list[str] = []
+
+    def note(*args: Any, **options: Any) -> Any:
+        remade.append(options["name"])
+        return make_shard(*args, **options)
+
+    monkeypatch.setattr("data.builder.make_shard", note)
+    built(source, tmp_path / "out", SMALL, resume=True)
+    assert sorted(remade) == [f"data-{k:05}-of-00006.arrow" for k in (3, 4, 5)]
+    assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
+
+
+def test_corrupt_shard_is_made_again_on_resume(
+    source: FileSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built(source, tmp_path / "whole", SMALL)
+
+    def stop(*args: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("data.builder.write_metadata", stop)
+    with pytest.raises(KeyboardInterrupt):
+        build(source, tmp_path / "out", config=SMALL)
+    monkeypatch.undo()
+    partial = tmp_path / ".out.partial"
+    remade = folder_bytes(tmp_path / "whole")
+    broken = partial / "data-00001-of-00006.arrow"
+    content = bytearray(broken.read_bytes())
+    content[len(content) // 2] ^= 1
+    broken.write_bytes(content)
+    built(source, tmp_path / "out", SMALL, resume=True)
+    assert folder_bytes(tmp_path / "out") == remade
+
+
+def test_strict_stops_at_a_bad_row(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
+    path = write_csv(tmp_path / "a.csv", [*puzzles[:3], ("12?4" + "." * 12, ""), *puzzles[3:5]])
+    assert built(files(path), tmp_path / "out", SMALL).funnel["malformed"] == 1
+    with pytest.raises(ValueError, match=r"a\.csv:5:\d+: "):
+        build(files(path), tmp_path / "strict", config=SMALL, strict=True)
+
+
+def test_parts_must_be_all_there_and_of_one_build(source: FileSource, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(FileNotFoundError, match="no parts"):
+        merge(out)
+    build(source, out, config=SMALL, part=Part(index=0, count=2))
+    with pytest.raises(FileNotFoundError, match="missing 1-of-2"):
+        merge(out)
+    build(source, out, config=SMALL_SCOT, part=Part(index=1, count=2))
+    with pytest.raises(ValueError, match=r"another config\.mode"):
+        merge(out)
+    build(source, out, config=SMALL, part=Part(index=1, count=2), rebuild=True)
+    shard = next((tmp_path / "out.parts" / "1-of-2").glob("*.arrow"))
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-1])
+    with pytest.raises(ValueError, match="make the part again"):
+        merge(out)
+    shard.write_bytes(content)
+    merge(out)
+    assert len(TokenStore.open(out)) == 40
+    with pytest.raises(FileExistsError, match="--rebuild"):
+        merge(out)
+
+
+def test_local_folder_in_the_shape_of_the_hub(
+    tmp_path: Path, puzzles: list[tuple[str, str]]
+) -> None:
+    folder = tmp_path / "sudoku-extreme"
+    write_csv(folder / "train.csv", puzzles[:30])
+    write_csv(folder / "test.csv", puzzles[30:])
+    source = files(folder, split="test")
+    assert source.describe()["dataset"] == "sudoku-extreme"
+    assert built(source, tmp_path / "out", SMALL).num_puzzles == 10
+
+
+def test_hub_data_set_is_fetched(
+    tmp_path: Path, puzzles: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    path = write_csv(tmp_path / "cache" / "train.csv", puzzles)
+    asked = []
+
+    def download(name: str, filename: str, **options: Any) -> str:
+        asked.append((name, filename, options))
+        return str(path)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    source = files(Path("owner/puzzles"), split="train", revision="abc")
+    assert asked == [("owner/puzzles", "train.csv", {"repo_type": "dataset", "revision": "abc"})]
+    assert source.describe()["revision"] == "abc"
+    with pytest.raises(ValueError, match="--split"):
+        files(Path("owner/puzzles"))
+
+    def offline(*args: Any, **options: Any) -> str:
+        raise LocalEntryNotFoundError("offline")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", offline)
+    with pytest.raises(ConnectionError, match="cannot be reached"):
+        files(Path("owner/puzzles"), split="train")
+
+
+def test_boards_must_agree(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
+    small = write_csv(tmp_path / "a.csv", puzzles)
+    large = write_csv(tmp_path / "b.csv", make_puzzles("6x6", 2))
+    with pytest.raises(ValueError, match="boards differ"):
+        files(small, large)
+
+
+def test_first_occurrences_in_several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = np.random.default_rng(0).integers(0, 500, 3000, dtype=np.uint64)
+    _, first = np.unique(ids, return_index=True)
+    monkeypatch.setattr(ingest, "_IDS_PER_PASS", 700)
+    monkeypatch.setattr(ingest, "_CHUNK", 100)
+    assert np.flatnonzero(ingest.first_occurrences(ids)).tolist() == sorted(first.tolist())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "sources"),
+        ({"sources": ("a",), "generate": 3}, "sources"),
+        ({"generate": 3}, "--board"),
+        ({"sources": ("a",), "workers": 0}, "workers"),
+        ({"sources": ("a",), "resume": True, "rebuild": True}, "one of them"),
+    ],
+)
+def test_command_refuses_contradictions(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_command.Config(out=Path("x"), **options)
+
+
+@pytest.mark.parametrize("text", ["1", "2/2", "-1/3", "a/b"])
+def test_bad_parts_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="shard"):
+        Part.parse(text)
+
+
+@pytest.mark.parametrize("mode", ["cot", "scot"])
+def test_killed_builds_resume_to_the_same_bytes(tmp_path: Path, mode: str) -> None:
+    """SIGKILL at random moments; the last run finishes what the others left."""
+    path = write_csv(tmp_path / "p.csv", make_puzzles("4x4", 150, seed=2))
+    command = [sys.executable, "-m", "scripts.cli", "data", "build", str(path), "--mode", mode]
+    command += ["--shard-puzzles", "3", "--segment-tokens", "8", "--workers", "2"]
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    started = time.monotonic()
+    subprocess.run([*command, "--out", str(whole)], check=True, capture_output=True)
+    whole_s = time.monotonic() - started
+    chance = random.Random(0)
+    for _ in range(4):
+        run = subprocess.Popen(
+            [*command, "--out", str(out), "--resume"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        time.sleep(chance.uniform(0.5, 1.0) * whole_s)
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+        assert not (out / "manifest.json").exists() or TokenStore.open(out)
+    subprocess.run(
+        [*command, "--out", str(out), "--resume"], check=True, capture_output=True, env=os.environ
+    )
+    assert folder_bytes(out) == folder_bytes(whole)

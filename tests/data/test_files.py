@@ -1,0 +1,134 @@
+"""Atomic files, CPU limits and progress."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from data import cpus
+from data.cpus import available_cpus
+from data.files import publish_directory, publish_file, staged_directory
+from data.progress import format_duration, progress
+
+
+def test_publish_file_replaces_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    publish_file(path, b"one")
+    publish_file(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_failed_publication_keeps_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.json"
+    publish_file(path, b"one")
+
+    def fail(_: Path) -> None:
+        raise OSError("disk")
+
+    monkeypatch.setattr("data.files.fsync_path", fail)
+    with pytest.raises(OSError, match="disk"):
+        publish_file(path, b"two")
+    assert path.read_bytes() == b"one"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_staged_directory_appears_only_when_the_block_succeeds(tmp_path: Path) -> None:
+    final = tmp_path / "out"
+    with pytest.raises(FileNotFoundError), staged_directory(final) as staged:
+        (staged / "missing" / "a").write_text("1")
+    assert list(tmp_path.iterdir()) == []
+    with staged_directory(final) as staged:
+        (staged / "a").write_text("1")
+        assert not final.exists()
+    assert (final / "a").read_text() == "1"
+    with pytest.raises(FileExistsError), staged_directory(final):
+        pass
+    with staged_directory(final, replace=True) as staged:
+        (staged / "b").write_text("2")
+    assert [path.name for path in final.iterdir()] == ["b"]
+    assert list(tmp_path.iterdir()) == [final]
+
+
+def test_publish_directory_refuses_an_existing_name(tmp_path: Path) -> None:
+    for name in ("staged", "final"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(FileExistsError, match="final"):
+        publish_directory(tmp_path / "staged", tmp_path / "final")
+
+
+@pytest.mark.parametrize(
+    ("affinity", "slurm", "quota", "expected"),
+    [
+        (8, "", "max 100000", (8, "affinity")),
+        (8, "3", "max 100000", (3, "SLURM_CPUS_PER_TASK")),
+        (8, "16", "250000 100000", (3, "cgroup quota")),
+        (1, "4", "50000 100000", (1, "affinity")),
+        (8, "none", "", (8, "affinity")),
+    ],
+)
+def test_available_cpus_takes_the_smallest_limit(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    affinity: int,
+    slurm: str,
+    quota: str,
+    expected: tuple[int, str],
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(affinity)))
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", slurm)
+    (tmp_path / "cpu.max").write_text(quota)
+    monkeypatch.setattr(cpus, "_CGROUP_V2", tmp_path / "cpu.max")
+    monkeypatch.setattr(cpus, "_CGROUP_V1", tmp_path / "v1")
+    assert available_cpus() == expected
+
+
+def test_first_version_of_control_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+    monkeypatch.setattr(cpus, "_CGROUP_V2", tmp_path / "missing")
+    monkeypatch.setattr(cpus, "_CGROUP_V1", tmp_path)
+    (tmp_path / "cpu.cfs_quota_us").write_text("-1\n")
+    (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
+    assert available_cpus()[0] == 64
+    (tmp_path / "cpu.cfs_quota_us").write_text("200000\n")
+    assert available_cpus() == (2, "cgroup quota")
+
+
+def test_plain_progress_counts_this_session_only(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 900 of 1000 in an earlier session, 50 in 10 s leave 10 s, not a tenth of that."""
+    now = [100.0]
+    monkeypatch.setattr("data.progress.time.monotonic", lambda: now[0])
+    caplog.set_level(logging.INFO)
+    with progress("tracing", total=1000, unit="puzzles", done=900) as advance:
+        now[0] += 10.0
+        advance(50)
+        now[0] += 5.0
+        advance(50)
+    assert caplog.messages == [
+        "tracing: 950 of 1000 puzzles, 5.0/s, 0:10 left",
+        "tracing: 1000 of 1000 puzzles in 0:15",
+    ]
+
+
+def test_disabled_progress_is_silent(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with progress("tracing", total=10, unit="puzzles", enabled=False) as advance:
+        advance(10)
+    assert caplog.messages == []
+
+
+def test_durations() -> None:
+    assert [format_duration(s) for s in (0, 59.6, 3600, 86400)] == [
+        "0:00",
+        "1:00",
+        "1:00:00",
+        "24:00:00",
+    ]
