@@ -1,0 +1,151 @@
+"""The builder against the bare tracer: `python -m scripts.bench.build`.
+
+Per file and mode: wall time of a whole build (read, trace, segment, write, flush), the tokens it
+traced per second, and the share of what as many bare tracers would reach in the same run. Traces
+stop at N tokens in both; tokens of traces cut off there count for both. Each build runs in its own
+process, which also tells its peak memory.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tyro
+
+from data.builder import build
+from data.cpus import available_cpus
+from data.plan import BuildConfig
+from data.sources import open_files
+from scripts.bench.harness import Report, best_time, load_grids, shared_puzzles
+from solver.boards import Board
+from solver.mrv import Tracer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Measure the builder. Needs SUDOCOT_SHARED, the folder with the public puzzle lists."""
+
+    max_cot_length: int = 16384
+    """Cut-off N."""
+    repeats: int = 3
+    """Runs, of which the fastest counts."""
+    work_dir: Path | None = None
+    """Where the data sets are built; the temporary folder if not given."""
+    out: Path | None = None
+    """JSON file to write."""
+
+
+def main(config: Config) -> int:
+    """Run the benchmark."""
+    workers = available_cpus()[0]
+    paths = shared_puzzles()
+    rows = []
+    for inputs in [*([path] for path in paths), paths]:
+        grids = np.concatenate([load_grids(path)[1] for path in inputs])
+        board = load_grids(inputs[0])[0]
+        tokens, bare_s = _trace_bare(board, grids, config, workers=workers)
+        rows += [
+            _measure(inputs, mode, check_unique, tokens, bare_s, config)
+            for mode in ("cot", "scot")
+            for check_unique in (False, True)
+        ]
+    facts = {"workers": workers, "repeats": config.repeats, "max_cot_length": config.max_cot_length}
+    Report(title=f"data build, {workers} threads", rows=rows, facts=facts).publish(config.out)
+    return 0
+
+
+def _trace_bare(
+    board: Board, grids: npt.NDArray[np.uint8], config: Config, *, workers: int
+) -> tuple[int, float]:
+    """Tokens of all traces, and the time that bare tracers take, one for each worker."""
+    cap = config.max_cot_length
+    parts = [np.ascontiguousarray(grids[k::workers]) for k in range(workers)]
+    tracers = [Tracer(board) for _ in parts]
+    buffers = [np.empty(cap, dtype=tracer.dtype) for tracer in tracers]
+
+    def trace_part(k: int) -> int:
+        return sum(len(tracers[k].trace_into(grid, out=buffers[k]).tokens) for grid in parts[k])
+
+    tracers[0].trace_into(parts[0][0], out=buffers[0])
+    with ThreadPoolExecutor(workers) as pool:
+        tokens = sum(pool.map(trace_part, range(workers)))
+        elapsed = best_time(
+            lambda: list(pool.map(trace_part, range(workers))), repeats=config.repeats
+        )
+    return tokens, elapsed
+
+
+def _measure(
+    inputs: list[Path],
+    mode: str,
+    check_unique: bool,
+    tokens: int,
+    bare_s: float,
+    config: Config,
+) -> dict[str, Any]:
+    runs = []
+    for _ in range(config.repeats):
+        with tempfile.TemporaryDirectory(dir=config.work_dir) as folder:
+            arguments = [mode, str(int(check_unique)), str(config.max_cot_length), folder]
+            run = subprocess.run(
+                [sys.executable, "-m", "scripts.bench.build", "--one", *arguments, *inputs],
+                check=True,
+                capture_output=True,
+                text=True,
+            )
+        runs.append(json.loads(run.stdout.splitlines()[-1]))
+    best = min(runs, key=lambda run: run["seconds"])
+    return {
+        "file": inputs[0].name if len(inputs) == 1 else "all",
+        "mode": mode,
+        "unique check": str(check_unique),
+        "seconds": best["seconds"],
+        "M traced/s": tokens / best["seconds"] / 1e6,
+        "share of bare": bare_s / best["seconds"],
+        "kept": best["kept"],
+        "M tokens": best["tokens"] / 1e6,
+        "MB/s": best["bytes"] / best["seconds"] / 1e6,
+        "bytes/token": best["bytes"] / max(best["tokens"], 1),
+        "peak MB": best["peak_mb"],
+    }
+
+
+def _build_once(mode: Any, check_unique: str, cutoff: str, folder: str, *inputs: str) -> None:
+    """Build in this process, after a tiny build that loads the compiled kernels."""
+    config = BuildConfig(mode=mode, check_unique=check_unique == "1", max_cot_length=int(cutoff))
+    warm = Path(folder) / "warm.txt"
+    with Path(inputs[0]).open() as file:
+        warm.write_text("".join(line for line, _ in zip(file, range(20), strict=False)))
+    for name, files in (("warm", (str(warm),)), ("out", inputs)):
+        start = time.perf_counter()
+        source = open_files(files, board=None, split=None, revision=None)
+        manifest = build(source, Path(folder) / name, config=config)
+        elapsed = time.perf_counter() - start
+    assert manifest is not None
+    shards = [(Path(folder) / "out" / shard.name).stat().st_size for shard in manifest.shards]
+    result = {
+        "seconds": elapsed,
+        "kept": manifest.num_puzzles,
+        "tokens": manifest.num_tokens,
+        "bytes": sum(shards),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        _build_once(*sys.argv[2:])
+    else:
+        sys.exit(main(tyro.cli(Config)))

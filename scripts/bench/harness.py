@@ -1,0 +1,113 @@
+"""What the benchmarks share: repeated timing, facts about the machine, table and JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+
+from data.cpus import available_cpus
+from data.files import publish_file, to_json
+from solver.boards import Board
+from solver.puzzles import read_puzzles
+
+_WIDTH = 160
+PUBLIC_FILES = (
+    "17_clue.txt",
+    "forum_hardest_1905_11plus.txt",
+    "magictour_top1465.txt",
+    "serg_benchmark.txt",
+    "forum_hardest_1106.txt",
+)
+
+
+def shared_puzzles() -> list[Path]:
+    """Files of public puzzles in `$SUDOCOT_SHARED/puzzles`.
+
+    Raises:
+        FileNotFoundError: the variable is not set, or a file is missing.
+    """
+    folder = Path(os.environ.get("SUDOCOT_SHARED", "")) / "puzzles"
+    paths = [folder / name for name in PUBLIC_FILES]
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        raise FileNotFoundError(f"SUDOCOT_SHARED: {folder} lacks {', '.join(missing)}")
+    return paths
+
+
+def load_grids(path: Path) -> tuple[Board, npt.NDArray[np.uint8]]:
+    """All puzzles of a file, shape (n, num_cells)."""
+    reader = read_puzzles(path)
+    return reader.board, np.concatenate([block.grids for block in reader])
+
+
+def best_time(work: Callable[[], object], *, repeats: int) -> float:
+    """Shortest wall time of several runs, in seconds; call once before, to warm up."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def machine_facts() -> dict[str, Any]:
+    """Processor, CPUs that may be used, and versions."""
+    model = platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = [line for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        model = lines[0].partition(":")[2].strip() if lines else model
+    return {
+        "processor": model,
+        "cpus": available_cpus()[0],
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("numpy", "numba", "pyarrow")},
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Rows of a benchmark, all with the same columns."""
+
+    title: str
+    """What was measured."""
+    rows: Sequence[dict[str, Any]]
+    """One dictionary a row."""
+    facts: dict[str, Any]
+    """What else the JSON file says."""
+
+    def publish(self, path: Path | None) -> None:
+        """Print the table, and write `path` if given."""
+        table = Table(title=self.title, title_justify="left")
+        for name in self.rows[0]:
+            is_text = isinstance(self.rows[0][name], str)
+            table.add_column(name, justify="left" if is_text else "right")
+        for row in self.rows:
+            table.add_row(*(_format(value) for value in row.values()))
+        console = Console()
+        console.print(table, width=console.width if console.is_terminal else _WIDTH)
+        if path is not None:
+            record = {
+                "title": self.title,
+                "machine": machine_facts(),
+                **self.facts,
+                "rows": list(self.rows),
+            }
+            publish_file(path, to_json(record))
+
+
+def _format(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
