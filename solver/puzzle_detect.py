@@ -1,7 +1,8 @@
 """Which format and board an input has, from its first lines or its column names.
 
-Nothing is taken on a guess: a format must read at least half of the first lines, a table must have
-a column of a known name, and the reader reports what was found.
+A table has a column of a known name. Otherwise the format and board that read most of the first
+lines are taken, and a tie of boards is refused. The reader reports what was found, and every line
+that does not fit is an error.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 
 from solver.boards import BOARDS, Board
 from solver.puzzle_cells import SPACES, CellError, Word, is_grid, main_text, read_grid, split_words
-from solver.puzzle_grids import is_border, is_row, is_title
+from solver.puzzle_grids import is_row
 from solver.puzzle_input import LineBlock
 from solver.puzzle_kernels import PUZZLE
 from solver.puzzle_list import ListFormat, is_comment, is_list_line
@@ -61,20 +62,15 @@ def detect_format(
     boards = tuple(BOARDS.values()) if board is None else (board,)
     _refuse_foreign(first, boards, file=file)
     texts = [text for _, text in sample]
-    of_lines = _best_board(boards, texts, is_list_line)
-    if of_lines is not None:
-        return ListFormat(board=of_lines), block
-    rows = [text for text in texts if not is_title(text)]
-    of_rows = _best_board(boards, rows, lambda b, text: is_row(b, text) or is_border(b, text))
-    if of_rows is not None:
+    of_lines, num_puzzles = _best_board(boards, texts, is_list_line, file=file)
+    of_rows, num_rows = _best_board(boards, texts, is_row, file=file)
+    # A puzzle of 4x4 is also a row of 16x16, and few rows of 16x16 are puzzles of 4x4.
+    if num_rows > 2 * num_puzzles:
         return GridFormat(board=of_rows), block
-    if board is not None:  # each line gets its own error
-        return ListFormat(board=board), block
-    for index, text in sample:
-        if not any(is_list_line(b, text) for b in boards):
-            error = diagnose(text)
-            raise ValueError(f"{file}:{block.first_line + index}:{error.offset + 1}: {error}")
-    raise ValueError(f"{file}: puzzles of several boards; allowed is one board")
+    if num_puzzles or board is not None:  # without any, each line gets its own error
+        return ListFormat(board=of_lines), block
+    error = diagnose(first)
+    raise ValueError(f"{file}:{block.first_line + index}:{error.offset + 1}: {error}")
 
 
 def detect_board(texts: Sequence[str]) -> Board | None:
@@ -103,12 +99,17 @@ def _take(block: LineBlock, accept: Callable[[str], bool]) -> list[tuple[int, st
 
 
 def _best_board(
-    boards: Sequence[Board], texts: Sequence[str], reads: Callable[[Board, str], bool]
-) -> Board | None:
-    """Return the board for which most texts are readable, if they are at least half of them."""
-    counts = {board: sum(reads(board, text) for text in texts) for board in boards}
-    best = max(boards, key=lambda board: counts[board])
-    return best if texts and 2 * counts[best] >= len(texts) else None
+    boards: Sequence[Board], texts: Sequence[str], reads: Callable[[Board, str], bool], *, file: str
+) -> tuple[Board, int]:
+    """Return the board for which most texts are readable, and their number.
+
+    Raises:
+        ValueError: there are as many for two boards.
+    """
+    counts = [sum(reads(board, text) for text in texts) for board in boards]
+    if max(counts) and counts.count(max(counts)) > 1:
+        raise ValueError(f"{file}: puzzles of several boards; allowed is one board")
+    return boards[counts.index(max(counts))], max(counts)
 
 
 def _detect_table(

@@ -67,20 +67,20 @@ def read_line_blocks(source: Path | BinaryIO, *, file: str) -> Iterator[LineBloc
         OSError: the source cannot be read.
         ValueError: the source is binary, or a line is longer than a chunk.
     """
-    rest, next_line = b"", 1
-    for chunk in _read_chunks(source, file=file):
-        buffer = rest + chunk
+    chunks = _read_chunks(source, file=file)
+    buffer, next_line = next(chunks, b""), 1
+    while buffer:
+        chunk = next(chunks, b"")
         ends = np.flatnonzero(np.frombuffer(buffer, dtype=np.uint8) == _NEWLINE)
-        if len(ends) == 0:
-            if len(buffer) > CHUNK_BYTES:
-                raise ValueError(f"{file}:{next_line}: not text: longer than {CHUNK_BYTES} bytes")
-            rest = buffer
-            continue
-        yield _split_lines(buffer, ends, first_line=next_line)
-        next_line += len(ends)
-        rest = buffer[ends[-1] + 1 :]
-    if rest:
-        yield _split_lines(rest, np.array([len(rest)]), first_line=next_line)
+        if not chunk and buffer[-1] != _NEWLINE:
+            ends = np.append(ends, len(buffer))
+        if len(ends):
+            yield _split_lines(buffer, ends, first_line=next_line)
+            buffer = buffer[ends[-1] + 1 :]
+            next_line += len(ends)
+        elif len(buffer) > CHUNK_BYTES:
+            raise ValueError(f"{file}:{next_line}: not text: longer than {CHUNK_BYTES} bytes")
+        buffer += chunk
 
 
 def is_parquet(path: Path) -> bool:
@@ -121,6 +121,6 @@ def _require_text(head: bytes, *, file: str) -> None:
     if head.startswith(_UTF16_BOMS):
         raise ValueError(f"{file}: text in UTF-16; allowed is UTF-8")
     if head.startswith(_PARQUET_MAGIC):
-        raise ValueError(f"{file}: Parquet is read from an uncompressed file only")
+        raise ValueError(f"{file}: Parquet is read from a plain file, not from a stream or gzip")
     if b"\0" in head:
         raise ValueError(f"{file}: not text: byte {head.index(0)} is NUL; allowed is UTF-8 text")
