@@ -1,0 +1,340 @@
+"""Packed and padded attention: same logits, no leaks, no graph breaks, no silent misuse.
+
+`varlen` has no CPU kernel, so here it is traced only; the tests marked `gpu` run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, PreTrainedModel
+
+from training import attention
+from training.attention import (
+    ATTENTIONS,
+    attention_of,
+    causal_block_mask,
+    check_no_leak,
+    choose_attention,
+    forward_logits,
+    use_attention,
+)
+from training.batches import Batch
+from training.models import ModelConfig, build_model
+from training.precision import PRECISIONS
+
+LLAMA = ModelConfig(board="4x4", hidden_size=32, num_layers=2, num_heads=2)
+NETWORKS = {
+    "llama": LLAMA,
+    "llama_qk_norm": replace(LLAMA, qk_norm=True),
+    "gpt_neox": replace(LLAMA, family="gpt_neox"),
+}
+networks = pytest.mark.parametrize("config", NETWORKS.values(), ids=NETWORKS.keys())
+CPU = torch.device("cpu")
+LENGTHS = (130, 1, 37, 200, 64)
+unfused_flex = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def packed_batch(lengths: tuple[int, ...], *, num_positions: int = 512) -> Batch:
+    """Random ids packed end to end; positions after the last sequence are one more."""
+    assert sum(lengths) <= num_positions
+    borders = torch.tensor([0, *lengths]).cumsum(0).tolist()
+    cu_seqlens = torch.tensor(borders + [num_positions] * 3, dtype=torch.int32)
+    starts = torch.repeat_interleave(cu_seqlens[:-1], cu_seqlens.diff())
+    ids = torch.randint(28, (1, num_positions), generator=torch.Generator().manual_seed(0))
+    return Batch(
+        input_ids=ids,
+        position_ids=(torch.arange(num_positions) - starts)[None],
+        labels=ids,
+        num_tokens=sum(lengths),
+        num_loss_tokens=0,
+        num_pad_tokens=num_positions - sum(lengths),
+        cu_seqlens=cu_seqlens,
+        max_length=max(*lengths, num_positions - sum(lengths)),
+    )
+
+
+def padded_batch(packed: Batch) -> Batch:
+    """The sequences of a packed batch as rows with padding on the right."""
+    assert packed.cu_seqlens is not None
+    lengths = [n for n in packed.cu_seqlens.diff().tolist() if n]
+    ids = torch.zeros(len(lengths), max(lengths), dtype=torch.long)
+    for b, part in enumerate(packed.input_ids[0].split(lengths)):
+        ids[b, : len(part)] = part
+    return Batch(
+        input_ids=ids,
+        position_ids=torch.arange(ids.shape[1]).repeat(len(lengths), 1),
+        labels=ids,
+        num_tokens=sum(lengths),
+        num_loss_tokens=0,
+        num_pad_tokens=ids.numel() - sum(lengths),
+        lengths=torch.tensor(lengths),
+    )
+
+
+def model_with(config: ModelConfig, name: str) -> PreTrainedModel:
+    model = build_model(config, seed=0)
+    use_attention(model, ATTENTIONS[name])
+    return model
+
+
+def batch_for(name: str) -> Batch:
+    packed = packed_batch(LENGTHS)
+    return packed if ATTENTIONS[name].is_packed else padded_batch(packed)
+
+
+def logits_of_sequences(model: PreTrainedModel, batch: Batch) -> list[Tensor]:
+    """Logits of each sequence, shape (length, V), whatever the form of the batch."""
+    with torch.no_grad():
+        logits = forward_logits(model, batch)
+    if batch.cu_seqlens is not None:
+        return list(logits[0].split([n for n in batch.cu_seqlens.diff().tolist() if n]))
+    assert batch.lengths is not None
+    return [row[:length] for row, length in zip(logits, batch.lengths.tolist(), strict=True)]
+
+
+@unfused_flex
+@networks
+@pytest.mark.parametrize("name", ["padded", "looped", "flex"])
+def test_every_implementation_gives_the_logits_of_one_sequence_at_a_time(
+    name: str, config: ModelConfig
+) -> None:
+    batch = packed_batch(LENGTHS)
+    plain = build_model(config, seed=0)
+    plain.set_attn_implementation("eager")
+    all_logits = logits_of_sequences(model_with(config, name), batch_for(name))
+    assert batch.cu_seqlens is not None
+    sequences = batch.input_ids[0].split([n for n in batch.cu_seqlens.diff().tolist() if n])
+    with torch.no_grad():
+        for logits, sequence in zip(all_logits, sequences, strict=True):
+            expected = plain(sequence[None]).logits[0]
+            torch.testing.assert_close(logits, expected, rtol=0, atol=1e-6)
+
+
+@networks
+def test_packed_and_padded_batches_have_the_same_gradient(config: ModelConfig) -> None:
+    gradients = []
+    for name in ("padded", "looped"):
+        model, batch = model_with(config, name), batch_for(name)
+        logits = forward_logits(model, batch)
+        flat = logits[0] if batch.is_packed else logits[batch_mask(batch)]
+        flat.square().sum().backward()
+        gradients.append([p.grad for p in model.parameters()])
+    for padded, looped in zip(*gradients, strict=True):
+        torch.testing.assert_close(padded, looped, rtol=1e-4, atol=1e-4)
+
+
+def batch_mask(batch: Batch) -> Tensor:
+    assert batch.lengths is not None
+    return torch.arange(batch.input_ids.shape[1]) < batch.lengths[:, None]
+
+
+@unfused_flex
+@networks
+@pytest.mark.parametrize("name", ["padded", "looped", "flex"])
+def test_other_sequences_do_not_move(name: str, config: ModelConfig) -> None:
+    """Packing without masks looked fine in training, and failed when a puzzle stood alone."""
+    model, batch = model_with(config, name), batch_for(name)
+    check_no_leak(model, batch)
+    changed = batch.input_ids.clone()
+    changed[0, 50:100] = (changed[0, 50:100] + 1) % 28
+    before = logits_of_sequences(model, batch)
+    after = logits_of_sequences(model, replace(batch, input_ids=changed))
+    assert torch.equal(before[0][:50], after[0][:50])
+    assert not torch.equal(before[0][50:], after[0][50:])
+    for untouched, same in zip(before[1:], after[1:], strict=True):
+        assert torch.equal(untouched, same)
+
+
+@pytest.fixture
+def _leaky_attention() -> Iterator[None]:
+    def whole_batch(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: None, **options: Any
+    ) -> tuple[Tensor, None]:
+        return attention._padded_attention(
+            module, query, key, value, mask, scaling=options["scaling"]
+        )
+
+    AttentionInterface.register("sudocot_looped", whole_batch)
+    yield
+    AttentionInterface.register("sudocot_looped", attention._looped_attention)
+
+
+@pytest.mark.usefixtures("_leaky_attention")
+@pytest.mark.parametrize("init", ["normal", "zero"])
+@networks
+def test_leak_check_finds_a_leak(config: ModelConfig, init: Any) -> None:
+    """Also where the projections are zero, so that no logit could show it yet."""
+    model = model_with(replace(config, init=init), "looped")
+    with pytest.raises(RuntimeError, match=r"attention looped leaks at .*layers\.0"):
+        check_no_leak(model, packed_batch(LENGTHS))
+
+
+@pytest.mark.usefixtures("_leaky_attention")
+def test_leak_check_finds_a_look_into_the_future(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = torch.nn.functional.scaled_dot_product_attention
+
+    def not_causal(*args: Any, **kwargs: Any) -> Tensor:
+        return original(*args, **kwargs | {"is_causal": False})
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", not_causal)
+    with pytest.raises(RuntimeError, match="leaks"):
+        check_no_leak(
+            model_with(LLAMA, "padded"), padded_batch(packed_batch((100,), num_positions=100))
+        )
+
+
+@pytest.mark.parametrize(("name", "form"), [("padded", "packed"), ("looped", "padded")])
+def test_batch_of_the_wrong_form_is_refused(name: str, form: str) -> None:
+    other = next(key for key, a in ATTENTIONS.items() if a.is_packed != ATTENTIONS[name].is_packed)
+    with pytest.raises(ValueError, match=f"got a {form} batch"):
+        forward_logits(model_with(LLAMA, name), batch_for(other))
+
+
+def test_generation_with_the_training_attention_is_refused() -> None:
+    """It sees neither the key cache nor left padding, so its text would be silently wrong."""
+    model: Any = model_with(LLAMA, "padded")
+    with pytest.raises(ValueError, match="load the exported model"):
+        model.generate(torch.ones(1, 5, dtype=torch.long), max_new_tokens=3)
+
+
+def test_model_without_a_training_attention_is_refused() -> None:
+    with pytest.raises(ValueError, match="call use_attention first"):
+        forward_logits(build_model(LLAMA, seed=0), packed_batch(LENGTHS))
+
+
+def test_wrapped_models_are_looked_into() -> None:
+    class Wrapper(nn.Module):
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__()
+            self.module = module
+
+    model = model_with(LLAMA, "looped")
+    compiled: Any = torch.compile(model, backend="eager")
+    assert attention_of(Wrapper(model)).name == "looped"
+    assert attention_of(compiled).name == "looped"
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "expected"),
+    [
+        ("cpu", "bf16", "padded"),
+        ("cpu", "fp32", "padded"),
+        ("cuda", "bf16", "varlen"),
+        ("cuda", "fp32", "flex"),
+        ("mps", "fp32", "padded"),
+    ],
+)
+def test_default_follows_device_and_precision(device: str, precision: str, expected: str) -> None:
+    chosen = choose_attention(device=torch.device(device), precision=PRECISIONS[precision])
+    assert chosen.name == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "precision", "message"),
+    [
+        ("varlen", "cpu", "bf16", "varlen: got device cpu, allowed is cuda"),
+        ("flex", "cpu", "fp32", "flex: got device cpu, allowed is cuda"),
+        ("varlen", "cuda", "fp32", "varlen: got fp32 activations, allowed are bf16"),
+        ("sdpa", "cpu", "fp32", "got 'sdpa', allowed are padded, looped, varlen, flex"),
+    ],
+)
+def test_what_cannot_run_is_refused(name: str, device: str, precision: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        choose_attention(name, device=torch.device(device), precision=PRECISIONS[precision])
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, (512,), (1,) * 300, (128, 128, 256), (127, 129, 3)])
+def test_block_mask_holds_exactly_the_blocks_with_something_to_see(
+    lengths: tuple[int, ...],
+) -> None:
+    cu_seqlens = packed_batch(lengths).cu_seqlens
+    assert cu_seqlens is not None
+    sequence = torch.repeat_interleave(torch.arange(len(cu_seqlens) - 1), cu_seqlens.diff())
+    sees = (sequence[:, None] == sequence) & torch.ones(512, 512, dtype=torch.bool).tril()
+    blocks = sees.view(4, 128, 4, 128).any(dim=3).any(dim=1)
+    mask = causal_block_mask(cu_seqlens, 512)
+    assert torch.equal(mask.to_dense()[0, 0].bool(), blocks)
+
+
+class _TracedError(Exception):
+    """Raised by the backend below once the whole graph is known."""
+
+
+@networks
+@pytest.mark.parametrize("name", ["padded", "varlen", "flex"])
+def test_no_graph_breaks(name: str, config: ModelConfig) -> None:
+    operations: list[str] = []
+
+    def stop(graph: torch.fx.GraphModule, _inputs: list[Tensor]) -> Callable[..., Any]:
+        operations.extend(str(node.target) for node in graph.graph.nodes)
+        raise _TracedError
+
+    torch._dynamo.reset()
+    compiled: Any = torch.compile(
+        model_with(config, name), dynamic=False, fullgraph=True, backend=stop
+    )
+    autocast = torch.autocast("cpu", dtype=torch.bfloat16)
+    with pytest.raises(Exception, match="_TracedError"), autocast, torch.no_grad():
+        forward_logits(compiled, batch_for(name))
+    needle = {"padded": "scaled_dot_product", "varlen": "varlen_attn", "flex": "flex_attention"}
+    assert sum(needle[name] in operation for operation in operations) == config.num_layers
+
+
+@unfused_flex
+def test_new_borders_do_not_recompile() -> None:
+    """With a fixed number of positions and borders, one graph serves every packed batch."""
+    num_graphs = 0
+
+    def count(graph: torch.fx.GraphModule, _inputs: list[Tensor]) -> Callable[..., Any]:
+        nonlocal num_graphs
+        num_graphs += 1
+        return graph.forward
+
+    torch._dynamo.reset()
+    compiled: Any = torch.compile(
+        model_with(LLAMA, "flex"), dynamic=False, fullgraph=True, backend=count
+    )
+    with torch.no_grad():
+        for lengths in (LENGTHS, LENGTHS[::-1], (100,) * 5):
+            forward_logits(compiled, packed_batch(lengths))
+    assert num_graphs == 1
+
+
+@pytest.mark.gpu
+@on_gpu
+@networks
+@pytest.mark.parametrize("name", ["padded", "looped", "varlen", "flex"])
+def test_on_a_gpu(name: str, config: ModelConfig) -> None:
+    """Same logits and gradients as on the CPU, no leak, and compiled like uncompiled."""
+    device = torch.device("cuda")
+    precision = PRECISIONS["bf16" if name == "varlen" else "fp32"]
+    choose_attention(name, device=device, precision=precision)
+    torch.set_float32_matmul_precision("highest")
+    reference, batch = model_with(config, "looped"), packed_batch(LENGTHS)
+    expected = forward_logits(reference, batch)
+    expected.square().mean().backward()
+    model = model_with(config, name)
+    nn.Module.to(model, device)
+    own_batch = batch_for(name).to(device)
+    autocast = torch.autocast("cuda", dtype=torch.bfloat16, enabled=name == "varlen")
+    tolerance = 2e-2 if name == "varlen" else 1e-5
+    compiled: Any = torch.compile(model, dynamic=False, fullgraph=name != "looped")
+    for runner in (model, compiled):
+        with autocast:
+            check_no_leak(model, own_batch)
+            logits = forward_logits(runner, own_batch).float()
+        if not own_batch.is_packed:
+            logits = logits[batch_mask(batch_for(name)).to(device)][None]
+        torch.testing.assert_close(logits.cpu(), expected, rtol=0, atol=tolerance)
+        model.zero_grad()
+        logits.square().mean().backward()
+        for ours, theirs in zip(model.parameters(), reference.parameters(), strict=True):
+            assert ours.grad is not None
+            torch.testing.assert_close(ours.grad.cpu(), theirs.grad, rtol=0, atol=tolerance)

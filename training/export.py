@@ -1,0 +1,263 @@
+"""The folder a trained model is handed over in, and the way back into training.
+
+    config.json  model.safetensors    what `AutoModelForCausalLM` loads, no code of ours needed
+    generation_config.json            greedy; stops after `</output>` and after `</summary>`
+    tokenizer.json  tokenizer_config.json
+    README.md                         model card: use, training facts, data digest, precision
+    sudocot.json                      `ModelFacts`: the same for programs
+
+The folder appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from data.files import staged_directory, to_json
+from data.tokenizer import save_tokenizer
+from solver.boards import get_board
+from solver.vocabulary import INPUT, PAD, Vocabulary
+from training.models import STOP_TOKENS, check_master_weights, count_parameters, weights_digest
+from training.rotary import effective_rope_base, pin_rotary
+
+FACTS_FILE = "sudocot.json"
+FACTS_FORMAT = 1
+Mode = Literal["cot", "scot"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelFacts:
+    """What a model was trained on and for; None where nobody knows."""
+
+    board: str
+    """Board whose puzzles it solves."""
+    mode: Mode
+    """Whether it writes a CoT, or an SCoT segment by segment."""
+    trace_rule: str
+    """Rule by which the traces were written."""
+    segment_tokens: int | None
+    """Trace tokens after which a segment ends; None for CoT."""
+    data_digest: str | None
+    """Digest of the data set."""
+    precision: dict[str, str] | None
+    """Number formats of the training run: `PrecisionPolicy.as_dict`."""
+    training: dict[str, str | int | float] = field(default_factory=dict)
+    """Further facts for the card, in order: tokens, steps, seed, ..."""
+
+
+def export_model(
+    model: PreTrainedModel,
+    folder: Path,
+    *,
+    facts: ModelFacts,
+    state_dict: dict[str, Tensor] | None = None,
+) -> None:
+    """Write the model folder.
+
+    Args:
+        model: the model itself, not wrapped.
+        folder: where; it must not exist.
+        facts: what it was trained on.
+        state_dict: full weights, where the model holds only a shard of them.
+
+    Raises:
+        ValueError: the model's vocabulary is not that of the board.
+        OSError: the folder exists or cannot be written.
+    """
+    vocabulary = Vocabulary(get_board(facts.board))
+    if model.config.vocab_size != vocabulary.size:
+        raise ValueError(
+            f"vocab_size: got {model.config.vocab_size}, a {facts.board} model has "
+            f"{vocabulary.size}"
+        )
+    generation = GenerationConfig(
+        bos_token_id=INPUT,
+        eos_token_id=list(STOP_TOKENS),
+        pad_token_id=PAD,
+        do_sample=False,
+        max_length=model.config.max_position_embeddings,
+    )
+    record = {
+        "format": FACTS_FORMAT,
+        "vocabulary_digest": vocabulary.digest,
+        "weights_digest": weights_digest(model if state_dict is None else state_dict),
+        **asdict(facts),
+    }
+    with staged_directory(folder) as staged:
+        with _no_progress_bars():
+            model.save_pretrained(staged, state_dict=state_dict)
+        generation.save_pretrained(staged)
+        save_tokenizer(vocabulary.board, staged, max_tokens=model.config.max_position_embeddings)
+        (staged / FACTS_FILE).write_bytes(to_json(record))
+        card = _card(facts, model=model, name=folder.name)
+        (staged / "README.md").write_text(card, encoding="utf-8")
+
+
+def read_facts(folder: Path) -> ModelFacts:
+    """Read `sudocot.json`.
+
+    Raises:
+        ValueError: another format, or another vocabulary than this version has for the board.
+        OSError: it is missing.
+    """
+    path = folder / FACTS_FILE
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if record.pop("format") != FACTS_FORMAT:
+        raise ValueError(f"{path}: format: allowed is {FACTS_FORMAT}")
+    digest = Vocabulary(get_board(record["board"])).digest
+    if record.pop("vocabulary_digest") != digest:
+        raise ValueError(
+            f"{path}: vocabulary_digest: allowed is {digest}, other ids mean other text"
+        )
+    del record["weights_digest"]
+    return ModelFacts(**record)
+
+
+def load_weights(model: PreTrainedModel, folder: Path) -> None:
+    """Start `model` from the weights of an exported folder, in fp32 whatever they were saved in.
+
+    Raises:
+        ValueError: the folder holds another board, network shape or rope base.
+    """
+    vocab_size = model.config.vocab_size
+    facts = read_facts(folder)
+    if Vocabulary(get_board(facts.board)).size != vocab_size:
+        raise ValueError(f"{folder}: got a {facts.board} model, the run has {vocab_size} tokens")
+    source = read_pretrained(type(model), folder)
+    ours, theirs = effective_rope_base(model), effective_rope_base(source)
+    if abs(ours - theirs) > 1e-4 * ours:
+        raise ValueError(f"{folder}: got rope base {theirs:g}, the run has {ours:g}")
+    try:
+        model.load_state_dict(source.state_dict())
+    except RuntimeError as error:
+        raise ValueError(f"{folder}: not the network of this run: {error}") from error
+    check_master_weights(model)
+
+
+def read_pretrained(
+    model_class: type[PreTrainedModel], folder: Path, *, config: PreTrainedConfig | None = None
+) -> PreTrainedModel:
+    """Load a local folder in fp32, with rotary phases pinned, and let nothing pass unsaid.
+
+    Args:
+        model_class: class of the model.
+        folder: folder with the weights; pickled ones are read with `weights_only`.
+        config: config to use in place of the folder's.
+
+    Raises:
+        ValueError: weights are missing, left over or of another shape.
+    """
+    load: Any = model_class.from_pretrained
+    model: PreTrainedModel
+    try:
+        with _no_progress_bars():
+            model, report = load(
+                folder,
+                config=config,
+                dtype=torch.float32,
+                local_files_only=True,
+                weights_only=True,
+                output_loading_info=True,
+            )
+    except RuntimeError as error:
+        raise ValueError(f"{folder}: weights do not fit the config: {error}") from error
+    problems = {kind: sorted(map(str, names)) for kind, names in report.items() if names}
+    if problems:
+        raise ValueError(f"{folder}: weights do not fit the config: {problems}")
+    pin_rotary(model)
+    return model
+
+
+@contextlib.contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """Spare the log the bars that transformers draws even for one small file."""
+    if not transformers_logging.is_progress_bar_enabled():
+        yield
+        return
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.enable_progress_bar()
+
+
+_CARD = """\
+---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [sudoku, reasoning, chain-of-thought]
+---
+# {name}
+
+A {model_type} transformer of {num_parameters:,} parameters that solves {board} Sudoku by writing
+out the search of an MRV backtracking solver ({mode_text}).
+
+## Use
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+model = AutoModelForCausalLM.from_pretrained("{name}")
+prompt = "{prompt}"  # all givens: cell, digit, ...
+ids = tokenizer(prompt, return_tensors="pt").input_ids
+print(tokenizer.decode(model.generate(ids)[0]))
+```
+
+{how}
+
+## Training
+
+| fact | value |
+|---|---|
+{rows}
+"""
+
+_MODE_TEXT = {
+    "cot": (
+        "one chain of thought",
+        "Greedy decoding ends with `</output>`; the solution stands between `<output>` and it.",
+    ),
+    "scot": (
+        "summarised chain of thought, segment by segment",
+        """\
+Greedy decoding ends a segment with `</summary>` or `</output>`. After `</summary>`, the text from
+`<summary>` on, alone, is the next prompt; after `</output>` the solution stands between `<output>`
+and it.""",
+    ),
+}
+
+
+def _card(facts: ModelFacts, *, model: PreTrainedModel, name: str) -> str:
+    tokens = Vocabulary(get_board(facts.board)).tokens
+    first_cell, first_digit = tokens[8], tokens[-get_board(facts.board).side]
+    mode_text, how = _MODE_TEXT[facts.mode]
+    rows: dict[str, object] = {
+        "trace rule": facts.trace_rule,
+        "tokens of a segment": facts.segment_tokens,
+        "data digest": facts.data_digest,
+    }
+    if facts.precision is not None:
+        formats = ", ".join(f"{k} {v}" for k, v in facts.precision.items() if k != "name")
+        rows["precision"] = f"{facts.precision['name']} ({formats})"
+    rows |= facts.training
+    return _CARD.format(
+        name=name,
+        model_type=model.config.model_type,
+        num_parameters=count_parameters(model),
+        board=facts.board,
+        mode_text=mode_text,
+        prompt=f"<input> {first_cell} {first_digit} </input>",
+        how=how,
+        rows="\n".join(f"| {k} | {v} |" for k, v in rows.items() if v is not None),
+    )

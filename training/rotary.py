@@ -1,0 +1,103 @@
+"""Rotary phases that stay in fp32, and the check that a model uses the base its config names.
+
+In bf16 the positions above 256 collapse onto each other, so a cast of the inverse frequencies
+breaks long traces for a reason that has nothing to do with the precision under study. And some
+configuration classes store a base that the model never reads. Neither shows in a loss curve at
+first, so both are excluded when a model is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_RELATIVE_TOLERANCE = 1e-4
+
+
+class RotaryPhases(nn.Module):
+    """Drop-in for the rotary module of a transformers model, immune to casts.
+
+    The frequencies are a plain attribute, not a buffer: `model.to(torch.bfloat16)` and FSDP's
+    buffer type cannot reach them, and DDP does not broadcast them at every step.
+    """
+
+    def __init__(self, inv_freq: Tensor) -> None:
+        """Keep `inv_freq`, fp32 of shape (head_dim / 2,)."""
+        super().__init__()
+        self.inv_freq = inv_freq.detach().clone()  # an nn.Buffer would register itself
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RotaryPhases:
+        # `.to()`, `.cuda()`, `.half()` end up here: follow the device, refuse the type.
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.inv_freq = self.inv_freq.to(fn(self.inv_freq).device)
+        return self
+
+    @torch.no_grad()
+    def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of position * frequency, computed in fp32.
+
+        Args:
+            x: hidden states; only their type matters, it is the type of the result.
+            position_ids: shape (B, T).
+
+        Returns:
+            Two tensors of shape (B, T, head_dim).
+        """
+        phases_BTF = position_ids[..., None].float() * self.inv_freq
+        phases_BTD = torch.cat((phases_BTF, phases_BTF), dim=-1)
+        return phases_BTD.cos().to(x.dtype), phases_BTD.sin().to(x.dtype)
+
+
+def find_rotary(model: nn.Module) -> tuple[nn.Module, str]:
+    """Return the parent and the attribute name of the one rotary module in `model`.
+
+    Raises:
+        ValueError: the model has none, or several.
+    """
+    found: list[tuple[nn.Module, str]] = []
+    for parent in model.modules():
+        for name, child in parent.named_children():
+            if isinstance(getattr(child, "inv_freq", None), Tensor):
+                found.append((parent, name))
+    if len(found) != 1:
+        raise ValueError(f"rotary modules: got {len(found)}, allowed is exactly one")
+    return found[0]
+
+
+def pin_rotary(model: nn.Module) -> None:
+    """Replace the rotary module of `model` by `RotaryPhases` with the same frequencies."""
+    parent, name = find_rotary(model)
+    inv_freq: Any = getattr(parent, name).inv_freq
+    setattr(parent, name, RotaryPhases(inv_freq))
+
+
+def effective_rope_base(model: nn.Module) -> float:
+    """Read the base back from the frequencies: `inv_freq[i] = base ** (-2 i / dim)`."""
+    parent, name = find_rotary(model)
+    inv_freq: Any = getattr(parent, name).inv_freq
+    dim = 2 * len(inv_freq)
+    return float(inv_freq[-1].double() ** (-dim / (dim - 2)))
+
+
+def check_rotary(model: nn.Module, *, rope_theta: float, rotary_dims: int) -> None:
+    """Check base, rotated dimensions and type of the frequencies that `model` really uses.
+
+    Call it again after anything that wraps or casts the model.
+
+    Raises:
+        ValueError: one of the three differs; the message has both values.
+    """
+    parent, name = find_rotary(model)
+    inv_freq: Any = getattr(parent, name).inv_freq
+    if inv_freq.dtype != torch.float32:
+        raise ValueError(f"rotary frequencies: got {inv_freq.dtype}, allowed is torch.float32")
+    if 2 * len(inv_freq) != rotary_dims:
+        raise ValueError(
+            f"rotated dimensions: the model uses {2 * len(inv_freq)}, the config says {rotary_dims}"
+        )
+    base = effective_rope_base(model)
+    if abs(base - rope_theta) > _RELATIVE_TOLERANCE * rope_theta:
+        raise ValueError(f"rope base: the model uses {base:g}, the config says {rope_theta:g}")
