@@ -38,12 +38,12 @@ def train(config: TrainConfig) -> int:
         folder.check(config, data_digest=data_digest)
         if folder.is_finished:
             logger.info("%s is finished: the model is in %s", folder.path, folder.final)
+            accelerator.end_training()
             return 0
-        accelerator.wait_for_everyone()
+        run = open_run(config, store=store, accelerator=accelerator)
+        accelerator.wait_for_everyone()  # all have checked the folder as it was
         if accelerator.is_main_process:
             folder.prepare(config, data_digest=data_digest)
-        accelerator.wait_for_everyone()
-        run = open_run(config, store=store, accelerator=accelerator)
         is_finished = _run_session(run, stop)
         accelerator.end_training()
     return 0 if is_finished else REQUEUE_EXIT_CODE

@@ -3,9 +3,10 @@
     {"schema": 1, "kind": "start", "step": 0, ...}     a session began at this step
     {"schema": 1, "kind": "train", "step": 20, ...}    counts, loss, speed
     {"schema": 1, "kind": "eval", "step": 500, ...}    held-out match
+    {"schema": 1, "kind": "stop", "step": 730, ...}    a signal ended the session, after a save
 
-A session that resumes from a checkpoint repeats the steps after it. `read_metrics` drops what was
-written after that checkpoint by the sessions before, so each step comes once and the latest wins.
+A session that resumes from a checkpoint repeats the steps after it, and the evaluation at it.
+`read_metrics` drops what the sessions before wrote of these, so each step comes once.
 Everything else that shows a run (W&B, plots) is a copy made from this file.
 """
 
@@ -81,5 +82,7 @@ def read_metrics(path: Path) -> list[Row]:
             raise ValueError(f"{path}:{number}: not a row of metrics schema {SCHEMA}")
         if row["kind"] == "start":
             kept = [old for old in kept if old["step"] <= row["step"]]
+        if row["kind"] == "eval" and kept[-1]["kind"] == "start":
+            kept = [old for old in kept if (old["kind"], old["step"]) != ("eval", row["step"])]
         kept.append(row)
     return kept

@@ -36,7 +36,11 @@ def permuted(index: Indices, *, size: int, seed: int, epoch: int) -> Indices:
     """
     if index.size and not (index.min() >= 0 and index.max() < size):
         raise ValueError(f"index must lie in 0..{size - 1}, got {index.min()}..{index.max()}")
-    keys = np.random.SeedSequence([seed, epoch]).generate_state(NUM_ROUNDS, np.uint64).astype(np.uint64)
+    keys = (
+        np.random.SeedSequence([seed, epoch])
+        .generate_state(NUM_ROUNDS, np.uint64)
+        .astype(np.uint64)
+    )
     half_bits = max(1, (int(size - 1).bit_length() + 1) // 2)
     out = _feistel(index.astype(np.uint64).ravel(), keys, half_bits)
     outside = np.flatnonzero(out >= size)

@@ -78,6 +78,8 @@ class Session:
         work = self._work()
         upcoming = next(work)
         while not self.is_budget_used:
+            if self._is_evaluation_due() and not self._evaluate():
+                return self._leave()
             started_s = time.perf_counter()
             update, batches = upcoming
             loss_part = self._accumulate(update, batches)
@@ -91,9 +93,6 @@ class Session:
             if step % self.config.save_every == 0 or self.is_budget_used:
                 self._save()
             if report.stop_requested:
-                return self._leave()
-            is_due = step % self.config.eval_every == 0 and not self.is_budget_used
-            if is_due and self._may_evaluate() and not self._evaluate():
                 return self._leave()
         if not self._evaluate():
             return self._leave()
@@ -171,11 +170,14 @@ class Session:
     def _leave(self) -> bool:
         self._save()
         signal = self._stop.received or "a signal to another process"
+        self._record("stop", signal=signal)
         logger.warning("%s: saved at step %d, to be continued", signal, self.usage.step)
         return False
 
-    def _may_evaluate(self) -> bool:
-        """Whether another evaluation stays within its share of the time; the first always runs."""
+    def _is_evaluation_due(self) -> bool:
+        """Whether it is time to, and stays within the share of the time; the first always does."""
+        if self.usage.step == 0 or self.usage.step % self.config.eval_every:
+            return False
         elapsed_s = time.perf_counter() - self._started_s
         allowed_s = self.config.max_eval_share * elapsed_s
         fits = self._eval_s == 0 or self._eval_s + self._last_eval_s <= allowed_s

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from accelerate import Accelerator, PartialState
-from accelerate.utils import DistributedType
+from accelerate.utils import DistributedType, parse_flag_from_env
 from torch import nn
 from torch.optim import Optimizer
 from transformers import PreTrainedModel
@@ -64,19 +64,28 @@ class Run:
 
 
 def open_accelerator(config: TrainConfig) -> Accelerator:
-    """Set up devices, threads and precision.
+    """Set up devices, threads and precision: CUDA where there is any, else the CPU.
 
     Raises:
-        ValueError: If the device lacks the precision.
+        ValueError: If the device lacks the precision, or the processes did not find each other.
     """
-    device = PartialState().device
-    mixed_precision = apply_precision(get_precision(config.precision), device=device)
+    num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    num_threads = max(1, available_cpus()[0] // num_local)
+    os.environ.setdefault("OMP_NUM_THREADS", str(num_threads))
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    use_cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.cuda.is_available()
+    device = PartialState(cpu=use_cpu).device
     accelerator = Accelerator(
-        mixed_precision=mixed_precision, log_with="wandb" if config.wandb else None
+        cpu=use_cpu,
+        mixed_precision=apply_precision(get_precision(config.precision), device=device),
+        log_with="wandb" if config.wandb else None,
     )
-    if "OMP_NUM_THREADS" not in os.environ:
-        num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        torch.set_num_threads(max(1, available_cpus()[0] // num_local))
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if accelerator.num_processes != world_size:
+        raise ValueError(
+            f"WORLD_SIZE: got {world_size}, but {accelerator.num_processes} processes met; "
+            "each would train on its own"
+        )
     return accelerator
 
 

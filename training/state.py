@@ -42,7 +42,7 @@ def gather_state(model: nn.Module, optimizer: Optimizer) -> TrainingState:
 
 
 def restore_state(model: nn.Module, optimizer: Optimizer, state: TrainingState) -> None:
-    """Put a gathered state back, in every process."""
+    """Put a gathered state back, in every process; its tensors become the optimiser's own."""
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     set_state_dict(
         model,

@@ -23,6 +23,8 @@ from training.metrics import Row
 
 DEFAULT_URL = "https://api.wandb.ai"
 CONNECT_TIMEOUT_S = 3.0
+MIRRORED_KINDS = ("train", "eval")
+"""Kinds of rows that have a curve; the others tell of sessions."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +43,15 @@ class WandbMirror:
 
     def log(self, row: Row) -> None:
         """Copy a row of the metrics."""
-        step, values = row_values(row)
-        self._attempt(lambda: self._accelerator.log(values, step=step))
+        if row["kind"] in MIRRORED_KINDS:
+            step, values = row_values(row)
+            self._attempt(lambda: self._accelerator.log(values, step=step))
 
     def finish(self) -> None:
         """Wait for W&B to write what it has."""
         for tracker in self._accelerator.trackers:
             self._attempt(tracker.finish)
+        self._accelerator.trackers = []
 
     def _attempt(self, action: Callable[[], None]) -> None:
         if not self._is_working:
@@ -56,6 +60,7 @@ class WandbMirror:
             action()
         except Exception as error:  # a mirror must not end the run, whatever fails in it
             self._is_working = False
+            self._accelerator.trackers = []
             logger.warning("W&B failed, the run goes on without it: %s", error)
 
 

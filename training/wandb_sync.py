@@ -12,14 +12,14 @@ from pathlib import Path
 
 from training.metrics import METRICS_FILE, Row, read_metrics
 from training.run_folder import read_run_config
-from training.trackers import choose_folder, choose_mode, row_values
+from training.trackers import MIRRORED_KINDS, choose_folder, choose_mode, row_values
 
 logger = logging.getLogger(__name__)
 
 
 def merge_by_step(rows: list[Row]) -> list[tuple[int, dict[str, float]]]:
-    """Numbers of all rows of a step together, steps rising, without what begins a session."""
-    pairs = [row_values(row) for row in rows if row["kind"] != "start"]
+    """Numbers of all rows of a step together, steps rising."""
+    pairs = [row_values(row) for row in rows if row["kind"] in MIRRORED_KINDS]
     pairs.sort(key=lambda pair: pair[0])
     merged = []
     for step, group in groupby(pairs, key=lambda pair: pair[0]):

@@ -29,7 +29,7 @@ SOLUTION = np.array([1, 2, 3, 4, 3, 4, 1, 2, 2, 1, 4, 3, 4, 3, 2, 1], np.uint8)
 
 
 def toy_puzzle(rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """A 4x4 grid with 3 to 9 blanks... or more; it may have several solutions."""
+    """A 4x4 grid with 6 to 13 blanks; it may have several solutions."""
     relabelled = rng.permutation(4).astype(np.uint8)[SOLUTION - 1] + 1
     blanks = rng.permutation(16)[: rng.integers(6, 14)]
     relabelled[blanks] = 0
@@ -50,7 +50,8 @@ def write_toy_data(
     ids = np.array(
         [int.from_bytes(hashlib.sha256(key).digest()[:8], "big") for key in grids], np.uint64
     )
-    tokens, ends = np.concatenate(traces), np.cumsum(cot_lengths)
+    tokens: Tokens = np.concatenate(traces).astype(np.uint8)
+    ends = np.cumsum(cot_lengths)
     if segment_tokens is None:
         prompts = np.array([int(np.flatnonzero(t == 2)[0]) + 1 for t in traces])
         puzzles, indices = np.arange(num_puzzles), np.zeros(num_puzzles, np.int64)
@@ -99,9 +100,7 @@ def _write(
         num_puzzles=num_puzzles,
         num_tokens=len(tokens),
         num_loss_tokens=len(tokens) - int(prompts.sum()),
-        shards=[
-            Shard(name=name, num_rows=batch.num_rows, num_tokens=len(tokens), sha256=digest)
-        ],
+        shards=[Shard(name=name, num_rows=batch.num_rows, num_tokens=len(tokens), sha256=digest)],
     )
     write_metadata(folder, manifest)
     return TokenStore.open(folder)
@@ -124,7 +123,9 @@ class FakeStore:
         return ((np.arange(self.lengths[row]) + row) % 20 + 8).astype(np.uint8)
 
 
-def fake_store(num_rows: int, *, seed: int = 0, shortest: int = 20, longest: int = 400) -> FakeStore:
+def fake_store(
+    num_rows: int, *, seed: int = 0, shortest: int = 20, longest: int = 400
+) -> FakeStore:
     """Rows of random lengths; two rows a puzzle."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(shortest, longest + 1, num_rows).astype(np.uint32)

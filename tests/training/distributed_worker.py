@@ -1,0 +1,166 @@
+"""What each of two processes does for `test_distributed.py`; started by accelerate's launcher."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.optim import Optimizer
+
+from data.store import TokenStore
+from tests.training.runs import at_update, run, send, small_config
+from training.attention import ATTENTIONS, use_attention
+from training.batches import collate
+from training.config import TrainConfig
+from training.models import build_model
+from training.optimizers import build_optimizer
+from training.permutation import Indices
+from training.sampler import Update, make_sampler
+from training.solve_rate import MatchResult, held_out_match
+from training.state import TrainingState, gather_state, restore_state
+from training.step import accumulate_gradients, finish_gradients
+
+
+def main(data: Path, held_out: Path, out: Path, ports: list[str]) -> None:
+    """Run all stages; the first process leaves their results in `out`."""
+    # The launcher's own store serves one process group; every stage here makes a new one.
+    os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+    config = small_config(data, out / "whole", held_out=held_out)
+    stages: list[Callable[[], Any]] = [
+        lambda: save_gradients(config, out / "gradients.pt"),
+        lambda: round_trip_shards(config),
+        lambda: run(config),
+        lambda: run_stopped_while_training(config, out / "stopped"),
+        lambda: run_stopped_while_evaluating(config, out / "stopped"),
+        lambda: run(dataclasses.replace(config, out=out / "stopped")),
+    ]
+    results = []
+    for stage, port in zip(stages, ports, strict=True):
+        os.environ["MASTER_PORT"] = port
+        results.append(stage())
+    (out / f"results-{os.environ['RANK']}.json").write_text(json.dumps(results))
+
+
+def first_update(config: TrainConfig, store: TokenStore) -> Update:
+    """Update of three micro-batches: two for one process, one and an empty one for the other."""
+    sampler = make_sampler(store, config=config.sampler_config("padded"))
+    update = next(u for u in sampler.updates(position=0) if len(u.micro_batches) == 3)
+    assert [len(rows) > 0 for rows in update.share(process=1, num_processes=2)] == [True, False]
+    return update
+
+
+def update_gradients(
+    config: TrainConfig, accelerator: Accelerator, *, process: int, num_processes: int
+) -> tuple[list[torch.Tensor], float, float]:
+    """Gradients of one update, its loss and the norm, as the training loop computes them."""
+    store = TokenStore.open(config.data)
+    update = first_update(config, store)
+    model = build_model(config.architecture, seed=1)
+    use_attention(model, ATTENTIONS["padded"])
+    prepared: nn.Module = accelerator.prepare(model)
+    shares: list[Indices] = update.share(process=process, num_processes=num_processes)
+    part = accumulate_gradients(
+        prepared,
+        [collate(store, rows, shape=None) for rows in shares],
+        num_loss_tokens=update.num_loss_tokens,
+        accelerator=accelerator,
+    )
+    report = finish_gradients(
+        prepared,
+        part,
+        max_grad_norm=float("inf"),
+        stop_requested=False,
+        accelerator=accelerator,
+    )
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    return gradients, report.loss, report.grad_norm
+
+
+def save_gradients(config: TrainConfig, path: Path) -> None:
+    """Write the gradients of an update that two processes shared."""
+    accelerator = Accelerator(cpu=True)
+    assert accelerator.num_processes == 2
+    result = update_gradients(
+        config, accelerator, process=accelerator.process_index, num_processes=2
+    )
+    if accelerator.is_main_process:
+        torch.save(result, path)
+    accelerator.end_training()
+
+
+def round_trip_shards(config: TrainConfig) -> bool:
+    """Whether a sharded model and optimiser, restored, make the same next step."""
+    accelerator = Accelerator(cpu=True)
+    config = dataclasses.replace(
+        config, optimizer=dataclasses.replace(config.optimizer, name="muon")
+    )
+    model, optimizer = _sharded(config, seed=0)
+    _one_step(model, optimizer)
+    state = _shared_by_all(gather_state(model, optimizer))
+    other, other_optimizer = _sharded(config, seed=1)
+    restore_state(other, other_optimizer, state)
+    _one_step(model, optimizer)
+    _one_step(other, other_optimizer)
+    ours, theirs = gather_state(model, optimizer), gather_state(other, other_optimizer)
+    accelerator.end_training()
+    return all(torch.equal(theirs.model[name], ours.model[name]) for name in ours.model)
+
+
+def _sharded(config: TrainConfig, *, seed: int) -> tuple[nn.Module, Optimizer]:
+    model = build_model(config.architecture, seed=seed)
+    mesh = init_device_mesh("cpu", (2,))
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model, build_optimizer(model, config.optimizer)
+
+
+def _one_step(model: nn.Module, optimizer: Optimizer) -> None:
+    model(input_ids=torch.arange(12).reshape(2, 6)).logits.square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def _shared_by_all(state: TrainingState) -> TrainingState:
+    """The first process's state in all of them, as if read from a checkpoint."""
+    box = [copy.deepcopy(state)]
+    torch.distributed.broadcast_object_list(box)
+    return box[0]
+
+
+def run_stopped_while_training(config: TrainConfig, out: Path) -> int:
+    """A run in which the second process alone gets a signal."""
+    action = send(signal.SIGUSR1) if os.environ["RANK"] == "1" else lambda: None
+    with pytest.MonkeyPatch.context() as patch, at_update(patch, 3, action):
+        return run(dataclasses.replace(config, out=out))
+
+
+def run_stopped_while_evaluating(config: TrainConfig, out: Path) -> int:
+    """The same run again; the second process gets a signal within its evaluation."""
+
+    def interrupted(*args: Any, **options: Any) -> MatchResult:
+        if os.environ["RANK"] == "1":
+            signal.raise_signal(signal.SIGTERM)
+        return held_out_match(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("training.held_out.PART_MICRO_BATCHES", 1)
+        patch.setattr("training.held_out.held_out_match", interrupted)
+        return run(dataclasses.replace(config, out=out))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])

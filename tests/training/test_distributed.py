@@ -1,0 +1,114 @@
+"""Two processes on gloo do what one does: gradients, runs, stops and sharded states."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from safetensors.torch import load_file
+
+from tests.training.distributed_worker import update_gradients
+from tests.training.runs import final_digest, lasting_rows, run, small_config
+from training.config import TrainConfig
+from training.metrics import read_metrics
+from training.signals import REQUEUE_EXIT_CODE
+
+ROOT = Path(__file__).parents[2]
+NUM_STAGES = 6
+
+
+def free_ports(number: int) -> list[str]:
+    sockets = [socket.socket() for _ in range(number)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [str(one.getsockname()[1]) for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@pytest.fixture(scope="module")
+def out(toy_data: Path, toy_held_out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with what two processes did in `distributed_worker.py`."""
+    folder = tmp_path_factory.mktemp("distributed")
+    ports = free_ports(NUM_STAGES + 1)
+    command = [sys.executable, "-m", "accelerate.commands.launch"]
+    command += ["--config-file", str(ROOT / "scripts/accelerate/cpu2.yaml")]
+    command += ["--main_process_port", ports.pop(), "-m", "tests.training.distributed_worker"]
+    command += [str(toy_data), str(toy_held_out), str(folder), *ports]
+    environment = os.environ | {
+        "ACCELERATE_USE_CPU": "true",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+    }
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def config(toy_data: Path, toy_held_out: Path, out: Path) -> TrainConfig:
+    return small_config(toy_data, out / "whole", held_out=toy_held_out)
+
+
+def results(out: Path, rank: int) -> list[Any]:
+    loaded: list[Any] = json.loads((out / f"results-{rank}.json").read_text())
+    return loaded
+
+
+def test_gradients_equal_those_of_one_process(out: Path, config: TrainConfig) -> None:
+    theirs, their_loss, their_norm = torch.load(out / "gradients.pt")
+    ours, our_loss, our_norm = update_gradients(
+        config, Accelerator(cpu=True), process=0, num_processes=1
+    )
+    for a, b in zip(ours, theirs, strict=True):
+        assert torch.allclose(a, b, rtol=0, atol=1e-6)
+    assert their_loss == pytest.approx(our_loss, abs=1e-6)
+    assert their_norm == pytest.approx(our_norm, abs=1e-5)
+
+
+def test_a_run_is_that_of_one_process(out: Path, config: TrainConfig, tmp_path: Path) -> None:
+    """The same updates and counts, and the same weights up to the order of additions."""
+    alone = dataclasses.replace(config, out=tmp_path / "alone")
+    run(alone)
+    for ours, theirs in zip(lasting_rows(alone), lasting_rows(config), strict=True):
+        assert ours.pop("loss") == pytest.approx(theirs.pop("loss"), abs=1e-3)
+        for name in ("grad_norm", "token_match", "segment_match", "solve_rate"):
+            ours.pop(name, None)
+            theirs.pop(name, None)
+        assert ours == theirs
+    weights = [load_file(c.out / "final" / "model.safetensors") for c in (alone, config)]
+    for name, weight in weights[0].items():
+        assert torch.allclose(weight, weights[1][name], atol=5e-3)
+    start = read_metrics(config.out / "metrics.jsonl")[0]
+    assert start["num_processes"] == 2
+
+
+def test_a_signal_to_one_process_stops_both(out: Path) -> None:
+    for rank in (0, 1):
+        codes = results(out, rank)[2:]
+        assert codes == [0, REQUEUE_EXIT_CODE, REQUEUE_EXIT_CODE, 0]
+    rows = read_metrics(out / "stopped" / "metrics.jsonl")
+    stops = [row["step"] for row in rows if row["kind"] == "stop"]
+    assert stops == [4, 5]  # the update after the signal; the evaluation at 5
+
+
+def test_a_stopped_run_ends_bit_for_bit_the_same(out: Path, config: TrainConfig) -> None:
+    stopped = dataclasses.replace(config, out=out / "stopped")
+    assert final_digest(stopped) == final_digest(config)
+    assert lasting_rows(stopped) == lasting_rows(config)
+
+
+def test_a_sharded_state_comes_back(out: Path) -> None:
+    assert results(out, 0)[1] is True

@@ -1,0 +1,413 @@
+"""Training runs end to end on a CPU: budgets, resumption, stops, and exact gradients."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM
+
+import training.session
+from data.store import TokenStore
+from tests.training.runs import (
+    KilledError,
+    at_update,
+    final_digest,
+    kill,
+    lasting_rows,
+    run,
+    send,
+    small_config,
+)
+from training.attention import ATTENTIONS, use_attention
+from training.batches import collate
+from training.commands import run as run_command
+from training.config import TrainConfig
+from training.metrics import read_metrics
+from training.models import build_model
+from training.sampler import make_sampler
+from training.signals import REQUEUE_EXIT_CODE
+from training.solve_rate import held_out_match
+from training.step import accumulate_gradients
+
+
+@pytest.fixture(scope="module")
+def whole(
+    toy_data: Path, toy_held_out: Path, tmp_path_factory: pytest.TempPathFactory
+) -> TrainConfig:
+    """A finished run that nothing interrupted."""
+    config = small_config(toy_data, tmp_path_factory.mktemp("whole"), held_out=toy_held_out)
+    assert run(config) == 0
+    return config
+
+
+@pytest.fixture
+def config(whole: TrainConfig, tmp_path: Path) -> TrainConfig:
+    """The same run in another folder."""
+    return dataclasses.replace(whole, out=tmp_path / "run")
+
+
+def assert_same_run(config: TrainConfig, whole: TrainConfig) -> None:
+    assert final_digest(config) == final_digest(whole)
+    assert lasting_rows(config) == lasting_rows(whole)
+
+
+class TestRun:
+    """A run that nothing interrupts."""
+
+    def test_leaves_a_model_that_transformers_loads(self, whole: TrainConfig) -> None:
+        model = AutoModelForCausalLM.from_pretrained(whole.out / "final")
+        assert model.config.vocab_size == 28
+        names = {path.name for path in whole.out.iterdir()}
+        assert names == {"config.json", "metrics.jsonl", "checkpoints", "final"}
+
+    def test_loss_falls_and_the_solve_rate_is_logged(self, whole: TrainConfig) -> None:
+        rows = lasting_rows(whole)
+        losses = [row["loss"] for row in rows if row["kind"] == "train"]
+        assert losses[-1] < 0.8 * losses[0]  # type: ignore[operator]
+        evals = [row for row in rows if row["kind"] == "eval"]
+        assert [row["step"] for row in evals] == [5, 10, rows[-1]["step"]]
+        assert all(0 <= row["solve_rate"] <= 1 and row["num_puzzles"] == 20 for row in evals)  # type: ignore[operator]
+
+    def test_a_finished_run_says_so(
+        self, whole: TrainConfig, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        before = (whole.out / "metrics.jsonl").read_bytes()
+        assert run(whole) == 0
+        assert "is finished" in caplog.text
+        assert (whole.out / "metrics.jsonl").read_bytes() == before
+
+    def test_seeds_decide_weights_and_order(
+        self, whole: TrainConfig, config: TrainConfig, tmp_path: Path
+    ) -> None:
+        first = read_metrics(whole.out / "metrics.jsonl")[0]["initial_weights"]
+        digests = {final_digest(whole)}
+        for seed, data_seed in ((1, 0), (0, 1)):
+            other = dataclasses.replace(
+                config, out=tmp_path / f"{seed}{data_seed}", seed=seed, data_seed=data_seed
+            )
+            run(other)
+            digests.add(final_digest(other))
+            start = read_metrics(other.out / "metrics.jsonl")[0]["initial_weights"]
+            assert (start == first) == (seed == 0)
+        assert len(digests) == 3
+
+    def test_packed_attention_trains_the_same_model(
+        self, whole: TrainConfig, config: TrainConfig
+    ) -> None:
+        """Other micro-batches, so not bit for bit: the losses are of the same size."""
+        run(dataclasses.replace(config, attention="looped"))
+        ours, theirs = lasting_rows(config)[-1]["loss"], lasting_rows(whole)[-1]["loss"]
+        assert ours == pytest.approx(theirs, rel=0.1)
+
+    def test_starts_from_a_model_folder(self, whole: TrainConfig, config: TrainConfig) -> None:
+        run(dataclasses.replace(config, init_from=whole.out / "final"))
+        start = read_metrics(config.out / "metrics.jsonl")[0]
+        assert start["initial_weights"] == final_digest(whole)
+
+
+class TestBudget:
+    """When a run ends, and what it counts."""
+
+    @pytest.mark.parametrize(
+        ("unit", "amount"), [("tokens", 2_000), ("loss_tokens", 2_000), ("puzzles", 40)]
+    )
+    def test_stops_on_the_first_update_that_reaches_it(
+        self, toy_segments: Path, tmp_path: Path, unit: str, amount: int
+    ) -> None:
+        """All counts, by hand from the rows of the updates, stand in the last row of the log."""
+        config = small_config(
+            toy_segments, tmp_path / "run", budget=amount, budget_unit=unit, log_every=1
+        )
+        run(config)
+        store = TokenStore.open(toy_segments)
+        updates = make_sampler(store, config=config.sampler_config("padded")).updates(position=0)
+        rows = np.empty(0, np.int64)
+        for row in lasting_rows(config):
+            rows = np.concatenate([rows, next(updates).rows])
+            tokens = sum(len(store[i]) for i in rows.tolist())
+            loss_tokens = tokens - sum(int(store.prompt_lengths[i]) for i in rows.tolist())
+            puzzles = len({int(store.puzzle_ids[i]) for i in rows.tolist()})
+            assert row["position"] == rows.size
+            assert (row["num_tokens"], row["num_loss_tokens"]) == (tokens, loss_tokens)
+            assert row["num_puzzles"] == puzzles
+            used = {"tokens": tokens, "loss_tokens": loss_tokens, "puzzles": puzzles}[unit]
+            assert (used >= amount) == (row["step"] == lasting_rows(config)[-1]["step"])
+
+    def test_learning_rate_follows_the_budget(self, whole: TrainConfig) -> None:
+        rates = [row["learning_rate"] for row in lasting_rows(whole) if row["kind"] == "train"]
+        assert rates == sorted(rates, reverse=True)  # type: ignore[type-var]
+        assert rates[-1] == pytest.approx(whole.optimizer.final_lr)
+
+
+class TestResume:
+    """Runs that were stopped or killed equal the uninterrupted one."""
+
+    @pytest.mark.parametrize("cut", [1, 4, 5, 9, 13])
+    def test_a_stopped_run_ends_bit_for_bit_the_same(
+        self, whole: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch, cut: int
+    ) -> None:
+        """Within and at the end of an epoch, before, at and after a regular checkpoint."""
+        with at_update(monkeypatch, cut, send(signal.SIGTERM)):
+            assert run(config) == REQUEUE_EXIT_CODE
+        assert run(config) == 0
+        assert_same_run(config, whole)
+
+    def test_twice_in_one_epoch(
+        self, whole: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number in (signal.SIGUSR1, signal.SIGINT):
+            with at_update(monkeypatch, 2, send(number)):
+                assert run(config) == REQUEUE_EXIT_CODE
+        assert run(config) == 0
+        assert_same_run(config, whole)
+
+    @pytest.mark.parametrize("cut", [2, 6, 11])
+    def test_a_killed_run_repeats_from_its_checkpoint(
+        self, whole: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch, cut: int
+    ) -> None:
+        with at_update(monkeypatch, cut, kill), pytest.raises(KilledError):
+            run(config)
+        assert run(config) == 0
+        assert_same_run(config, whole)
+
+    def test_a_kill_while_saving(
+        self, whole: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("training.checkpoints.save_file", lambda *_: kill())
+            with pytest.raises(KilledError):
+                run(config)
+        assert run(config) == 0
+        assert_same_run(config, whole)
+
+    def test_a_broken_newest_checkpoint(
+        self,
+        whole: TrainConfig,
+        config: TrainConfig,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        with at_update(monkeypatch, 9, send(signal.SIGTERM)):
+            run(config)
+        newest = config.out / "checkpoints" / "step-000000010" / "optimizer.pt"
+        newest.write_bytes(newest.read_bytes()[:-100])
+        assert run(config) == 0
+        assert "step-000000010 is passed over: optimizer.pt is damaged" in caplog.text
+        assert_same_run(config, whole)
+
+    def test_a_moved_run_folder(
+        self,
+        whole: TrainConfig,
+        config: TrainConfig,
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+    ) -> None:
+        with at_update(monkeypatch, 6, send(signal.SIGTERM)):
+            run(config)
+        config.out.rename(tmp_path / "elsewhere")
+        moved = dataclasses.replace(config, out=tmp_path / "elsewhere")
+        assert run(moved) == 0
+        assert_same_run(moved, whole)
+        assert not config.out.exists()
+
+    def test_a_signal_during_the_evaluation(
+        self, whole: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The handler only notes it; the evaluation looks between its parts, and stops."""
+        match = held_out_match
+        calls = 0
+
+        def interrupted(*args: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            signal.raise_signal(signal.SIGTERM)
+            return match(*args, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("training.held_out.PART_MICRO_BATCHES", 1)
+            patch.setattr("training.held_out.held_out_match", interrupted)
+            assert run(config) == REQUEUE_EXIT_CODE
+        assert calls == 1
+        stop = read_metrics(config.out / "metrics.jsonl")[-1]
+        assert (stop["kind"], stop["step"], stop["signal"]) == ("stop", 5, "SIGTERM")
+        assert run(config) == 0
+        assert final_digest(config) == final_digest(whole)
+
+    def test_a_second_interrupt_does_not_wait(
+        self, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupt_twice() -> None:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+        with at_update(monkeypatch, 2, interrupt_twice), pytest.raises(KeyboardInterrupt):
+            run(config)
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+class TestRefusals:
+    """What a run does not do, and says why."""
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"seed": 3}, "seed: the run has 0, got 3"),
+            ({"tokens_per_update": 500}, "tokens_per_update: the run has 450, got 500"),
+            ({"budget": 9_000}, "budget: the run has 6000, got 9000"),
+        ],
+    )
+    def test_another_config(
+        self, whole: TrainConfig, changes: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(ValueError, match=message):
+            run(dataclasses.replace(whole, **changes))
+
+    def test_a_nested_field_is_named(self, whole: TrainConfig) -> None:
+        optimizer = dataclasses.replace(whole.optimizer, peak_lr=0.1)
+        with pytest.raises(ValueError, match=r"optimizer\.peak_lr: the run has 0\.01, got 0\.1"):
+            run(dataclasses.replace(whole, optimizer=optimizer))
+
+    def test_another_data_set(self, whole: TrainConfig, toy_segments: Path) -> None:
+        with pytest.raises(ValueError, match="data: the run has digest"):
+            run(dataclasses.replace(whole, data=toy_segments, held_out=None))
+
+    def test_a_folder_that_is_no_run(self, config: TrainConfig) -> None:
+        config.out.mkdir()
+        (config.out / "thesis.tex").touch()
+        with pytest.raises(ValueError, match=r"holds other files and no config\.json"):
+            run(config)
+
+    def test_checkpoints_of_another_run(self, whole: TrainConfig, config: TrainConfig) -> None:
+        other = dataclasses.replace(config, seed=5)
+        other.out.mkdir()
+        (other.out / "config.json").write_text(
+            (whole.out / "config.json").read_text().replace('"seed": 0', '"seed": 5', 1)
+        )
+        (whole.out / "checkpoints").rename(other.out / "checkpoints")
+        try:
+            with pytest.raises(ValueError, match="checkpoint of another run: seed"):
+                run(other)
+        finally:
+            (other.out / "checkpoints").rename(whole.out / "checkpoints")
+
+    def test_what_does_not_fit_together(self, config: TrainConfig, toy_segments: Path) -> None:
+        shape = config.architecture
+        cases: tuple[tuple[dict[str, Any], str], ...] = (
+            ({"architecture": dataclasses.replace(shape, board="6x6")}, "for 6x6 boards"),
+            ({"architecture": dataclasses.replace(shape, max_positions=50)}, "max_positions"),
+            ({"budget_unit": "puzzles"}, "got 6000 puzzles, the data has 60"),
+            ({"held_out": toy_segments}, "held_out: mode is 'scot'"),
+            ({"attention": "varlen"}, "attention varlen: got device cpu"),
+        )
+        for changes, message in cases:
+            with pytest.raises(ValueError, match=message):
+                run(dataclasses.replace(config, **changes))
+            assert not config.out.exists()
+
+    def test_evaluations_are_put_off_when_they_take_too_long(self, config: TrainConfig) -> None:
+        run(dataclasses.replace(config, max_eval_share=1e-9))
+        rows = lasting_rows(config)
+        evals = [row["step"] for row in rows if row["kind"] == "eval"]
+        assert evals == [5, rows[-1]["step"]]  # the first and the last
+
+
+class TestNonFinite:
+    """A loss or gradient that is no number."""
+
+    def test_stops_before_the_update(
+        self,
+        config: TrainConfig,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """A loss that is not a number at update 6: the command says where, and resumes after 4."""
+        calls = 0
+
+        def broken(*args: Any, **options: Any) -> torch.Tensor:
+            nonlocal calls
+            calls += 1
+            loss = accumulate_gradients(*args, **options)
+            return loss * float("nan") if calls == 6 else loss
+
+        with monkeypatch.context() as patch:
+            patch.setattr(training.session, "accumulate_gradients", broken)
+            patch.setattr(run_command, "train", run)
+            assert run_command.main(config) == run_command.NOT_FINITE
+        assert "update 6 was not applied: loss nan" in caplog.text
+        assert "rows [" in caplog.text
+        steps = [path.name for path in sorted((config.out / "checkpoints").iterdir())]
+        assert steps == ["step-000000004"]
+
+    def test_a_gradient_that_is_not_finite_stops_too(
+        self, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(model: torch.nn.Module, *args: Any, **options: Any) -> torch.Tensor:
+            loss = accumulate_gradients(model, *args, **options)
+            next(model.parameters()).grad.fill_(float("inf"))  # type: ignore[union-attr]
+            return loss
+
+        monkeypatch.setattr(training.session, "accumulate_gradients", broken)
+        with pytest.raises(FloatingPointError, match=r"update 1 .* gradient norm"):
+            run(config)
+
+
+class TestGradients:
+    """The gradient of an update is that of the mean over its loss tokens, however it is split."""
+
+    ROWS = (0, 3, 5, 7, 11, 13, 17, 19)
+
+    def gradients(
+        self, config: TrainConfig, splits: list[list[int]], attention: str = "padded"
+    ) -> list[torch.Tensor]:
+        store = TokenStore.open(config.data)
+        layout = "packed" if ATTENTIONS[attention].is_packed else "padded"
+        sampler = make_sampler(store, config=config.sampler_config(layout))  # type: ignore[arg-type]
+        model = build_model(config.architecture, seed=1)
+        use_attention(model, ATTENTIONS[attention])
+        batches = [collate(store, np.array(rows, np.int64), shape=sampler.shape) for rows in splits]
+        num_loss_tokens = sum(batch.num_loss_tokens for batch in batches)
+        accumulate_gradients(
+            model, batches, num_loss_tokens=num_loss_tokens, accelerator=Accelerator(cpu=True)
+        )
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    def reference(self, config: TrainConfig) -> list[torch.Tensor]:
+        """One row at a time through plain transformers attention."""
+        store = TokenStore.open(config.data)
+        model = build_model(config.architecture, seed=1)
+        losses, num_loss_tokens = torch.zeros(()), 0
+        for row in self.ROWS:
+            ids = torch.from_numpy(store[row].astype(np.int64))
+            prompt_length = int(store.prompt_lengths[row])
+            logits = model(input_ids=ids[None]).logits[0, prompt_length - 1 : -1]
+            losses = losses + cross_entropy(logits, ids[prompt_length:], reduction="sum")
+            num_loss_tokens += len(ids) - prompt_length
+        (losses / num_loss_tokens).backward()
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    @pytest.mark.parametrize("num_parts", [1, 2, 4, 8])
+    @pytest.mark.parametrize("attention", ["padded", "looped"])
+    def test_any_split_gives_the_reference(
+        self, whole: TrainConfig, num_parts: int, attention: str
+    ) -> None:
+        config = dataclasses.replace(whole, max_micro_tokens=800, tokens_per_update=800)
+        splits = [part.tolist() for part in np.array_split(np.array(self.ROWS), num_parts)]
+        ours = self.gradients(config, splits, attention)
+        theirs = self.reference(config)
+        for a, b in zip(ours, theirs, strict=True):
+            assert torch.allclose(a, b, rtol=0, atol=1e-6)
+
+    def test_an_empty_micro_batch_adds_nothing(self, whole: TrainConfig) -> None:
+        rows = [list(self.ROWS)]
+        alone, beside = self.gradients(whole, rows), self.gradients(whole, [*rows, []])
+        assert all(torch.equal(a, b) for a, b in zip(alone, beside, strict=True))
