@@ -7,27 +7,30 @@
     flex     packed   CUDA, any type           flex_attention with a block mask per batch
 
 They are registered with transformers under `sudocot_<name>`, and transformers builds no mask for
-them, so nothing but this module decides who sees whom. They are for training and scoring: no key
-cache and no left padding, which they would not see; an exported model uses transformers' own.
-`forward_logits` refuses a batch of the wrong form, and `check_no_leak` proves on the real model
-and a real batch that no sequence sees another or its own future.
+them, so nothing but `training.attention_kernels` decides who sees whom. They are for training and
+scoring: no key cache and no left padding, which they would not see; an exported model uses
+transformers' own. `forward_logits` refuses a batch of the wrong form, and `check_no_leak` proves on
+the real model and a real batch that no sequence sees another or its own future.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
-from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface, PreTrainedModel
+
+from training.attention_kernels import (
+    attend_flex,
+    attend_looped,
+    attend_padded,
+    attend_varlen,
+    causal_block_mask,
+)
 
 if TYPE_CHECKING:
     from training.batches import Batch
@@ -36,13 +39,6 @@ if TYPE_CHECKING:
 AttentionName = Literal["padded", "looped", "varlen", "flex"]
 
 _PREFIX = "sudocot_"
-_FLEX_BLOCK = 128
-# torch 2.10 has `is_causal`; later versions say the same with a window.
-_VARLEN_CAUSAL: dict[str, Any] = (
-    {"is_causal": True}
-    if "is_causal" in inspect.signature(varlen_attn).parameters
-    else {"window_size": (-1, 0)}
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +47,8 @@ class Attention:
 
     name: AttentionName
     """Name on the command line."""
+    function: Callable[..., tuple[Tensor, None]]
+    """What transformers calls."""
     is_packed: bool
     """Form of the batches it takes: packed or padded."""
     needs_cuda: bool = False
@@ -67,12 +65,20 @@ class Attention:
 ATTENTIONS: dict[str, Attention] = {
     attention.name: attention
     for attention in (
-        Attention(name="padded", is_packed=False),
-        Attention(name="looped", is_packed=True),
-        Attention(name="varlen", is_packed=True, needs_cuda=True, activations=("bf16",)),
-        Attention(name="flex", is_packed=True, needs_cuda=True),
+        Attention(name="padded", function=attend_padded, is_packed=False),
+        Attention(name="looped", function=attend_looped, is_packed=True),
+        Attention(
+            name="varlen",
+            function=attend_varlen,
+            is_packed=True,
+            needs_cuda=True,
+            activations=("bf16",),
+        ),
+        Attention(name="flex", function=attend_flex, is_packed=True, needs_cuda=True),
     )
 }
+for _attention in ATTENTIONS.values():
+    AttentionInterface.register(_attention.registered_name, _attention.function)
 
 
 def choose_attention(
@@ -146,34 +152,6 @@ def forward_logits(model: nn.Module, batch: Batch) -> Tensor:
     return logits
 
 
-def causal_block_mask(cu_seqlens: Tensor, num_positions: int) -> BlockMask:
-    """Build the mask of a packed batch from the borders alone, without the T x T matrix.
-
-    The blocks that a block of queries can see are consecutive: from the block in which the
-    sequence of its first query begins, to itself.
-
-    Args:
-        cu_seqlens: borders of the sequences, int32 (max_sequences + 1,).
-        num_positions: T.
-    """
-    positions = torch.arange(num_positions, device=cu_seqlens.device, dtype=torch.int32)
-    sequence = torch.bucketize(positions, cu_seqlens[1:], right=True)
-
-    def sees(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (sequence[query] == sequence[key]) & (query >= key)
-
-    first_block = cu_seqlens[sequence[::_FLEX_BLOCK]] // _FLEX_BLOCK
-    own_block = positions[: len(first_block)]
-    block_indices = (first_block[:, None] + own_block).clamp(max=len(first_block) - 1)
-    return BlockMask.from_kv_blocks(
-        (own_block - first_block + 1)[None, None].to(torch.int32),
-        block_indices[None, None].to(torch.int32),
-        BLOCK_SIZE=_FLEX_BLOCK,
-        mask_mod=sees,
-        seq_lengths=(num_positions, num_positions),
-    )
-
-
 @torch.no_grad()
 def check_no_leak(model: PreTrainedModel, batch: Batch) -> None:
     """Prove that no token of `batch` sees another sequence or its own future.
@@ -217,106 +195,3 @@ def _attention_outputs(model: PreTrainedModel, batch: Batch) -> dict[str, Tensor
     for hook in hooks:
         hook.remove()
     return outputs
-
-
-# Shapes of the functions below: query, key, value (B, H, T, D) in; output (B, T, H, D).
-# Rotary phases are fp32, so under autocast queries and keys arrive in fp32 beside bf16 values.
-
-
-def _padded_attention(
-    _module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    _attention_mask: None,
-    *,
-    scaling: float,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    if query.shape != key.shape:
-        raise ValueError(
-            f"training attention: got {query.shape[2]} queries for {key.shape[2]} keys, "
-            "allowed are whole sequences; to generate, load the exported model"
-        )
-    query, key = query.to(value.dtype), key.to(value.dtype)
-    output = functional.scaled_dot_product_attention(
-        query, key, value, is_causal=True, scale=scaling
-    )
-    return output.transpose(1, 2), None
-
-
-def _looped_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: None,
-    *,
-    scaling: float,
-    cu_seqlens: Tensor,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    lengths = [length for length in cu_seqlens.diff().tolist() if length > 0]
-    parts = (tensor.split(lengths, dim=2) for tensor in (query, key, value))
-    outputs = [
-        _padded_attention(module, q, k, v, attention_mask, scaling=scaling)[0]
-        for q, k, v in zip(*parts, strict=True)
-    ]
-    return torch.cat(outputs, dim=1), None
-
-
-def _varlen_attention(
-    _module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    _attention_mask: None,
-    *,
-    scaling: float,
-    cu_seqlens: Tensor,
-    max_length: int,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    query_THD, key_THD, value_THD = (
-        tensor.squeeze(0).transpose(0, 1).to(value.dtype) for tensor in (query, key, value)
-    )
-    borders = (cu_seqlens, cu_seqlens, max_length, max_length)
-    attend: Any = varlen_attn  # its options differ between versions
-    output_THD: Tensor = attend(
-        query_THD, key_THD, value_THD, *borders, scale=scaling, **_VARLEN_CAUSAL
-    )
-    return output_THD.unsqueeze(0), None
-
-
-def _flex_attention(
-    _module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    _attention_mask: None,
-    *,
-    scaling: float,
-    block_mask: BlockMask,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    # Uncompiled, flex_attention holds the whole T x T matrix: only right for tests on a CPU.
-    is_compiled = torch.compiler.is_compiling() or not query.is_cuda
-    attend: Any = flex_attention if is_compiled else _compiled_flex()
-    query, key = query.to(value.dtype), key.to(value.dtype)
-    output = attend(query, key, value, block_mask=block_mask, scale=scaling)
-    return output.transpose(1, 2), None
-
-
-@functools.cache
-def _compiled_flex() -> Callable[..., Any]:
-    return torch.compile(flex_attention, dynamic=False)
-
-
-_FUNCTIONS: dict[AttentionName, Callable[..., tuple[Tensor, None]]] = {
-    "padded": _padded_attention,
-    "looped": _looped_attention,
-    "varlen": _varlen_attention,
-    "flex": _flex_attention,
-}
-for _name, _function in _FUNCTIONS.items():
-    AttentionInterface.register(_PREFIX + _name, _function)

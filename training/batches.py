@@ -27,8 +27,8 @@ from torch import Tensor
 from solver.vocabulary import PAD
 
 if TYPE_CHECKING:
+    from data.permutation import Indices
     from data.store import TokenStore
-    from training.permutation import Indices
 
 IGNORE_INDEX = -100
 """Label of a position that bears no loss; the default of torch's cross-entropy."""

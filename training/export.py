@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import pickle
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
@@ -155,7 +157,7 @@ def read_pretrained(
         config: config to use in place of the folder's.
 
     Raises:
-        ValueError: weights are missing, left over or of another shape.
+        ValueError: weights are missing, left over, of another shape, damaged, or hide code.
     """
     load: Any = model_class.from_pretrained
     model: PreTrainedModel
@@ -169,8 +171,11 @@ def read_pretrained(
                 weights_only=True,
                 output_loading_info=True,
             )
-    except RuntimeError as error:
-        raise ValueError(f"{folder}: weights do not fit the config: {error}") from error
+    except pickle.UnpicklingError as error:
+        # torch's own message advises to load it with code execution allowed.
+        raise ValueError(f"{folder}: the weights file holds more than tensors, refused") from error
+    except (RuntimeError, SafetensorError) as error:
+        raise ValueError(f"{folder}: damaged or unfit weights: {error}") from error
     problems = {kind: sorted(map(str, names)) for kind, names in report.items() if names}
     if problems:
         raise ValueError(f"{folder}: weights do not fit the config: {problems}")

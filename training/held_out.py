@@ -14,9 +14,9 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
+from data.permutation import Indices
 from data.store import TokenStore
 from training.config import TrainConfig
-from training.permutation import Indices
 from training.signals import StopSignal
 from training.solve_rate import MatchResult, held_out_match, held_out_rows
 

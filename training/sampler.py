@@ -1,7 +1,7 @@
 """Which rows make up which update: a pure function of the seed and the position.
 
 The training data is one endless stream of samples: sample `s` is row `s % num_rows` of the
-pseudo-random order of epoch `s // num_rows` (`training.permutation`). The stream is cut into
+pseudo-random order of epoch `s // num_rows` (`data.permutation`). The stream is cut into
 windows of `window_rows` samples, and each window, on its own, into updates:
 
     window    samples [w * window_rows, (w + 1) * window_rows)
@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from data.permutation import Indices, permuted
 from training.batches import PackedShape
-from training.permutation import Indices, permuted
 
 if TYPE_CHECKING:
     from data.store import TokenStore

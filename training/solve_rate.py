@@ -30,8 +30,8 @@ from training.sampler import POSITIONS_MULTIPLE, pack_full, pack_similar
 from training.step import loss_sum
 
 if TYPE_CHECKING:
+    from data.permutation import Indices
     from data.store import TokenStore
-    from training.permutation import Indices
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

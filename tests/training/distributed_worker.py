@@ -20,6 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.optim import Optimizer
 
+from data.permutation import Indices
 from data.store import TokenStore
 from tests.training.runs import at_update, run, send, small_config
 from training.attention import ATTENTIONS, use_attention
@@ -27,7 +28,6 @@ from training.batches import collate
 from training.config import TrainConfig
 from training.models import build_model
 from training.optimizers import build_optimizer
-from training.permutation import Indices
 from training.sampler import Update, make_sampler
 from training.solve_rate import MatchResult, held_out_match
 from training.state import TrainingState, gather_state, restore_state

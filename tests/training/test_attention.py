@@ -14,16 +14,15 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
-from training import attention
 from training.attention import (
     ATTENTIONS,
     attention_of,
-    causal_block_mask,
     check_no_leak,
     choose_attention,
     forward_logits,
     use_attention,
 )
+from training.attention_kernels import attend_looped, attend_padded, causal_block_mask
 from training.batches import Batch
 from training.models import ModelConfig, build_model
 from training.precision import PRECISIONS
@@ -157,13 +156,11 @@ def _leaky_attention() -> Iterator[None]:
     def whole_batch(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: None, **options: Any
     ) -> tuple[Tensor, None]:
-        return attention._padded_attention(
-            module, query, key, value, mask, scaling=options["scaling"]
-        )
+        return attend_padded(module, query, key, value, mask, scaling=options["scaling"])
 
     AttentionInterface.register("sudocot_looped", whole_batch)
     yield
-    AttentionInterface.register("sudocot_looped", attention._looped_attention)
+    AttentionInterface.register("sudocot_looped", attend_looped)
 
 
 @pytest.mark.usefixtures("_leaky_attention")

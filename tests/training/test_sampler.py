@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data.permutation import permuted
 from data.store import TokenStore
 from tests.training.toy import FakeStore, fake_store
-from training.permutation import permuted
 from training.sampler import (
     Sampler,
     SamplerConfig,

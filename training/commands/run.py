@@ -1,8 +1,8 @@
 r"""`sudocot train run`: train a model on a data set, or go on training it.
 
     sudocot train run --data DATA --out RUN --preset small --model small-6x6 --held-out TEST
-    accelerate launch --config-file scripts/accelerate/ddp.yaml \
-        -m training.commands.run --data DATA --out RUN
+    accelerate launch --config-file scripts/accelerate/ddp.yaml --no_python \
+        sudocot train run --data DATA --out RUN
 
 The same command again resumes a stopped run, and says so of a finished one.
 """
@@ -10,7 +10,6 @@ The same command again resumes a stopped run, and says so of a finished one.
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -53,9 +52,3 @@ def main(config: TrainConfig) -> int:
     except FloatingPointError as error:
         logger.error("%s", error)
         return NOT_FINITE
-
-
-if __name__ == "__main__":
-    from scripts.cli import main as run_command
-
-    sys.exit(run_command(["train", "run", *sys.argv[1:]]))

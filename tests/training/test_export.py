@@ -1,0 +1,237 @@
+"""The model folder: plain transformers loads it, facts survive, training can start from it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+
+from training.attention import ATTENTIONS, use_attention
+from training.export import ModelFacts, export_model, load_weights, read_facts
+from training.models import ModelConfig, build_model, weights_digest
+from training.precision import PRECISIONS
+from training.rotary import check_rotary
+
+LLAMA = ModelConfig(
+    board="4x4", hidden_size=32, num_layers=2, num_heads=2, rope_theta=5000.0, max_positions=40
+)
+NETWORKS = {
+    "llama": LLAMA,
+    "llama_qk_norm": replace(LLAMA, qk_norm=True),
+    "llama_tied": replace(LLAMA, tie_embeddings=True),
+    "gpt_neox": replace(LLAMA, family="gpt_neox"),
+}
+FACTS = ModelFacts(
+    board="4x4",
+    mode="scot",
+    trace_rule="rule-1",
+    segment_tokens=64,
+    data_digest="0123abcd",
+    precision=PRECISIONS["bf16"].as_dict(),
+    training={"num_tokens": 123_456, "seed": 7},
+)
+PROMPT = "<input> (1,1) 4 (2,3) 1 </input>"
+FRESH_PROCESS = """
+import sys, warnings
+warnings.simplefilter("error")
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+for folder in sys.argv[2:]:
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(sys.argv[1], return_tensors="pt")
+    generated = model.generate(**inputs)
+    with torch.no_grad():
+        logits = model(**inputs).logits
+    torch.save([inputs.input_ids, generated, logits], folder + ".pt")
+assert not {"training", "solver", "data"} & sys.modules.keys()
+"""
+networks = pytest.mark.parametrize("name", NETWORKS)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with a model folder for each network."""
+    root = tmp_path_factory.mktemp("export")
+    for name, config in NETWORKS.items():
+        model = build_model(config, seed=0)
+        use_attention(model, ATTENTIONS["padded"])  # as after training
+        export_model(model, root / name, facts=FACTS)
+    return root
+
+
+@pytest.fixture(scope="module")
+def loaded(exported: Path) -> dict[str, list[Tensor]]:
+    """Prompt, greedy continuation and logits from a process that has transformers alone."""
+    folders = [str(exported / name) for name in NETWORKS]
+    command = [sys.executable, "-I", "-c", FRESH_PROCESS, PROMPT, *folders]
+    subprocess.run(command, check=True, cwd="/", capture_output=True)
+    return {name: torch.load(exported / f"{name}.pt", weights_only=True) for name in NETWORKS}
+
+
+@networks
+def test_plain_transformers_gives_the_same_logits(
+    name: str, loaded: dict[str, list[Tensor]]
+) -> None:
+    ids, _, logits = loaded[name]
+    vocabulary = LLAMA.vocabulary
+    assert [vocabulary.tokens[i] for i in ids[0].tolist()] == PROMPT.split()
+    model = build_model(NETWORKS[name], seed=0)
+    with torch.no_grad():
+        assert torch.equal(model(ids).logits, logits)
+
+
+@networks
+def test_generation_is_greedy_and_ends_at_the_last_position(
+    name: str, loaded: dict[str, list[Tensor]]
+) -> None:
+    ids, generated, _ = loaded[name]
+    stops = torch.isin(generated[0, ids.shape[1] :], torch.tensor([4, 6]))
+    assert generated.shape[1] == LLAMA.max_positions or stops[-1]
+    assert not stops[:-1].any()
+    with torch.no_grad():
+        logits = build_model(NETWORKS[name], seed=0)(generated).logits[0]
+    assert torch.equal(logits.argmax(-1)[ids.shape[1] - 1 : -1], generated[0, ids.shape[1] :])
+
+
+@networks
+def test_folder_names_ids_and_stops(name: str, exported: Path) -> None:
+    generation: Any = GenerationConfig.from_pretrained(exported / name)
+    assert generation.eos_token_id == [6, 4]
+    assert (generation.bos_token_id, generation.pad_token_id) == (1, 0)
+    assert generation.do_sample is False
+    config = json.loads((exported / name / "config.json").read_text())
+    assert config["rope_parameters"]["rope_theta"] == 5000.0
+    assert config["vocab_size"] == 28
+    assert "sudocot" not in json.dumps(config)
+
+
+@networks
+def test_facts_survive_and_name_the_weights(name: str, exported: Path) -> None:
+    assert read_facts(exported / name) == FACTS
+    record = json.loads((exported / name / "sudocot.json").read_text())
+    assert record["weights_digest"] == weights_digest(build_model(NETWORKS[name], seed=0))
+
+
+def test_card_tells_what_the_model_was_trained_on(exported: Path) -> None:
+    card = (exported / "llama" / "README.md").read_text()
+    for fact in ("4x4 Sudoku", "rule-1", "0123abcd", "| num_tokens | 123456 |", "| seed | 7 |"):
+        assert fact in card
+    assert "bf16 (weights fp32, activations bf16" in card
+    assert "</summary>" in card
+
+
+def test_example_of_the_card_runs(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    card = (exported / "gpt_neox" / "README.md").read_text()
+    code = card.split("```python\n")[1].split("```")[0].replace("print(", "text = (")
+    monkeypatch.chdir(exported)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["text"].startswith("<input> (1,1) 1 </input> ")
+
+
+def test_full_weights_can_come_from_outside(tmp_path: Path) -> None:
+    """A sharded model does not hold its own weights."""
+    source = build_model(LLAMA, seed=1)
+    export_model(
+        build_model(LLAMA, seed=2), tmp_path / "m", facts=FACTS, state_dict=source.state_dict()
+    )
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "m")
+    assert weights_digest(model) == weights_digest(source)
+    record = json.loads((tmp_path / "m" / "sudocot.json").read_text())
+    assert record["weights_digest"] == weights_digest(source)
+
+
+def test_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(*_: Any, **__: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("training.export.save_tokenizer", full_disk)
+    with pytest.raises(OSError, match="no space left"):
+        export_model(build_model(LLAMA, seed=0), tmp_path / "model", facts=FACTS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_existing_folder_is_not_touched(exported: Path) -> None:
+    with pytest.raises(FileExistsError, match="exists already"):
+        export_model(build_model(LLAMA, seed=5), exported / "llama", facts=FACTS)
+    assert read_facts(exported / "llama") == FACTS
+
+
+def test_vocabulary_of_another_board_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="got 28, a 9x9 model has 98"):
+        export_model(
+            build_model(LLAMA, seed=0), tmp_path / "model", facts=replace(FACTS, board="9x9")
+        )
+
+
+@networks
+def test_training_starts_from_an_exported_folder(name: str, exported: Path) -> None:
+    model = build_model(NETWORKS[name], seed=9)
+    load_weights(model, exported / name)
+    assert weights_digest(model) == weights_digest(build_model(NETWORKS[name], seed=0))
+
+
+def test_training_starts_in_fp32_from_a_bf16_folder(exported: Path, tmp_path: Path) -> None:
+    """transformers keeps the stored type, and training pure bf16 weights stalls."""
+    half: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        exported / "llama", dtype=torch.bfloat16
+    )
+    half.save_pretrained(tmp_path)
+    (tmp_path / "sudocot.json").write_bytes((exported / "llama" / "sudocot.json").read_bytes())
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert {p.dtype for p in plain.parameters()} == {torch.bfloat16}
+    model = build_model(LLAMA, seed=9)
+    load_weights(model, tmp_path)
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    for ours, theirs in zip(model.parameters(), half.parameters(), strict=True):
+        assert torch.equal(ours, theirs.float())
+    check_rotary(model, rope_theta=5000.0, rotary_dims=16)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"board": "6x6"}, "got a 4x4 model"),
+        ({"rope_theta": 10_000.0}, "got rope base 5000, the run has 10000"),
+        ({"hidden_size": 64}, "not the network of this run"),
+        ({"num_layers": 1}, "not the network of this run"),
+        ({"family": "gpt_neox"}, "weights do not fit"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:You are using a model of type")
+def test_weights_of_another_network_are_refused(
+    changes: dict[str, Any], message: str, exported: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_weights(build_model(replace(LLAMA, **changes), seed=0), exported / "llama")
+
+
+def test_truncated_weights_are_refused(exported: Path, tmp_path: Path) -> None:
+    shutil.copytree(exported / "llama", tmp_path / "copy")
+    weights = tmp_path / "copy" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    with pytest.raises(ValueError, match="damaged or unfit weights"):
+        load_weights(build_model(LLAMA, seed=0), tmp_path / "copy")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [("format", 2, "format: allowed is 1"), ("vocabulary_digest", "0", "vocabulary_digest")],
+)
+def test_facts_of_another_version_are_refused(
+    field: str, value: Any, message: str, tmp_path: Path
+) -> None:
+    record = {"format": 1, "vocabulary_digest": LLAMA.vocabulary.digest, **asdict(FACTS)}
+    (tmp_path / "sudocot.json").write_text(json.dumps(record | {field: value}))
+    with pytest.raises(ValueError, match=message):
+        read_facts(tmp_path)
