@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from solver.boards import Board, get_board
-from solver.puzzles import puzzle_id as generate_puzzles
+from solver.generator import generate_puzzles
 from solver.puzzles import PuzzleBlock, read_puzzles
 
 GENERATOR_BLOCK = 256
