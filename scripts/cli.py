@@ -1,8 +1,9 @@
 """The `sudocot` command: finds a command's module, reads its options, maps errors to exit codes.
 
 A command is one entry of `COMMANDS`. Its module defines `Config`, a frozen dataclass whose
-docstring is the help text and whose fields are the options, and `main(config) -> int`. Only the
-standard library is imported before the command is known, so that help answers at once.
+docstring is the help text and whose fields are the options, and `main(config) -> int`. Where the
+defaults depend on the options, as presets do, it also defines `base_config(options) -> Config`.
+Only the standard library is imported before the command is known, so that help answers at once.
 
 Exit codes: 0 done; 1 a check failed; 2 bad input or options; 130 interrupted; 141 the reader of
 the output went away. `SUDOCOT_DEBUG=1` shows the traceback of an error.
@@ -39,7 +40,11 @@ class CommandEntry:
 
 
 COMMANDS: dict[tuple[str, ...], CommandEntry] = {
-    ("solve",): CommandEntry("scripts.commands.solve", "solve puzzles and show the search"),
+    ("solve",): CommandEntry(
+        "scripts.commands.solve",
+        "solve puzzles and show the search",
+        kept="what was printed is complete",
+    ),
     ("data", "build"): CommandEntry(
         "data.commands.build",
         "make a data set of traces from puzzles",
@@ -47,6 +52,20 @@ COMMANDS: dict[tuple[str, ...], CommandEntry] = {
     ),
     ("data", "merge"): CommandEntry(
         "data.commands.merge", "join the parts that --shard made into one data set"
+    ),
+    ("data", "lengths"): CommandEntry(
+        "data.commands.lengths",
+        "make a table of CoT lengths, one row a puzzle",
+        kept="finished chunks are kept, and --resume goes on from them",
+    ),
+    ("data", "stats"): CommandEntry(
+        "data.commands.stats", "show sizes and token budgets by cut-off N"
+    ),
+    ("data", "check-splits"): CommandEntry(
+        "data.commands.check_splits", "find puzzles that two sets share, up to symmetry"
+    ),
+    ("data", "export"): CommandEntry(
+        "data.commands.export", "write data sets as Parquet with a card, for the hub"
     ),
 }
 
@@ -96,11 +115,14 @@ def _run_command(words: tuple[str, ...], options: Sequence[str]) -> int:
     from scripts.config_file import expand_config_file
 
     module = importlib.import_module(COMMANDS[words].module)
+    options = expand_config_file(options)
+    has_presets = hasattr(module, "base_config")
     config = tyro.cli(
         module.Config,
         prog=f"sudocot {' '.join(words)}",
         description=f"{(inspect.getdoc(module.Config) or '').strip()}\n\n{CONFIG_FILE_HELP}",
-        args=expand_config_file(options),
+        args=options,
+        default=module.base_config(options) if has_presets else tyro.MISSING_NONPROP,
         config=(tyro.conf.PositionalMetavarFromFieldName,),
     )
     code: int = module.main(config)
@@ -177,3 +199,7 @@ def _abandon_stdout() -> int:
     # The interpreter flushes stdout once more at exit; that must not fail a second time.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return BROKEN_PIPE
+
+
+if __name__ == "__main__":
+    run()

@@ -17,6 +17,7 @@ from tyro.conf import Positional
 from data.text import tokens_to_lines
 from solver.boards import Board, Grid, get_board
 from solver.counting import UNDECIDED, count_solutions_many
+from solver.jit import kernel_cache_dir
 from solver.mrv import DEFAULT_MAX_TOKENS, Status, Trace, trace
 from solver.puzzles import RowError, format_board, parse_puzzle, read_puzzles
 from solver.vocabulary import NONE, OUTPUT, Vocabulary
@@ -65,26 +66,33 @@ class Config:
 def main(config: Config) -> int:
     """Solve one puzzle after another; 0 when all were solved, else 1."""
     console = Console(highlight=False, soft_wrap=True)
-    spinner = Console(stderr=True).status("solving")
     board = None if config.board is None else get_board(config.board)
     are_all_solved = True
-    for name, found_board, givens in _read(config.puzzle, board=board):
-        if isinstance(givens, RowError):
-            sys.stderr.write(f"sudocot: {givens}\n")
-            are_all_solved = False
-            continue
-        with spinner:
+    with Console(stderr=True).status(_waiting_text()) as spinner:
+        for name, found_board, givens in _read(config.puzzle, board=board):
+            if isinstance(givens, RowError):
+                sys.stderr.write(f"sudocot: {givens}\n")
+                are_all_solved = False
+                continue
             result = trace(found_board, givens, max_tokens=config.max_tokens)
+            are_all_solved &= result.status is Status.SOLVED
             outcome = _outcome_text(found_board, givens, result) if config.report else ""
-        are_all_solved &= result.status is Status.SOLVED
-        if config.report:
-            _show(console, found_board, givens, result, name=name, outcome=outcome)
-        if config.trace:
-            console.file.write(tokens_to_lines(found_board, result.tokens) + "\n")
-        if config.tokens:
-            console.file.write(" ".join(map(str, result.tokens.tolist())) + "\n")
-        console.file.flush()
+            spinner.stop()
+            if config.report:
+                _show(console, found_board, givens, result, name=name, outcome=outcome)
+            if config.trace:
+                console.file.write(tokens_to_lines(found_board, result.tokens) + "\n")
+            if config.tokens:
+                console.file.write(" ".join(map(str, result.tokens.tolist())) + "\n")
+            console.file.flush()
+            spinner.start()
     return 0 if are_all_solved else 1
+
+
+def _waiting_text() -> str:
+    cache = kernel_cache_dir()
+    is_compiled = cache is not None and any(cache.rglob("*.nbi"))
+    return "solving" if is_compiled else "compiling the solver, which only the first run does"
 
 
 def _read(source: str, *, board: Board | None) -> Iterator[tuple[str, Board, Grid | RowError]]:
@@ -166,7 +174,7 @@ def _counts_text(board: Board, result: Trace, *, num_givens: int) -> str:
     return (
         f"tokens       {len(tokens):,} = {prompt_length:,} input + {len(search):,} trace"
         f" + {num_output:,} output\n"
-        f"trace lines  {len(line_lengths):,}, of which {np.sum(line_lengths > 2):,} branch"
-        f" (two or more candidates) and {np.sum(search == NONE):,} are dead ends\n"
+        f"trace lines  {len(line_lengths):,}: {np.sum(line_lengths > 2):,} branches"
+        f" (two or more candidates), {np.sum(search == NONE):,} dead ends\n"
         f"assignments  {result.num_assignments:,}"
     )

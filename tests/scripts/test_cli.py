@@ -7,12 +7,13 @@ import importlib
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from scripts import cli
 from scripts.cli import COMMANDS, CommandEntry, main
+from tests.scripts import fake_command
 
 HEAVY = ("numpy", "numba", "pyarrow", "torch", "transformers", "datasets", "tyro", "rich")
 GROUPS = sorted({words[0] for words in COMMANDS if len(words) > 1})
@@ -155,6 +156,20 @@ def test_bugs_and_debugging_show_the_traceback(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("SUDOCOT_DEBUG", "1")
     with pytest.raises(ValueError, match="puzzles"):
         main(["fake", "--ending", "value"])
+
+
+@pytest.mark.usefixtures("fake")
+def test_presets_are_defaults_that_options_change(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def base_config(options: Sequence[str]) -> fake_command.Config:
+        return fake_command.Config(sizes=(7,) if "--no-loud" in options else (8,), ending="failed")
+
+    monkeypatch.setattr(fake_command, "base_config", base_config, raising=False)
+    assert main(["fake", "--no-loud", "--ending", "done"]) == 0
+    shown = capsys.readouterr().out
+    assert "sizes=(7,)" in shown
+    assert "loud=False" in shown
 
 
 @pytest.mark.usefixtures("fake")

@@ -47,7 +47,7 @@ def test_report_of_a_unique_puzzle(capsys: pytest.CaptureFixture[str]) -> None:
         ". . | . 2      3 1 | 4 2",
         "solved; this is the only solution",
         "tokens       68 = 10 input + 24 trace + 34 output",
-        "trace lines  12, of which 0 branch (two or more candidates) and 0 are dead ends",
+        "trace lines  12: 0 branches (two or more candidates), 0 dead ends",
         "assignments  12",
         "",
     ]
@@ -56,6 +56,7 @@ def test_report_of_a_unique_puzzle(capsys: pytest.CaptureFixture[str]) -> None:
 def test_counts_add_up_on_a_branching_puzzle(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = solve(capsys, BRANCHING_9X9)
     assert "tokens       2,604 = 36 input + 2,404 trace + 164 output" in out
+    assert "trace lines  1,135: 134 branches (two or more candidates), 122 dead ends" in out
     assert "assignments  1,013" in out
 
 
