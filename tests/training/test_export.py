@@ -182,7 +182,7 @@ def test_training_starts_from_an_exported_folder(name: str, exported: Path) -> N
 
 
 def test_training_starts_in_fp32_from_a_bf16_folder(exported: Path, tmp_path: Path) -> None:
-    """transformers keeps the stored type, and training pure bf16 weights stalls."""
+    """Loading keeps the stored type, and training pure bf16 weights stalls."""
     half: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
         exported / "llama", dtype=torch.bfloat16
     )

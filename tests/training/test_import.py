@@ -1,4 +1,4 @@
-"""Checkpoints of the paper's authors: what is converted, what is refused, what is only warned of."""
+"""Checkpoints of the paper's authors: what is converted, refused, or only warned of."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from training.export import read_facts
 from training.import_checkpoint import import_checkpoint
 
 IDS = torch.arange(98)[None]
-OLD_ROPE_FIELDS = {"rotary_pct": 1.0, "rotary_emb_base": 10000, "rope_scaling": None}
+OLD_ROPE_FIELDS: dict[str, Any] = {
+    "rotary_pct": 1.0,
+    "rotary_emb_base": 10000,
+    "rope_scaling": None,
+}
 
 
 def write_checkpoint(
@@ -56,14 +60,12 @@ def write_checkpoint(
 
 
 def convert(folder: Path) -> Any:
-    return import_checkpoint(
-        folder / "source", folder / "target", mode="scot", segment_tokens=512
-    )
+    return import_checkpoint(folder / "source", folder / "target", mode="scot", segment_tokens=512)
 
 
 @pytest.mark.parametrize("head_name", ["embed_out.weight", "lm_head.weight"])
 def test_converted_folder_has_the_same_logits(head_name: str, tmp_path: Path) -> None:
-    """transformers renamed the output matrix in 5.14; checkpoints have either name."""
+    """The output matrix was renamed in transformers 5.14; checkpoints have either name."""
     original = write_checkpoint(tmp_path / "source", head_name=head_name)
     config = Config(source=tmp_path / "source", target=tmp_path / "target", mode="scot")
     assert main(config) == 0
@@ -75,15 +77,13 @@ def test_converted_folder_has_the_same_logits(head_name: str, tmp_path: Path) ->
     assert AutoTokenizer.from_pretrained(tmp_path / "target")(text).input_ids == [1, 88, 97, 2]
     facts = read_facts(tmp_path / "target")
     assert (facts.board, facts.mode, facts.segment_tokens) == ("9x9", "scot", 512)
-    assert facts.data_digest is facts.precision is None
+    assert (facts.data_digest, facts.precision) == (None, None)
     assert not list((tmp_path / "target").glob("*.bin"))
 
 
 def test_a_cot_model_has_no_segments(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "source")
-    import_checkpoint(
-        tmp_path / "source", tmp_path / "target", mode="cot", segment_tokens=512
-    )
+    import_checkpoint(tmp_path / "source", tmp_path / "target", mode="cot", segment_tokens=512)
     assert read_facts(tmp_path / "target").segment_tokens is None
 
 
@@ -153,7 +153,7 @@ def test_checkpoint_cannot_run_code(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="more than tensors, refused"):
         convert(tmp_path)
     with weights.open("wb") as file:
-        pickle.dump(_Payload(tmp_path / "executed"), file)
+        pickle.dump(_Payload(tmp_path / "executed"), file, protocol=2)
     with pytest.raises(ValueError, match="more than tensors, refused"):
         convert(tmp_path)
     assert not (tmp_path / "executed").exists()
