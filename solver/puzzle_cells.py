@@ -151,9 +151,9 @@ def is_grid(board: Board, text: str) -> bool:
 def main_text(text: str) -> Word:
     """Return the part that was most likely meant as the cells, to say what is wrong with it."""
     words = split_words(text)
-    if len(words) == 0 or _are_groups([word.text for word in words]):
-        return Word(0, text)
-    return max(words, key=lambda word: len(word.text))
+    longest = max(words, key=lambda word: len(word.text), default=Word(0, ""))
+    is_most = 2 * len(longest.text) > sum(len(word.text) for word in words)
+    return longest if is_most else Word(0, text)
 
 
 def _are_groups(words: Sequence[str]) -> bool:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from solver.boards import BOARDS, Board
-from solver.puzzle_cells import SPACES, CellError, Word, is_grid, main_text, read_grid, split_words
+from solver.puzzle_cells import SPACES, CellError, is_grid, main_text, split_words
 from solver.puzzle_grids import is_row
 from solver.puzzle_input import LineBlock
-from solver.puzzle_kernels import PUZZLE
+from solver.puzzle_lines import LineFormat
 from solver.puzzle_list import ListFormat, is_comment, is_list_line
 from solver.puzzle_table import TableFormat, describe_missing_column, find_fields, split_columns
 
@@ -69,8 +69,8 @@ def detect_format(
         return GridFormat(board=of_rows), block
     if num_puzzles or board is not None:  # without any, each line gets its own error
         return ListFormat(board=of_lines), block
-    error = diagnose(first)
-    raise ValueError(f"{file}:{block.first_line + index}:{error.offset + 1}: {error}")
+    line = block.first_line + index
+    raise _describe_misfit(ListFormat(board=nearest_board(first)), first, file=file, line=line)
 
 
 def detect_board(texts: Sequence[str]) -> Board | None:
@@ -80,16 +80,20 @@ def detect_board(texts: Sequence[str]) -> Board | None:
     return best if counts[best] else None
 
 
-def diagnose(text: str, *, offset: int = 0) -> CellError:
-    """Say why a text is no puzzle of any board; it is measured against the nearest one."""
-    meant = main_text(text)
-    size = sum(len(word.text) for word in split_words(meant.text))
-    nearest = min(BOARDS.values(), key=lambda board: abs(board.num_cells - size))
+def nearest_board(text: str) -> Board:
+    """Return the board that a malformed puzzle was most likely meant for, to say what is wrong."""
+    size = sum(len(word.text) for word in split_words(main_text(text).text))
+    boards = BOARDS.values()
+    return next((b for b in boards if abs(b.num_cells - size) <= b.side), BOARDS["9x9"])
+
+
+def _describe_misfit(form: LineFormat, text: str, *, file: str, line: int) -> ValueError:
+    """Say what is wrong with a line that is known to be malformed."""
     try:
-        read_grid(nearest, meant.text, offset=offset + meant.offset)
+        form.parse(text)
     except CellError as error:
-        return error
-    raise AssertionError(f"{text!r} is a puzzle")
+        return ValueError(f"{file}:{line}:{error.offset + 1}: {error}")
+    raise AssertionError(f"{text!r} is well-formed")
 
 
 def _take(block: LineBlock, accept: Callable[[str], bool]) -> list[tuple[int, str]]:
@@ -129,22 +133,18 @@ def _detect_table(
     sample = _take(lines, lambda text: bool(text.strip(SPACES)))
     if not sample:
         raise ValueError(f"{file}: no rows below the header")
-    if board is None:
-        cells = [_find_cell(text, delimiter, fields[PUZZLE]) for _, text in sample]
-        board = detect_board([cell.text for cell in cells])
-    if board is None:
-        error = diagnose(cells[0].text, offset=cells[0].offset)
-        line = lines.first_line + sample[0][0]
-        raise ValueError(f"{file}:{line}:{error.offset + 1}: {names[fields[PUZZLE]]}: {error}")
-    return TableFormat(board=board, delimiter=delimiter, names=names, column_of_field=fields)
-
-
-def _find_cell(text: str, delimiter: str, column: int) -> Word:
-    """Return one column of a table line, empty where the line has no such column."""
-    try:
-        return split_columns(text, delimiter)[column]
-    except (CellError, IndexError):
-        return Word(0, "")
+    form = TableFormat(
+        board=board or BOARDS["9x9"], delimiter=delimiter, names=names, column_of_field=fields
+    )
+    if board is not None:
+        return form
+    texts = [form.puzzle_text(text) for _, text in sample]
+    found = detect_board(texts)
+    if found is not None:
+        return replace(form, board=found)
+    index, first = sample[0]
+    form = replace(form, board=nearest_board(texts[0]))
+    raise _describe_misfit(form, first, file=file, line=lines.first_line + index)
 
 
 def _refuse_foreign(first: str, boards: Sequence[Board], *, file: str) -> None:

@@ -94,12 +94,26 @@ class ListFormat:
             return ParsedRow(read_grid(board, meant.text, offset=meant.offset))
         grid = read_grid(board, words[first].text, offset=words[first].offset)
         if grid.all():
-            for word in words[first + 1 :]:
-                if is_grid(board, word.text) and not read_grid(board, word.text).all():
-                    raise CellError(
-                        word.offset, "a puzzle after a complete grid; allowed is the puzzle first"
-                    )
+            _refuse_answer(board, text, words, first)
         return _parse_metadata(board, grid, text, words[first:])
+
+
+def _refuse_answer(board: Board, text: str, words: list[Word], first: int) -> None:
+    """Refuse a complete grid, `words[first]`, that may be the answer to a puzzle beside it."""
+    grid = words[first]
+    num_before = sum(len(word.text) for word in words[:first])
+    if 2 * num_before > board.num_cells:
+        meant = main_text(text[: grid.offset])
+        read_grid(board, meant.text, offset=meant.offset)  # says what is wrong with the puzzle
+    has_later = any(
+        is_grid(board, word.text) and not read_grid(board, word.text).all()
+        for word in words[first + 1 :]
+    )
+    if has_later or 2 * num_before > board.num_cells:
+        raise CellError(
+            grid.offset,
+            "a complete grid beside what may be its puzzle; allowed is the puzzle first, as a word",
+        )
 
 
 def _parse_metadata(board: Board, grid: Grid, text: str, words: list[Word]) -> ParsedRow:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from solver.boards import Board
 from solver.puzzle_cells import SPACES, CellError, read_grid
-from solver.puzzle_detect import detect_board, diagnose
+from solver.puzzle_detect import detect_board, nearest_board
 from solver.puzzle_kernels import ANSWER, PUZZLE, RATING, SOURCE
 from solver.puzzle_lines import FEW_LINES
 from solver.puzzle_rows import (
@@ -67,15 +67,18 @@ def detect_parquet(path: Path, *, board: Board | None, file: str) -> ParquetForm
                     f"{file}: column {names[field]!r} has type {kind}; allowed is text (string), "
                     "since numbers lose leading zeros"
                 )
-        column = next(parquet.iter_batches(_SAMPLE_ROWS, columns=[names[PUZZLE]]), None)
-        if column is None:
+        sample = next(parquet.iter_batches(_SAMPLE_ROWS, columns=[names[PUZZLE]]), None)
+        if sample is None:
             raise ValueError(f"{file}: no rows")
-        if board is None:
-            texts = [text or "" for text in column[0].to_pylist()]
-            board = detect_board(texts)
-        if board is None:
-            raise ValueError(f"{file}:1:{names[PUZZLE]}: {diagnose(texts[0])}")
-    return ParquetFormat(board=board, column_names=names)
+        texts = [_to_text(value) for value in sample[0].to_pylist()]
+        found = board or detect_board(texts)
+        if found is None:
+            try:
+                read_grid(nearest_board(texts[0]), texts[0])
+            except CellError as error:
+                raise ValueError(f"{file}:1:{names[PUZZLE]}: {error}") from None
+            raise AssertionError(f"{texts[0]!r} is well-formed")
+    return ParquetFormat(board=found, column_names=names)
 
 
 def read_parquet_blocks(

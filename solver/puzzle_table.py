@@ -69,6 +69,13 @@ class TableFormat:
         if self.has_sources:
             columns.sources = fields[SOURCE].to_list()
 
+    def puzzle_text(self, text: str) -> str:
+        """Return the text of the puzzle column, empty where a line has no such column."""
+        try:
+            return split_columns(text, self.delimiter)[self.column_of_field[PUZZLE]].text
+        except (CellError, IndexError):
+            return ""
+
     def parse(self, text: str) -> ParsedRow:
         """Read one line.
 
