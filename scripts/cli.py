@@ -67,6 +67,17 @@ COMMANDS: dict[tuple[str, ...], CommandEntry] = {
     ("data", "export"): CommandEntry(
         "data.commands.export", "write data sets as Parquet with a card, for the hub"
     ),
+    ("train", "run"): CommandEntry(
+        "training.commands.run",
+        "train a model, or go on training it",
+        kept="the checkpoints are kept, and the same command goes on from the newest",
+    ),
+    ("train", "import"): CommandEntry(
+        "training.commands.import_", "convert a checkpoint of the paper's authors"
+    ),
+    ("train", "wandb-sync"): CommandEntry(
+        "training.commands.wandb_sync", "rebuild one W&B run from a run folder"
+    ),
 }
 
 

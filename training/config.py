@@ -23,10 +23,15 @@ from training.usage import BudgetUnit
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
-    """Train a model on a data set; run the same command again to go on after a stop.
+    r"""Train a model on a data set; run the same command again to go on after a stop.
 
     `--preset NAME` and `--model NAME` choose the values that the options below start from; the
     help shows those of the named preset.
+
+    Examples:
+        sudocot train run --data data/scot --out runs/scot --preset small --held-out data/test
+        accelerate launch --config-file scripts/accelerate/ddp.yaml --no_python \
+            sudocot train run --data data/scot --out runs/scot
     """
 
     data: Path

@@ -33,15 +33,15 @@ def list_options() -> str:
     return "\n".join(blocks) + "\n"
 
 
-def wide_terminal() -> mock._patch_dict:
-    return mock.patch.dict(os.environ, {"COLUMNS": "200", "NO_COLOR": "1"})
+def plain_terminal() -> mock._patch_dict:
+    return mock.patch.dict(os.environ, {"COLUMNS": "80", "NO_COLOR": "1"})
 
 
 def test_options_are_those_of_the_snapshot() -> None:
-    with wide_terminal():
+    with plain_terminal():
         assert list_options() == SNAPSHOT.read_text()
 
 
 if __name__ == "__main__":
-    with wide_terminal():
+    with plain_terminal():
         sys.stdout.write(list_options())

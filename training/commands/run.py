@@ -37,7 +37,7 @@ def base_config(options: Sequence[str]) -> TrainConfig:
 def option_value(options: Sequence[str], name: str) -> str | None:
     """Last value given for an option, as `--name value` or `--name=value`."""
     value = None
-    for word, following in zip(options, [*options[1:], ""], strict=True):
+    for word, following in zip(options, [*options, ""][1:], strict=True):
         if word == name:
             value = following
         elif word.startswith(f"{name}="):

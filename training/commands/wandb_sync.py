@@ -13,7 +13,10 @@ from training.wandb_sync import sync_run
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Write a run's metrics as one new W&B run, without the steps that a requeue repeated."""
+    """Write a run's metrics as one new W&B run, without the steps that a requeue repeated.
+
+    Example: sudocot train wandb-sync runs/scot-6x6 --project sudoku
+    """
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run folder."""
