@@ -2,7 +2,8 @@
 
 The keys are option names (`_` and `-` mean the same, nested mappings join with dots), so the
 command's own parser checks names and values. An option that the command line gives is left out of
-the file's, which makes the precedence command line, file, default.
+the file's, which makes the precedence command line, file, default. The `config.json` of a run holds
+its options under `config`; it can be used as it is.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ def _read_mapping(path: Path) -> dict[str, Value]:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: {error}") from error
+    if isinstance(settings, dict) and isinstance(settings.get("config"), dict):
+        settings = settings["config"]
     if not isinstance(settings, dict):
         raise ValueError(f"{path}: got {type(settings).__name__}, allowed is a mapping of options")
     return settings

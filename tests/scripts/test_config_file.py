@@ -24,11 +24,13 @@ def parse(*argv: str) -> Config:
     return tyro.cli(Config, args=expand_config_file(argv))
 
 
-@pytest.fixture(params=["json", "yaml"])
+@pytest.fixture(params=["json", "yaml", "run"])
 def config_file(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     path = tmp_path / f"options.{request.param}"
     if request.param == "json":
         path.write_text(json.dumps(SETTINGS))
+    elif request.param == "run":
+        path.write_text(json.dumps({"schema": 1, "config": SETTINGS}))
     else:
         path.write_text(
             "ending: failed\nsizes: [3, 4]\nout: null\nloud: false\n"
