@@ -34,6 +34,14 @@ step solver tests as plain Python
 NUMBA_DISABLE_JIT=1 "$python" -m pytest tests/solver "$@"
 
 step wheel, installed and run elsewhere
+read -ra packages < <("$python" - <<'END'
+import tomllib
+from pathlib import Path
+
+project = tomllib.loads(Path("pyproject.toml").read_text())
+print(*project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+END
+)
 "$python" -m build --wheel --no-isolation --outdir "$work" . >"$work/build.log" ||
     { cat "$work/build.log"; exit 1; }
 "$python" -m venv "$work/venv"
@@ -43,7 +51,7 @@ step wheel, installed and run elsewhere
     >"$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
 cp tests/check_wheel.py "$work"
 cd "$work"
-venv/bin/python -I check_wheel.py
+venv/bin/python -I check_wheel.py "${packages[@]}"
 venv/bin/sudocot --help
 venv/bin/sudocot solve '1...|..3.|.4..|...2'
 step all green

@@ -1,25 +1,24 @@
 """Check an installed wheel: every module imports from the installation, every package is typed.
 
-Run it by `scripts/test.sh` from a folder outside the source tree:
+`scripts/test.sh` runs it from a folder outside the source tree:
 
-    python -I check_wheel.py
+    python -I check_wheel.py PACKAGE ...
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 import sysconfig
 from pathlib import Path
 
-PACKAGES = ("solver", "data", "training", "scripts")
 
-
-def main() -> None:
-    """Import everything; an assertion names what is missing."""
+def main(packages: list[str]) -> None:
+    """Import everything in the packages; an assertion names what is missing."""
     installation = Path(sysconfig.get_path("purelib"))
     num_modules = 0
-    for package in PACKAGES:
+    for package in packages:
         root = importlib.import_module(package)
         assert Path(root.__path__[0]) == installation / package, f"{package} came from elsewhere"
         assert (installation / package / "py.typed").is_file(), f"{package} lacks py.typed"
@@ -30,4 +29,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
