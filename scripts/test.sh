@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Every check of the project, the same here and in CI: format, lint, types, tests (compiled, then
-# the solver's as plain Python), and the wheel installed and run elsewhere.
+# those of kernels as plain Python too), and the wheel installed and run elsewhere.
 #
-#   bash scripts/test.sh [PYTEST OPTIONS]
+#   bash scripts/test.sh
 #
 # Makes and keeps the virtual environment .venv; $SUDOCOT_VENV names one of your own instead, which
 # is used as it is (it needs the extra `dev`).
@@ -28,10 +28,10 @@ step format, lint, types
 "$python" -m mypy
 
 step tests, compiled
-"$python" -m pytest "$@"
+"$python" -m pytest
 
-step solver tests as plain Python
-NUMBA_DISABLE_JIT=1 "$python" -m pytest tests/solver "$@"
+step tests of kernels as plain Python
+NUMBA_DISABLE_JIT=1 "$python" -m pytest tests/solver tests/data/test_segments.py
 
 step wheel, installed and run elsewhere
 read -ra packages < <("$python" - <<'END'
