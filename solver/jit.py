@@ -4,6 +4,11 @@ Compiled code is cached per user in a folder named by a digest of every kernel s
 project and of numba's version, so an upgrade or an edit never runs stale code, and an unwritable
 install folder does no harm. Without any writable place nothing is cached. Kernels release the
 GIL, so that threads trace in parallel; `fastmath` and `parallel` are never used.
+
+Symbols of functions are made unique across processes. numba numbers functions and record types from
+1 in every process and names them by these numbers. Code for two boards, cached by two processes,
+would then define the same names, and a third process that loads both would call the helpers of
+one board for the other.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import secrets
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,11 +26,15 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import types
+from numba.core.bytecode import FunctionIdentity
 from numba.extending import intrinsic
 
 _Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
 _KERNEL_PACKAGES = ("solver", "data")
 IS_JIT = not numba.config.DISABLE_JIT
+
+# Drawn one by one, so that forked children differ too; tests/solver/test_jit.py fails without it.
+FunctionIdentity._unique_ids = iter(lambda: secrets.randbits(60), None)
 
 
 def _source_digest() -> str:
