@@ -1,0 +1,148 @@
+"""The card of an exported data set: `README.md` with the front matter that the hub reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from itertools import groupby
+from typing import Any
+
+import jinja2
+import yaml
+
+from data.store import Manifest, hub_features
+from solver.boards import Board, get_board
+from solver.vocabulary import Vocabulary
+
+_SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
+_UNSTATED_LICENCE = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedPart:
+    """One data set in an export: a split of a config."""
+
+    config: str
+    """`cot` or `scot`."""
+    split: str
+    """Name of the split."""
+    manifest: Manifest
+    """Manifest of the data set."""
+    num_bytes: int
+    """Bytes in memory, as Arrow."""
+    download_size: int
+    """Bytes of its Parquet files."""
+
+    @property
+    def origin(self) -> str:
+        """Where its puzzles come from, in words."""
+        source = self.manifest.source
+        if source["kind"] == "generator":
+            return f"puzzles made by sudocot's generator, seed {source['seed']}"
+        names = ", ".join(f"`{item['name']}`" for item in source["files"])
+        if "dataset" in source:
+            return f"{names} of `{source['dataset']}`"
+        return f"puzzles in {names}"
+
+
+def dataset_card(parts: Sequence[ExportedPart], *, licence: str | None = None) -> str:
+    """Write the card.
+
+    Args:
+        parts: Data sets of one board, those of a config adjacent.
+        licence: Identifier of the licence as the hub knows it; None if it is not known.
+    """
+    manifest = parts[0].manifest
+    board = get_board(manifest.board)
+    template = resources.files("data").joinpath("templates", "dataset_card.md.j2").read_text()
+    environment = jinja2.Environment(  # noqa: S701 - Markdown, not HTML
+        undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
+    )
+    return environment.from_string(template).render(
+        front_matter=yaml.safe_dump(_front_matter(board, parts, licence), sort_keys=False),
+        board=board,
+        parts=parts,
+        trace_rule=manifest.trace_rule,
+        id_type=str(Vocabulary(board).dtype),
+        vocabulary_size=Vocabulary(board).size,
+        licence=_licence_text(parts, licence),
+    )
+
+
+def _front_matter(
+    board: Board, parts: Sequence[ExportedPart], licence: str | None
+) -> dict[str, Any]:
+    num_rows = sum(part.manifest.num_rows for part in parts)
+    configs, infos = [], []
+    for config, group in groupby(parts, key=lambda part: part.config):
+        of_config = list(group)
+        files = [
+            {"split": part.split, "path": f"{config}/{part.split}-*.parquet"} for part in of_config
+        ]
+        configs.append({"config_name": config, "data_files": files})
+        splits = [
+            {
+                "name": part.split,
+                "num_bytes": part.num_bytes,
+                "num_examples": part.manifest.num_rows,
+            }
+            for part in of_config
+        ]
+        infos.append(
+            {
+                "config_name": config,
+                "features": _yaml_features(board),
+                "splits": splits,
+                "download_size": sum(part.download_size for part in of_config),
+                "dataset_size": sum(part.num_bytes for part in of_config),
+            }
+        )
+    return {
+        "license": licence or _UNSTATED_LICENCE,
+        "pretty_name": f"Sudoku solver traces {board.name}",
+        "task_categories": ["text-generation"],
+        "tags": ["sudoku", "chain-of-thought", "reasoning", "synthetic"],
+        "size_categories": [_size_category(num_rows)],
+        "configs": configs,
+        "dataset_info": infos,
+    }
+
+
+def _yaml_features(board: Board) -> list[dict[str, str]]:
+    """The columns as the hub's front matter writes them."""
+    return [
+        {"name": name, "list": feature["feature"]["dtype"]}
+        if "feature" in feature
+        else {"name": name, "dtype": feature["dtype"]}
+        for name, feature in hub_features(board).items()
+    ]
+
+
+def _size_category(num_rows: int) -> str:
+    """The hub's name of a number of rows, such as `10K<n<100K`."""
+    exponent = max(0, len(str(num_rows)) - 3)
+    if exponent == 0:
+        return f"n<{_SIZES[0]}"
+    return f"{_SIZES[exponent - 1]}<n<{_SIZES[exponent]}"
+
+
+def _licence_text(parts: Sequence[ExportedPart], licence: str | None) -> str:
+    if licence is not None:
+        return f"`{licence}`, as stated by whoever made this export."
+    if all(part.manifest.source["kind"] == "generator" for part in parts):
+        return (
+            "None is stated. The puzzles were generated and no third party's material is in the "
+            "data, so its maker may choose one."
+        )
+    if any("sudoku-extreme" in part.manifest.source.get("dataset", "") for part in parts):
+        return (
+            "None is stated, and the question is open: `sapientinc/sudoku-extreme`, whose puzzles "
+            "these traces contain, states no licence. Before you publish or reuse this data, ask "
+            "the authors of that data set, or share the manifest alone, from which anyone can "
+            "build the same bytes."
+        )
+    return (
+        "None is stated. The traces contain the puzzles named above: their licence decides what "
+        "may be done with this data."
+    )

@@ -1,0 +1,87 @@
+"""`sudocot data check-splits`: puzzles that two sets share, up to symmetry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.console import Console
+from tyro.conf import Positional
+
+from data.commands.tables import print_table
+from data.intervals import wilson_interval
+from data.parallel import num_threads
+from data.puzzle_sets import open_puzzle_set
+from data.splits import Overlaps, find_overlaps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Look up the puzzles of B, such as a test set, in A, such as a training set.
+
+    Reports equal puzzles, and puzzles that a symmetry turns into each other: digits renamed, rows,
+    columns, bands and stacks permuted, transposed. Ends with exit code 1 when there are any. A and
+    B are puzzle lists, data sets that `sudocot data build` made, or splits of a folder or of a hub
+    data set.
+
+    Examples:
+        sudocot data check-splits train.csv test.csv
+        sudocot data check-splits data/scot sapientinc/sudoku-extreme:test --sample 10000
+    """
+
+    a: Positional[str]
+    """Puzzle list, data set, `folder:train`, or `owner/name:train` on the hub."""
+    b: Positional[str]
+    """The same for the set that is looked up in A."""
+    board: str | None = None
+    """Board of puzzle lists: 4x4, 6x6, 9x9 or 16x16; told from the puzzles if not given."""
+    sample: int | None = None
+    """Look up so many puzzles of B, drawn at random, in all of A; by default all."""
+    seed: int = 0
+    """Seed of the draw."""
+    workers: int | None = None
+    """Threads; by default the CPUs that this process may use."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("sample", self.sample), ("workers", self.workers)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: got {value}, must be at least 1")
+        if self.seed < 0:
+            raise ValueError(f"seed: got {self.seed}, must be at least 0")
+
+
+def main(config: Config) -> int:
+    """Compare; 0 when there is no overlap, else 1."""
+    overlaps = find_overlaps(
+        open_puzzle_set(config.a, board=config.board),
+        open_puzzle_set(config.b, board=config.board),
+        sample=config.sample,
+        seed=config.seed,
+        workers=num_threads(config.workers),
+    )
+    console = Console()
+    title = f"A: {config.a}, B: {config.b}"
+    print_table(console, title, ("puzzles", "count", "share of B"), _counts(overlaps))
+    if overlaps.examples:
+        rows = (
+            ("equal" if example.is_equal else "equivalent", f"{example.row_a}", f"{example.row_b}")
+            for example in overlaps.examples
+        )
+        title = "first overlaps in B (rows counted from 0)"
+        print_table(console, title, ("kind", "row of A", "row of B"), rows)
+    return 1 if overlaps.num_overlaps else 0
+
+
+def _counts(overlaps: Overlaps) -> Iterator[tuple[str, str, str]]:
+    yield "in A", f"{overlaps.num_a:,}", ""
+    yield "in B", f"{overlaps.num_b:,}", ""
+    yield "of B, looked up in A", f"{overlaps.num_checked:,}", ""
+    for name, count in (
+        ("of these, equal to one of A", overlaps.num_equal),
+        ("of these, only equivalent to one of A", overlaps.num_equivalent),
+    ):
+        share = f"{count / max(1, overlaps.num_checked):.3%}"
+        if overlaps.num_checked < overlaps.num_b:
+            low, high = wilson_interval(count, trials=overlaps.num_checked)
+            share += f" ({low:.3%} to {high:.3%})"
+        yield name, f"{count:,}", share

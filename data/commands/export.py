@@ -1,0 +1,70 @@
+"""`sudocot data export`: data sets as a folder for the Hugging Face hub."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from tyro.conf import Positional
+
+from data.commands.tables import print_table
+from data.export import export_datasets
+from data.parallel import num_threads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Write data sets as Parquet with a dataset card and a tokenizer, ready for `hf upload`.
+
+    CoT and SCoT become the configs `cot` and `scot`; data sets from different splits of a source
+    become splits.
+
+    Examples:
+        sudocot data export data/cot data/scot --out upload
+        hf upload NAME/sudoku-traces upload --repo-type dataset
+    """
+
+    datasets: Positional[tuple[Path, ...]]
+    """Folders that `sudocot data build` made, all of one board."""
+    out: Path
+    """Folder to make."""
+    file_tokens: int = 1 << 29
+    """Tokens of a Parquet file, about."""
+    license: str | None = None
+    """Licence for the card, as the hub names it; the card leaves the question open if not given."""
+    workers: int | None = None
+    """Threads; by default the CPUs that this process may use."""
+    rebuild: bool = False
+    """Replace the folder if it exists."""
+
+    def __post_init__(self) -> None:
+        if not self.datasets:
+            raise ValueError("datasets: got none, allowed are folders of data sets")
+        for name, value in (("file_tokens", self.file_tokens), ("workers", self.workers)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: got {value}, must be at least 1")
+
+
+def main(config: Config) -> int:
+    """Export, then print the sizes."""
+    parts = export_datasets(
+        config.datasets,
+        config.out,
+        file_tokens=config.file_tokens,
+        licence=config.license,
+        workers=num_threads(config.workers),
+        rebuild=config.rebuild,
+    )
+    rows = (
+        (
+            f"{part.config} {part.split}",
+            f"{part.manifest.num_rows:,}",
+            f"{part.manifest.num_tokens:,}",
+            f"{part.download_size:,}",
+        )
+        for part in parts
+    )
+    names = ("config and split", "sequences", "tokens", "bytes")
+    print_table(Console(), f"{config.out}: see README.md there before uploading", names, rows)
+    return 0

@@ -1,0 +1,105 @@
+"""`sudocot data lengths`: how long the solver's CoT is for every row of a puzzle list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from tyro.conf import OmitArgPrefixes, Positional
+
+from data.commands.tables import print_table
+from data.funnel import length_bins
+from data.lengths import LengthsTable, RowStatus
+from data.lengths_build import measure_lengths
+from data.measure import LengthsConfig
+from data.sources import open_files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Make a table of CoT lengths, one row for each row of a puzzle list, also for bad ones.
+
+    The table is a Parquet file; `data.lengths` describes its columns. A puzzle whose CoT is longer
+    than --max-tokens has a lower bound and no length. Ctrl-C or a kill keeps what is finished.
+
+    Examples:
+        sudocot data lengths puzzles.csv --out lengths.parquet
+        sudocot data lengths sapientinc/sudoku-extreme --split test --out test.parquet --resume
+    """
+
+    sources: Positional[tuple[str, ...]]
+    """Files; or one folder with train.csv and test.csv; or owner/name on the hub."""
+    out: Path
+    """Parquet file to write."""
+    split: str | None = None
+    """Split of a folder or of a hub data set: train or test."""
+    revision: str | None = None
+    """Revision of a hub data set."""
+    board: str | None = None
+    """Board: 4x4, 6x6, 9x9 or 16x16; told from the puzzles if not given."""
+    lengths: OmitArgPrefixes[LengthsConfig] = field(default_factory=LengthsConfig)
+    """What to find out."""
+    workers: int | None = None
+    """Threads; by default the CPUs that this process may use."""
+    resume: bool = False
+    """Go on with an interrupted run; leave a finished table as it is."""
+    rebuild: bool = False
+    """Start afresh and replace what is there."""
+    strict: bool = False
+    """Stop at the first row that is malformed or has clashing givens, before any work."""
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise ValueError("sources: got none, allowed are files, a folder or a hub name")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers: got {self.workers}, must be at least 1")
+        if self.resume and self.rebuild:
+            raise ValueError("resume and rebuild: give one of them")
+
+
+def main(config: Config) -> int:
+    """Make the table, then print what became of the rows."""
+    source = open_files(
+        config.sources, board=config.board, split=config.split, revision=config.revision
+    )
+    table = measure_lengths(
+        source,
+        config.out,
+        config=config.lengths,
+        workers=config.workers,
+        resume=config.resume,
+        rebuild=config.rebuild,
+        strict=config.strict,
+    )
+    console = Console()
+    title = f"{config.out}: {source.board.name}"
+    print_table(console, title, ("rows", "count"), _funnel(table))
+    print_table(console, "CoT lengths", ("tokens", "puzzles"), _histogram(table))
+    return 0
+
+
+def _funnel(table: LengthsTable) -> Iterator[tuple[str, str]]:
+    """Every row under its status, then sums over those that a data set can be built from."""
+    yield "read", f"{len(table):,}"
+    counts = np.bincount(table.statuses, minlength=len(RowStatus))
+    for status in RowStatus:
+        yield status.label.replace("_", " "), f"{counts[status]:,}"
+    usable = table.is_usable
+    yield "of these, duplicates", f"{table.is_duplicate.sum():,}"
+    yield "ok and no duplicate", f"{usable.sum():,}"
+    yield "their CoT tokens", f"{table.cot_lengths[usable].sum(dtype=np.int64):,}"
+    yield "their segments", f"{table.num_segments[usable].sum(dtype=np.int64):,}"
+    yield "their SCoT tokens", f"{table.scot_tokens[usable].sum(dtype=np.int64):,}"
+
+
+def _histogram(table: LengthsTable) -> Iterator[tuple[str, str]]:
+    """Puzzles with a known length by powers of two, then those without."""
+    bins = length_bins(table.cot_lengths[table.cot_lengths > 0])
+    for k in np.flatnonzero(bins).tolist():
+        yield f"{2**k:,} to {2 ** (k + 1) - 1:,}", f"{bins[k]:,}"
+    is_capped = table.statuses == RowStatus.CAPPED
+    if is_capped.any():
+        yield f"{table.lower_bounds[is_capped].min():,} or more", f"{is_capped.sum():,}"

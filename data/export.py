@@ -1,0 +1,165 @@
+"""Data sets as a folder for the hub: Parquet files, card, tokenizer, manifests.
+
+    README.md                             the card, with configs and features
+    tokenizer.json, tokenizer_config.json
+    cot/train-00000-of-00002.parquet      the rows of the data set, in order
+    cot/train-manifest.json               what was built, and from what
+    cot/train-build.json                  the configuration that builds it again
+
+`datasets.load_dataset(FOLDER, "cot")` reads it, and `hf upload` sends it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from data.card import ExportedPart, dataset_card
+from data.files import staged_directory
+from data.parallel import map_in_order
+from data.plan import BUILD_FILE
+from data.progress import progress
+from data.store import MANIFEST_NAME, Shard, TokenStore, arrow_schema
+from solver.boards import get_board
+
+ROW_GROUP_TOKENS = 1 << 24
+_DEFAULT_SPLIT = "train"
+
+
+class _File(NamedTuple):
+    """One Parquet file to write, and the shards that it holds."""
+
+    path: Path
+    folder: Path
+    shards: Sequence[Shard]
+    schema: pa.Schema
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(shard.num_tokens for shard in self.shards)
+
+
+def export_datasets(
+    folders: Sequence[Path],
+    out: Path,
+    *,
+    file_tokens: int = 1 << 29,
+    licence: str | None = None,
+    workers: int = 1,
+    rebuild: bool = False,
+) -> list[ExportedPart]:
+    """Write data sets of one board into a folder that is ready to upload.
+
+    Args:
+        folders: Data sets; each has another mode or split. The split is the one that the puzzles
+            come from, `train` where there was none.
+        out: The folder to make.
+        file_tokens: Tokens of a Parquet file, about; shards are not divided.
+        licence: Identifier of the licence for the card; None if it is not known.
+        workers: Threads.
+        rebuild: Replace `out` if it exists.
+
+    Raises:
+        FileExistsError: `out` exists and `rebuild` is off.
+        ValueError: the data sets do not go together, or one is damaged.
+    """
+    stores = _in_order([TokenStore.open(folder) for folder in folders])
+    parts = []
+    total = sum(store.manifest.num_tokens for store in stores.values())
+    with (
+        staged_directory(out, replace=rebuild) as staged,
+        progress("exporting", total=total, unit="tokens") as advance,
+    ):
+        for (config, split), store in stores.items():
+            files = _plan_files(store, staged / config, split, file_tokens=file_tokens)
+            num_bytes = 0
+            for file, arrow_bytes in zip(
+                files, map_in_order(_write_file, files, workers=workers), strict=True
+            ):
+                num_bytes += arrow_bytes
+                advance(file.num_tokens)
+            for name in (MANIFEST_NAME, BUILD_FILE):
+                shutil.copyfile(store.folder / name, staged / config / f"{split}-{name}")
+            parts.append(
+                ExportedPart(
+                    config=config,
+                    split=split,
+                    manifest=store.manifest,
+                    num_bytes=num_bytes,
+                    download_size=sum(file.path.stat().st_size for file in files),
+                )
+            )
+        _write_tokenizer(parts, staged)
+        (staged / "README.md").write_text(dataset_card(parts, licence=licence), encoding="utf-8")
+    return parts
+
+
+def _in_order(stores: Sequence[TokenStore]) -> dict[tuple[str, str], TokenStore]:
+    """Stores by config and split, sorted, after a check that they go together."""
+    named: dict[tuple[str, str], TokenStore] = {}
+    for store in stores:
+        name = store.manifest.mode, store.manifest.source.get("split") or _DEFAULT_SPLIT
+        if name in named:
+            raise ValueError(
+                f"{store.folder} and {named[name].folder}: both are {name[0]} of split "
+                f"{name[1]}; allowed is one data set of a mode and split"
+            )
+        if store.manifest.board != stores[0].manifest.board:
+            raise ValueError(
+                f"{store.folder}: board {store.manifest.board}, {stores[0].folder} has "
+                f"{stores[0].manifest.board}; allowed is one board"
+            )
+        named[name] = store
+    return dict(sorted(named.items()))
+
+
+def _plan_files(store: TokenStore, folder: Path, split: str, *, file_tokens: int) -> list[_File]:
+    """Divide the shards into files, in order."""
+    groups: list[list[Shard]] = [[]]
+    for shard in store.manifest.shards:
+        if groups[-1] and sum(s.num_tokens for s in groups[-1]) + shard.num_tokens > file_tokens:
+            groups.append([])
+        groups[-1].append(shard)
+    folder.mkdir(exist_ok=True)
+    return [
+        _File(
+            path=folder / f"{split}-{number:05}-of-{len(groups):05}.parquet",
+            folder=store.folder,
+            shards=shards,
+            schema=arrow_schema(store.board),
+        )
+        for number, shards in enumerate(groups)
+    ]
+
+
+def _write_file(file: _File) -> int:
+    """Write one Parquet file; returns the bytes of its rows in memory."""
+    num_bytes = 0
+    # Ids repeat too irregularly for dictionaries: without them files are a fifth smaller.
+    with pq.ParquetWriter(
+        file.path, file.schema, compression="zstd", use_dictionary=False
+    ) as writer:
+        for shard in file.shards:
+            path = file.folder / shard.name
+            with path.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            if digest != shard.sha256:
+                raise ValueError(f"{path}: damaged, its digest is not that of the manifest")
+            with pa.ipc.open_stream(pa.memory_map(str(path))) as reader:
+                table = reader.read_all()
+            num_bytes += table.nbytes
+            rows = max(1, ROW_GROUP_TOKENS * shard.num_rows // max(1, shard.num_tokens))
+            writer.write_table(table, row_group_size=rows)
+    return num_bytes
+
+
+def _write_tokenizer(parts: Sequence[ExportedPart], folder: Path) -> None:
+    from data.tokenizer import save_tokenizer  # transformers takes seconds to import
+
+    save_tokenizer(get_board(parts[0].manifest.board), folder)

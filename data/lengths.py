@@ -1,0 +1,207 @@
+"""The table of lengths: one row for each row of a puzzle list, with what the solver said of it.
+
+A Parquet file, so that any tool reads it. Its columns:
+
+    row               place in the list, counted from 0, malformed rows included
+    puzzle_id         `solver.puzzles.puzzle_id`
+    status            name of a `RowStatus`, lower case
+    cot_length        tokens of the CoT
+    lower_bound       where capped: the CoT has at least so many tokens
+    num_segments      segments of the SCoT
+    scot_tokens       tokens of all segments
+    scot_loss_tokens  of these, the tokens outside prompts
+    num_assignments   digits placed by the search, retries included
+    num_givens        digits of the puzzle
+    rating, source    as the list states them
+    is_duplicate      the same puzzle stands in an earlier row
+
+What is not known is null: a capped puzzle has a lower bound and no length.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import IntEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from solver.boards import Board, get_board
+
+SCHEMA_VERSION = 1
+IDENTITY_KEY = b"sudocot"
+"""Key of the file metadata with what the table was made from, in JSON."""
+
+SCHEMA = pa.schema(
+    [
+        pa.field("row", pa.uint32(), nullable=False),
+        pa.field("puzzle_id", pa.uint64()),
+        pa.field("status", pa.string(), nullable=False),
+        pa.field("cot_length", pa.uint32()),
+        pa.field("lower_bound", pa.uint32()),
+        pa.field("num_segments", pa.uint32()),
+        pa.field("scot_tokens", pa.uint64()),
+        pa.field("scot_loss_tokens", pa.uint64()),
+        pa.field("num_assignments", pa.uint32()),
+        pa.field("num_givens", pa.uint16()),
+        pa.field("rating", pa.float64()),
+        pa.field("source", pa.string()),
+        pa.field("is_duplicate", pa.bool_(), nullable=False),
+    ]
+)
+
+
+class RowStatus(IntEnum):
+    """What became of a row."""
+
+    OK = 0
+    """Solved; unique if that was checked."""
+    MALFORMED = 1
+    """No puzzle of the board."""
+    CONFLICT = 2
+    """Two equal givens in a unit."""
+    UNSOLVABLE = 3
+    """No solution."""
+    CAPPED = 4
+    """Not solved within the token limit."""
+    AMBIGUOUS = 5
+    """Solved, but there are other solutions."""
+    UNDECIDED = 6
+    """Solved; whether there are other solutions stayed open within the node limit."""
+    WRONG_ANSWER = 7
+    """Solved, but the stated answer is no solution."""
+
+    @property
+    def label(self) -> str:
+        """Name in the table."""
+        return self.name.lower()
+
+
+class LengthsTable:
+    """A finished table of lengths; columns are read when they are first used.
+
+    All arrays have shape (n,); what is null in the file is 0 here, NaN for ratings.
+    """
+
+    def __init__(self, path: Path, identity: dict[str, Any], *, num_rows: int) -> None:
+        self.path = path
+        self.identity = identity
+        """What the table was made from: `board`, `trace_rule`, `source`, `config`."""
+        self._num_rows = num_rows
+
+    @classmethod
+    def open(cls, path: str | Path) -> LengthsTable:
+        """Open a table.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: not a table of lengths, or one of another version.
+        """
+        path = Path(path)
+        try:
+            metadata = pq.read_metadata(path)
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"{path}: not a table of lengths ({error})") from None
+        identity = json.loads((metadata.metadata or {}).get(IDENTITY_KEY, b"{}"))
+        version = identity.get("schema_version")
+        if version != SCHEMA_VERSION:
+            raise ValueError(
+                f"{path}: not a table of lengths of version {SCHEMA_VERSION} (got {version}); "
+                "`sudocot data lengths` makes one"
+            )
+        return cls(path, identity, num_rows=metadata.num_rows)
+
+    def __len__(self) -> int:
+        return self._num_rows
+
+    @property
+    def board(self) -> Board:
+        """Board of the puzzles."""
+        return get_board(self.identity["board"])
+
+    @property
+    def segment_tokens(self) -> int:
+        """Trace tokens after which a summary is due."""
+        return int(self.identity["config"]["segment_tokens"])
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest CoT that the table has lengths of."""
+        return int(self.identity["config"]["max_tokens"])
+
+    @cached_property
+    def is_usable(self) -> npt.NDArray[np.bool_]:
+        """Rows whose puzzle is solved, in order, and met for the first time."""
+        usable: npt.NDArray[np.bool_] = (self.statuses == RowStatus.OK) & ~self.is_duplicate
+        return usable
+
+    @cached_property
+    def statuses(self) -> npt.NDArray[np.uint8]:
+        """`RowStatus` of each row."""
+        column = pq.read_table(self.path, columns=["status"], read_dictionary=["status"])[0]
+        codes = [np.empty(0, dtype=np.uint8)]
+        for chunk in column.chunks:
+            names = [RowStatus[name.upper()] for name in chunk.dictionary.to_pylist()]
+            codes.append(np.array(names, dtype=np.uint8)[chunk.indices.to_numpy()])
+        return np.concatenate(codes)
+
+    @cached_property
+    def puzzle_ids(self) -> npt.NDArray[np.uint64]:
+        """Id of each puzzle."""
+        return self._column("puzzle_id")
+
+    @cached_property
+    def cot_lengths(self) -> npt.NDArray[np.uint32]:
+        """Tokens of each CoT; 0 where it is not known."""
+        return self._column("cot_length")
+
+    @cached_property
+    def lower_bounds(self) -> npt.NDArray[np.uint32]:
+        """Least length of the CoT where `statuses` says CAPPED."""
+        return self._column("lower_bound")
+
+    @cached_property
+    def num_segments(self) -> npt.NDArray[np.uint32]:
+        """Segments of each SCoT."""
+        return self._column("num_segments")
+
+    @cached_property
+    def scot_tokens(self) -> npt.NDArray[np.uint64]:
+        """Tokens of all segments of each SCoT."""
+        return self._column("scot_tokens")
+
+    @cached_property
+    def scot_loss_tokens(self) -> npt.NDArray[np.uint64]:
+        """Tokens outside prompts of all segments of each SCoT."""
+        return self._column("scot_loss_tokens")
+
+    @cached_property
+    def num_assignments(self) -> npt.NDArray[np.uint32]:
+        """Digits placed by each search."""
+        return self._column("num_assignments")
+
+    @cached_property
+    def num_givens(self) -> npt.NDArray[np.uint16]:
+        """Givens of each puzzle."""
+        return self._column("num_givens")
+
+    @cached_property
+    def ratings(self) -> npt.NDArray[np.float64]:
+        """Rating that the list states for each puzzle."""
+        return self._column("rating", missing=np.nan)
+
+    @cached_property
+    def is_duplicate(self) -> npt.NDArray[np.bool_]:
+        """Whether the puzzle stands in an earlier row."""
+        return self._column("is_duplicate")
+
+    def _column(self, name: str, *, missing: Any = 0) -> npt.NDArray[Any]:
+        column = pq.read_table(self.path, columns=[name])[0]
+        filled = column.fill_null(missing) if column.null_count else column
+        values: npt.NDArray[Any] = filled.to_numpy()
+        return values

@@ -1,0 +1,378 @@
+"""The table of lengths: one row for every row, exact or null, and the same bytes however made."""
+
+from __future__ import annotations
+
+import errno
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from data import lengths_build
+from data.commands import lengths as lengths_command
+from data.lengths import LengthsTable, RowStatus
+from data.lengths_build import measure_lengths
+from data.measure import LengthsConfig, measure_puzzles
+from data.segments import split_into_segments
+from data.sources import FileSource, open_files
+from solver.boards import Board, Grid, get_board
+from solver.jit import IS_JIT
+from solver.mrv import trace
+from solver.puzzles import format_grid, parse_puzzle, puzzle_id
+from tests.data.puzzle_files import make_puzzles, write_csv
+
+CONFIG = LengthsConfig(segment_tokens=8)
+UNSOLVABLE = "1....." + "3..4....." + "1"
+AMBIGUOUS = "1" + "." * 15
+CLASHING = "11" + "." * 14
+MALFORMED = "1?" + "." * 14
+KILLED_RUN = """
+import sys
+from data import lengths_build
+from scripts.cli import main
+lengths_build.CHUNK_ROWS = 8
+lengths_build.BATCH_ROWS = 3
+lengths_build._ROW_GROUP_CHUNKS = 2
+sys.exit(main(["data", "lengths", *sys.argv[1:]]))
+"""
+
+
+@pytest.fixture(scope="module")
+def puzzles() -> list[tuple[str, str]]:
+    return make_puzzles("4x4", 40)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lengths_build, "CHUNK_ROWS", 8)
+    monkeypatch.setattr(lengths_build, "BATCH_ROWS", 3)
+    monkeypatch.setattr(lengths_build, "_ROW_GROUP_CHUNKS", 2)
+
+
+def files(*paths: Path, **options: Any) -> FileSource:
+    names = tuple(map(str, paths))
+    return open_files(names, **{"board": None, "split": None, "revision": None, **options})
+
+
+def write_rows(path: Path, rows: list[str]) -> Path:
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def expected_row(board: Board, grid: Grid, *, segment_tokens: int) -> dict[str, int]:
+    result = trace(board, grid)
+    cut = split_into_segments(
+        board, result.tokens, np.array([len(result.tokens)]), segment_tokens=segment_tokens
+    )
+    return {
+        "puzzle_id": int(puzzle_id(board, grid[None])[0]),
+        "cot_length": len(result.tokens),
+        "num_segments": len(cut.ends),
+        "scot_tokens": len(cut.tokens),
+        "scot_loss_tokens": len(cut.tokens) - int(cut.prompt_lengths.sum()),
+        "num_assignments": result.num_assignments,
+        "num_givens": int(np.count_nonzero(grid)),
+    }
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_rows_are_what_the_solver_says(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
+    source = files(write_csv(tmp_path / "a.csv", puzzles))
+    measure_lengths(source, tmp_path / "out", config=CONFIG)
+    board = get_board("4x4")
+    rows = pq.read_table(tmp_path / "out").to_pylist()
+    assert [row["row"] for row in rows] == list(range(40))
+    for k, (row, (text, _)) in enumerate(zip(rows, puzzles, strict=True)):
+        wanted = expected_row(board, parse_puzzle(text)[1], segment_tokens=8)
+        assert {name: row[name] for name in wanted} == wanted
+        assert (row["status"], row["lower_bound"]) == ("ok", None)
+        assert (row["rating"], row["source"], row["is_duplicate"]) == (float(k), "made", False)
+
+
+def test_every_row_has_a_status_and_nothing_is_made_up(
+    tmp_path: Path, puzzles: list[tuple[str, str]]
+) -> None:
+    good, other = puzzles[0][0], puzzles[1][0]
+    listed = [good, MALFORMED, CLASHING, UNSOLVABLE, AMBIGUOUS, good, other]
+    source = files(write_rows(tmp_path / "a.txt", listed))
+    table = measure_lengths(
+        source, tmp_path / "out", config=LengthsConfig(segment_tokens=8, check_unique=True)
+    )
+    labels = [RowStatus(status).label for status in table.statuses]
+    assert labels == ["ok", "malformed", "conflict", "unsolvable", "ambiguous", "ok", "ok"]
+    assert table.is_duplicate.tolist() == [False] * 5 + [True, False]
+    assert table.is_usable.tolist() == [True] + [False] * 5 + [True]
+    rows = pq.read_table(tmp_path / "out").to_pylist()
+    for row in rows[1:4]:
+        for name in ("cot_length", "lower_bound", "num_segments", "scot_tokens"):
+            assert row[name] is None
+    assert rows[1]["puzzle_id"] is rows[1]["num_givens"] is rows[2]["num_assignments"] is None
+    assert rows[3]["num_assignments"] is not None
+    assert rows[4]["cot_length"] == len(trace(get_board("4x4"), parse_puzzle(AMBIGUOUS)[1]).tokens)
+    assert all(row["rating"] is row["source"] is None for row in rows)
+    assert table.cot_lengths[1:4].tolist() == [0, 0, 0]
+    assert table.puzzle_ids[1] == 0
+
+
+def test_capped_puzzle_has_a_bound_and_never_a_length(tmp_path: Path) -> None:
+    """The length at which the solver was stopped once passed for the true one."""
+    puzzle = "." * 16 + "12..3..4........5.....4.36....1.....78....1......98..3...7....6.."
+    board, grid = parse_puzzle(puzzle)
+    true_length = len(trace(board, grid).tokens)
+    source = files(write_rows(tmp_path / "a.txt", [puzzle]))
+    for cap, is_capped in ((50, True), (true_length - 1, True), (true_length, False)):
+        table = measure_lengths(
+            source, tmp_path / f"cap{cap}", config=LengthsConfig(max_tokens=cap)
+        )
+        row = pq.read_table(tmp_path / f"cap{cap}").to_pylist()[0]
+        assert row["status"] == ("capped" if is_capped else "ok")
+        assert row["cot_length"] == (None if is_capped else true_length)
+        assert row["lower_bound"] == (cap + 1 if is_capped else None)
+        assert row["num_assignments"] is None or not is_capped
+        assert table.is_usable.tolist() == [not is_capped]
+        assert table.lower_bounds.tolist() == [cap + 1 if is_capped else 0]
+
+
+def test_stated_answers_are_checked(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
+    board = get_board("4x4")
+    (first, answer), (second, other_answer) = puzzles[:2]
+    found = trace(board, parse_puzzle(AMBIGUOUS)[1]).solution
+    assert found is not None
+    swapped = np.array([0, 1, 3, 2, 4], dtype=np.uint8)[found]  # the 1 stays: a second solution
+    rows = [(first, answer), (second, answer), (AMBIGUOUS, format_grid(board, swapped))]
+    source = files(write_csv(tmp_path / "a.csv", rows))
+    table = measure_lengths(source, tmp_path / "out", config=CONFIG)
+    assert other_answer != answer
+    assert table.statuses.tolist() == [RowStatus.OK, RowStatus.WRONG_ANSWER, RowStatus.AMBIGUOUS]
+    assert table.cot_lengths.all(), "the solver's own trace is as long as it is"
+
+
+def test_uniqueness_can_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("data.measure._UNIQUENESS_NODES", 1)
+    grids = np.zeros((1, 16), dtype=np.uint8)
+    config = LengthsConfig(check_unique=True)
+    measures = measure_puzzles(get_board("4x4"), grids, answers=grids, config=config)
+    assert measures.statuses.tolist() == [RowStatus.UNDECIDED]
+
+
+def test_rows_are_counted_on_over_several_files(
+    tmp_path: Path, puzzles: list[tuple[str, str]]
+) -> None:
+    bad = [(MALFORMED, "")]
+    a = write_csv(tmp_path / "a.csv", [*bad, *puzzles[:3]])
+    b = write_csv(tmp_path / "b.csv", [*puzzles[3:5], *bad, *puzzles[:1]])
+    table = measure_lengths(files(a, b), tmp_path / "out", config=CONFIG)
+    assert pq.read_table(tmp_path / "out")["row"].to_pylist() == list(range(8))
+    assert np.flatnonzero(table.statuses == RowStatus.MALFORMED).tolist() == [0, 6]
+    assert np.flatnonzero(table.is_duplicate).tolist() == [7]
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_bytes_do_not_depend_on_the_workers(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
+    source = files(write_csv(tmp_path / "a.csv", [*puzzles, (MALFORMED, ""), *puzzles[:9]]))
+    for workers in (1, 3):
+        measure_lengths(source, tmp_path / f"w{workers}", config=CONFIG, workers=workers)
+    assert (tmp_path / "w1").read_bytes() == (tmp_path / "w3").read_bytes()
+    assert not list(tmp_path.glob(".*")), "nothing is left behind"
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.skipif(not IS_JIT, reason="plain Python is too slow for as many puzzles")
+def test_killed_run_goes_on_and_makes_the_same_bytes(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", make_puzzles("9x9", 60, num_blanks=56) * 8)
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    measure_lengths(files(path), whole, config=LengthsConfig(), workers=1)
+    argv = [sys.executable, "-c", KILLED_RUN, str(path), "--out", str(out), "--resume"]
+    rng = random.Random(0)
+    for _ in range(2):
+        process = subprocess.Popen([*argv, "--workers", "2"], stderr=subprocess.DEVNULL)
+        before = len(list(tmp_path.glob(".out.partial/chunk-*")))
+        wanted = before + rng.randrange(4, 24)
+        deadline = time.monotonic() + 240
+        while len(list(tmp_path.glob(".out.partial/chunk-*"))) < wanted:
+            assert process.poll() is None, "the run ended before it was killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not out.exists()
+    measure_lengths(files(path), out, config=LengthsConfig(), workers=3, resume=True)
+    assert out.read_bytes() == whole.read_bytes()
+
+
+@pytest.fixture
+def interrupted(
+    tmp_path: Path, puzzles: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> FileSource:
+    """A source whose table is `whole`, and whose chunks are all in `.out.partial`."""
+    monkeypatch.setattr(lengths_build, "CHUNK_ROWS", 8)
+    source = files(write_csv(tmp_path / "a.csv", puzzles))
+    measure_lengths(source, tmp_path / "whole", config=CONFIG)
+
+    def stop(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lengths_build, "_join_chunks", stop)
+        with pytest.raises(KeyboardInterrupt):
+            measure_lengths(source, tmp_path / "out", config=CONFIG)
+    assert len(list((tmp_path / ".out.partial").glob("chunk-*"))) == 5
+    return source
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut short", "gone"])
+def test_damaged_chunk_is_made_again(
+    tmp_path: Path, interrupted: FileSource, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / ".out.partial" / "chunk-000003"
+    content = bytearray(path.read_bytes())
+    if damage == "gone":
+        path.unlink()
+    elif damage == "cut short":
+        path.write_bytes(content[:20])
+    else:
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    measured = []
+
+    def measure(board: Board, grids: Grid, **options: Any) -> Any:
+        measured.append(len(grids))
+        return measure_puzzles(board, grids, **options)
+
+    monkeypatch.setattr(lengths_build, "measure_puzzles", measure)
+    measure_lengths(interrupted, tmp_path / "out", config=CONFIG, resume=True)
+    assert measured == [8]
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_full_disk_keeps_the_finished_chunks(
+    tmp_path: Path, interrupted: FileSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (2, 4):
+        (tmp_path / ".out.partial" / f"chunk-{number:06}").unlink()
+    write = Path.write_bytes
+
+    def fail(self: Path, content: bytes) -> int:
+        if "chunk-000004" in self.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(self, content)
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(OSError, match="No space left"):
+        measure_lengths(interrupted, tmp_path / "out", config=CONFIG, resume=True)
+    monkeypatch.undo()
+    monkeypatch.setattr(lengths_build, "CHUNK_ROWS", 8)
+    assert not (tmp_path / "out").exists()
+    names = {path.name for path in (tmp_path / ".out.partial").iterdir()}
+    assert names == {"build.json", *(f"chunk-{number:06}" for number in range(4))}
+    measure_lengths(interrupted, tmp_path / "out", config=CONFIG, resume=True)
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_interrupted_run_is_not_mistaken_for_another(
+    tmp_path: Path, interrupted: FileSource, puzzles: list[tuple[str, str]]
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(FileExistsError, match="--resume"):
+        measure_lengths(interrupted, out, config=CONFIG)
+    with pytest.raises(ValueError, match=r"another config\.segment_tokens"):
+        measure_lengths(interrupted, out, config=LengthsConfig(), resume=True)
+    write_csv(tmp_path / "a.csv", puzzles[:10])
+    with pytest.raises(ValueError, match=r"another source"):
+        measure_lengths(interrupted, out, config=CONFIG, resume=True)
+    assert len(measure_lengths(interrupted, out, config=CONFIG, rebuild=True)) == 10
+
+
+def test_finished_table_is_taken_or_replaced(
+    tmp_path: Path, puzzles: list[tuple[str, str]]
+) -> None:
+    source, out = files(write_csv(tmp_path / "a.csv", puzzles)), tmp_path / "out"
+    measure_lengths(source, out, config=CONFIG)
+    before = out.read_bytes()
+    with pytest.raises(FileExistsError, match="--rebuild"):
+        measure_lengths(source, out, config=CONFIG)
+    assert len(measure_lengths(source, out, config=CONFIG, resume=True)) == 40
+    assert out.read_bytes() == before
+    with pytest.raises(ValueError, match="another config"):
+        measure_lengths(source, out, config=LengthsConfig(), resume=True)
+    measure_lengths(source, out, config=LengthsConfig(), rebuild=True)
+    assert LengthsTable.open(out).segment_tokens == 512
+
+
+def test_strict_stops_before_any_work(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
+    for bad, message in ((MALFORMED, r"a\.csv:4:\d+: "), (CLASHING, "row 2: two equal givens")):
+        source = files(write_csv(tmp_path / "a.csv", [*puzzles[:2], (bad, "")]))
+        with pytest.raises(ValueError, match=message):
+            measure_lengths(source, tmp_path / "out", config=CONFIG, strict=True)
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_list_without_a_puzzle(tmp_path: Path) -> None:
+    rows = [MALFORMED] * 30
+    source = files(write_rows(tmp_path / "a.txt", [*rows, "1" + "." * 15]), board="4x4")
+    table = measure_lengths(source, tmp_path / "out", config=CONFIG)
+    assert (table.statuses == RowStatus.MALFORMED).sum() == 30
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        LengthsTable.open(tmp_path / "none")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(ValueError, match="not a table of lengths"):
+        LengthsTable.open(tmp_path / "text")
+    pq.write_table(pa.table({"row": [1]}), tmp_path / "foreign")
+    with pytest.raises(ValueError, match="version 1"):
+        LengthsTable.open(tmp_path / "foreign")
+    schema = pa.schema(
+        [("row", pa.int64())], metadata={"sudocot": json.dumps({"schema_version": 9})}
+    )
+    pq.write_table(pa.table({"row": [1]}, schema=schema), tmp_path / "newer")
+    with pytest.raises(ValueError, match="got 9"):
+        LengthsTable.open(tmp_path / "newer")
+
+
+def test_command_prints_counts_that_add_up(
+    tmp_path: Path, puzzles: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [text for text, _ in puzzles[:5]]
+    path = write_rows(tmp_path / "a.txt", [*texts, MALFORMED, CLASHING, UNSOLVABLE, texts[0]])
+    config = lengths_command.Config(sources=(str(path),), out=tmp_path / "out")
+    assert lengths_command.main(config) == 0
+    cells = [
+        [cell.strip() for cell in line.split("\u2502")[1:3]]
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("\u2502")
+    ]
+    counts = {name: int(count.replace(",", "")) for name, count in cells}
+    assert counts["read"] == 9
+    statuses = [status.label.replace("_", " ") for status in RowStatus]
+    assert sum(counts[name] for name in statuses) == 9
+    assert counts["of these, duplicates"] == 1
+    assert counts["ok and no duplicate"] == 5
+    assert sum(count for name, count in counts.items() if " to " in name) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sources": ()}, "sources"),
+        ({"workers": 0}, "workers"),
+        ({"resume": True, "rebuild": True}, "resume and rebuild"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        lengths_command.Config(**{"sources": ("a",), "out": Path("b"), **options})
+    with pytest.raises(ValueError, match="segment_tokens: got 0"):
+        LengthsConfig(segment_tokens=0)
+    with pytest.raises(ValueError, match="max_tokens: got 4294967295"):
+        LengthsConfig(max_tokens=2**32 - 1)
