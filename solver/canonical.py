@@ -25,14 +25,14 @@ Why it is canonical. Let s be a symmetry and g a grid.
    show, and renaming by first appearance forgets what s did to the digits. So corresponding
    leaves have equal marks and grids, and the least leaves are equal.
 3. The search loses nothing. A subtree is left out only if its marks show that its leaves are
-   greater than one already met, or if an automorphism that fixes the pins above maps it to a
-   subtree searched before, which has the same marks and grids by 2.
+   greater than one already met, or if an automorphism of g maps to it a subtree searched before,
+   which has the same marks and grids by 2.
 
 Hashes only tell lines apart and order what they tell apart. Colours of g that collide by chance
 collide for s(g) too: they cost a pin, never exactness. Every level pins another line, and a pinned
 line differs from all others by construction, so no path is longer than `2 * side` pins. Nearly all
-real puzzles are leaves at the root; complete or highly symmetric grids take up to some
-thousand nodes, and automorphisms keep the tree small (`scripts/bench/canonical.py`).
+real puzzles are leaves at the root. Complete or highly symmetric grids take up to some thousand
+nodes, and are where automorphisms keep the tree small (`scripts/bench/canonical.py` has rates).
 """
 
 from __future__ import annotations

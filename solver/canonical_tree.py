@@ -6,7 +6,7 @@ of least mark are kept. A node without ties is a leaf: its colours order the lin
 grid. Leaves are compared by their marks from the root on, a path that ends before another goes
 on being less, then by their grids cell by cell. The search finds the least leaf, depth first, and
 leaves out a subtree only if its leaves are greater or if an automorphism of the grid, found by
-meeting the best grid a second time, maps it to a subtree searched before.
+meeting the best grid a second time, maps to it a subtree searched before.
 
 Every kernel writes only to arrays that its caller made: re-entrant, safe under threads.
 """
@@ -43,8 +43,6 @@ class Tree(NamedTuple):
     """int64 (L,)."""
     next_child: np.ndarray
     """int64 (L,): index of the child to visit next."""
-    orbits: np.ndarray
-    """int64 (L, 2 * side): a common label for lines that known automorphisms exchange."""
     order: np.ndarray
     """int64 (2 * side,): line at each place of the leaf at hand, its rows first."""
     places: np.ndarray
@@ -72,7 +70,6 @@ def make_tree(board: Board) -> Tree:
         children=np.zeros((levels, num_lines), dtype=np.int64),
         num_children=np.zeros(levels, dtype=np.int64),
         next_child=np.zeros(levels, dtype=np.int64),
-        orbits=np.zeros((levels, num_lines), dtype=np.int64),
         order=np.zeros(num_lines, dtype=np.int64),
         places=np.zeros(num_lines, dtype=np.int64),
         names=np.zeros(board.side + 1, dtype=np.uint8),
@@ -99,7 +96,6 @@ def _list_children(colouring: Colouring, tree: Tree, num_givens: int, level: int
                 target, target_size = colours[i], size
     least, num_children = EMPTY, 0
     for line in range(2 * side):
-        tree.orbits[level, line] = line
         if colours[line] == target:
             pin(colouring, num_givens, level, line)
             mark = node_mark(colouring.lines[level + 1], side)
@@ -168,43 +164,22 @@ def _compare(leaf: Grid, best: Grid) -> int:
 
 
 @inline_kernel
-def _use_automorphism(colouring: Colouring, tree: Tree, level: int) -> int:
-    """Learn from a leaf that equals the best one; return the level to go on from.
+def _level_after_twin(colouring: Colouring, tree: Tree, level: int) -> Any:
+    """Return the level to go on from after a leaf whose grid is the best one again.
 
-    Lines at equal places of the two leaves are images under an automorphism. Where it fixes the
-    pins above a level, the lines that it exchanges lead to equal leaves from there.
+    Lines at equal places of the two leaves are images under an automorphism. If it fixes the pins
+    that the two paths share and maps the first pin at which they part, then all that is left below
+    that pin is the image of what was searched before.
     """
     path, best_path, image = tree.path, tree.best_path, tree.image
     for place in range(2 * colouring.side):
         image[tree.best_order[place]] = tree.order[place]
     for k in range(level):
-        orbits = tree.orbits[k]
-        for line in range(2 * colouring.side):
-            old, new = orbits[line], orbits[image[line]]
-            for other in range(2 * colouring.side):
-                if orbits[other] == old:
-                    orbits[other] = new
-        if path[k] != best_path[k] and image[best_path[k]] == path[k]:
-            return k  # what is left below this pin is the image of what was searched already
-        if path[k] != best_path[k] or image[path[k]] != path[k]:
+        if image[best_path[k]] != path[k]:
             break
+        if best_path[k] != path[k]:
+            return k
     return level - 1
-
-
-@inline_kernel
-def _next_line(tree: Tree, level: int) -> Any:
-    """Return the next line to pin at a level, or -1: one per orbit will do."""
-    while tree.next_child[level] < tree.num_children[level]:
-        index = tree.next_child[level]
-        tree.next_child[level] += 1
-        line = tree.children[level, index]
-        is_new = True
-        for i in range(index):
-            if tree.orbits[level, tree.children[level, i]] == tree.orbits[level, line]:
-                is_new = False
-        if is_new:
-            return line
-    return -1
 
 
 @inline_kernel
@@ -226,7 +201,7 @@ def _visit_leaf(
             copy_into(tree.path, tree.best_path)
             copy_into(tree.order, tree.best_order)
         elif order == 0:
-            resume_level = min(resume_level, _use_automorphism(colouring, tree, level))
+            resume_level = min(resume_level, _level_after_twin(colouring, tree, level))
     return resume_level
 
 
@@ -246,7 +221,7 @@ def _canonise(colouring: Colouring, tree: Tree, grid: Grid, best: Grid) -> None:
     while True:
         if ties == 0:
             next_level = _visit_leaf(colouring, tree, num_givens, level, best, best_level)
-            num_marks, best_level = level, level
+            best_level = level
         elif best_level == level:
             next_level = level - 1  # the best path, with the same marks, ends here: it is less
         else:
@@ -257,12 +232,13 @@ def _canonise(colouring: Colouring, tree: Tree, grid: Grid, best: Grid) -> None:
                 num_marks, best_level = level + 1, -1
             elif mark > tree.best_marks[level]:
                 next_level = level - 1
-        level, line = next_level, -1
-        while level >= 0 and line < 0:
-            line = _next_line(tree, level)
-            level -= line < 0
+        level = next_level
+        while level >= 0 and tree.next_child[level] == tree.num_children[level]:
+            level -= 1
         if level < 0:
             return
+        line = tree.children[level, tree.next_child[level]]
+        tree.next_child[level] += 1
         tree.path[level] = line
         ties = pin(colouring, num_givens, level, line)
         level += 1

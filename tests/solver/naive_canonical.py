@@ -1,4 +1,4 @@
-"""Naive twin of the canonical form: try every symmetry of the board, keep the least grid."""
+"""Naive twin of the canonical form: try every symmetry, keep the least grid; and grids to try."""
 
 from __future__ import annotations
 
@@ -78,3 +78,26 @@ def complete_grids(board: Board) -> list[Grid]:
 
     extend([0])
     return found
+
+
+def tied_grids(board: Board) -> dict[str, Grid]:
+    """Return sparse, complete and symmetric grids, by name: colours leave many ties there."""
+    side = board.side
+    rows, cols = np.divmod(np.arange(board.num_cells), side)
+    shifts = board.box_cols * (rows % board.box_rows) + rows // board.box_rows
+    full = (shifts + cols) % side + 1
+    grids = {
+        "empty": 0 * full,
+        "one given": np.where(rows + cols == 0, 1, 0),
+        "two givens": np.where((rows == cols) & (rows < 2), rows + 1, 0),
+        "full": full,
+        "one digit": np.where(full == 1, 1, 0),
+        "odd digits": np.where(full % 2, full, 0),
+        "one row": np.where(rows == 0, full, 0),
+        "one band": np.where(rows < board.box_rows, full, 0),
+        "one column": np.where(cols == 0, full, 0),
+        "diagonal": np.where(rows == cols, rows + 1, 0),
+        "diagonal of one digit": np.where(rows == cols, 1, 0),
+        "all the same": 0 * full + 1,
+    }
+    return {name: grid.astype(np.uint8) for name, grid in grids.items()}
