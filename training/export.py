@@ -98,11 +98,28 @@ def export_model(
     with staged_directory(folder) as staged:
         with _no_progress_bars():
             model.save_pretrained(staged, state_dict=state_dict)
+        _add_old_rope_names(staged / "config.json")
         generation.save_pretrained(staged)
         save_tokenizer(vocabulary.board, staged, max_tokens=model.config.max_position_embeddings)
         (staged / FACTS_FILE).write_bytes(to_json(record))
         card = _card(facts, model=model, name=folder.name)
         (staged / "README.md").write_text(card, encoding="utf-8")
+
+
+def _add_old_rope_names(path: Path) -> None:
+    """Name the rotary settings as older versions of transformers read them.
+
+    They know no `rope_parameters`, or overwrite what it says, and would rotate by their defaults
+    without a word: GPT-NeoX before 5.5 a quarter of each head, 4.x every model with base 10000.
+    """
+    config = json.loads(path.read_text(encoding="utf-8"))
+    rope = config["rope_parameters"]
+    if config["model_type"] == "gpt_neox":
+        config["rotary_emb_base"] = rope["rope_theta"]
+        config["rotary_pct"] = rope["partial_rotary_factor"]
+    else:
+        config["rope_theta"] = rope["rope_theta"]
+    path.write_bytes(to_json(config))
 
 
 def read_facts(folder: Path) -> ModelFacts:

@@ -112,6 +112,9 @@ def test_folder_names_ids_and_stops(name: str, exported: Path) -> None:
     config = json.loads((exported / name / "config.json").read_text())
     assert config["rope_parameters"]["rope_theta"] == 5000.0
     assert config["vocab_size"] == 28
+    old_name = "rotary_emb_base" if config["model_type"] == "gpt_neox" else "rope_theta"
+    assert config[old_name] == 5000.0
+    assert config.get("rotary_pct", 1.0) == 1.0
     assert "sudocot" not in json.dumps(config)
 
 
