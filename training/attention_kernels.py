@@ -8,7 +8,6 @@ masks that transformers would pass are always None here.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -19,12 +18,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.attention.varlen import varlen_attn
 
 _FLEX_BLOCK = 128
-# torch 2.10 has `is_causal`; later versions say the same with a window.
-_VARLEN_CAUSAL: dict[str, Any] = (
-    {"is_causal": True}
-    if "is_causal" in inspect.signature(varlen_attn).parameters
-    else {"window_size": (-1, 0)}
-)
+_CAUSAL_WINDOW = (-1, 0)
 
 
 def attend_padded(
@@ -88,10 +82,10 @@ def attend_varlen(
         tensor.squeeze(0).transpose(0, 1).to(value.dtype) for tensor in (query, key, value)
     )
     borders = (cu_seqlens, cu_seqlens, max_length, max_length)
-    attend: Any = varlen_attn  # its options differ between versions
-    output_THD: Tensor = attend(
-        query_THD, key_THD, value_THD, *borders, scale=scaling, **_VARLEN_CAUSAL
+    output_THD = varlen_attn(
+        query_THD, key_THD, value_THD, *borders, scale=scaling, window_size=_CAUSAL_WINDOW
     )
+    assert isinstance(output_THD, Tensor)  # a tuple only where more is asked for
     return output_THD.unsqueeze(0), None
 
 
