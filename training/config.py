@@ -212,6 +212,7 @@ def small_preset(*, data: Path, out: Path) -> TrainConfig:
         precision="fp32",
         budget=5_000_000,
         tokens_per_update=2_048,
+        max_micro_tokens=8_192,
         log_every=20,
         save_every=500,
         eval_every=500,

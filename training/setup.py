@@ -90,11 +90,20 @@ def open_accelerator(config: TrainConfig) -> Accelerator:
 
 
 def resolve_config(config: TrainConfig, *, device: torch.device) -> TrainConfig:
-    """Fill in what depends on the device: attention and whether to compile."""
+    """Fill in what depends on the device: attention and whether to compile.
+
+    Raises:
+        ValueError: If device or precision do not allow what the config asks for.
+    """
     attention = choose_attention(
         config.attention, device=device, precision=get_precision(config.precision)
     )
-    is_compiled = device.type == "cuda" if config.compile is None else config.compile
+    can_compile = attention.name != "looped"
+    if config.compile and not can_compile:
+        raise ValueError(f"compile: got True, allowed with attention {attention.name} is False")
+    is_compiled = config.compile
+    if is_compiled is None:
+        is_compiled = can_compile and device.type == "cuda"
     return dataclasses.replace(config, attention=attention.name, compile=is_compiled)
 
 
@@ -175,4 +184,4 @@ def compile_model(model: PreTrainedModel, *, sampler: Sampler, accelerator: Acce
         logger.warning("the model is not compiled: FSDP gathers its weights between the layers")
         return
     # Packed micro-batches all have one shape; padded ones would compile anew for each.
-    model.compile(dynamic=sampler.shape is None)
+    model.compile(fullgraph=True, dynamic=sampler.shape is None)

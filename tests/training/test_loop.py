@@ -308,6 +308,7 @@ class TestRefusals:
             ({"budget_unit": "puzzles"}, "got 6000 puzzles, the data has 60"),
             ({"held_out": toy_segments}, "held_out: mode is 'scot'"),
             ({"attention": "varlen"}, "attention varlen: got device cpu"),
+            ({"attention": "looped", "compile": True}, "compile: got True"),
         )
         for changes, message in cases:
             with pytest.raises(ValueError, match=message):

@@ -1,0 +1,347 @@
+"""Our loop against `transformers.Trainer`: `python -m scripts.bench.training --cot DIR --scot DIR`.
+
+Both train the same model on the same data set, with updates of the same number of non-padding
+tokens and the same optimiser, in one process, in turns; the fastest turn of each counts. The
+Trainer gets random batches of a fixed number of sequences, padded to the longest of the batch, as
+the paper's released code trains. FLOP/s count the matrix products of non-padding tokens alone, for
+both; the peak is that of a large matrix product of the same type in the same run.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import tyro
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState, PartialState
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from data.cpus import available_cpus
+from data.store import TokenStore
+from scripts.bench.harness import Report, best_time
+from training.attention import choose_attention, use_attention
+from training.batches import IGNORE_INDEX, collate
+from training.models import MODEL_PRESETS, ModelConfig, build_model, flops_per_token
+from training.optimizers import OptimizerConfig, build_optimizer
+from training.precision import apply_precision, get_precision
+from training.sampler import Sampler, SamplerConfig, make_sampler
+from training.session import mean_context
+from training.step import accumulate_gradients, finish_gradients
+
+MATMUL_SIZE = {"cpu": 2_048, "cuda": 8_192}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Compare tokens a second of both loops on a CoT and an SCoT data set."""
+
+    cot: Path | None = None
+    """Data set of mode cot."""
+    scot: Path | None = None
+    """Data set of mode scot."""
+    max_cot_length: int = 4_096
+    """Cut-off N."""
+    model: str = "small-9x9"
+    """Model preset."""
+    precision: str = "fp32"
+    """Precision policy."""
+    tokens_per_update: int = 32_768
+    """Non-padding tokens of an update."""
+    max_micro_tokens: int = 8_192
+    """Positions that go through the model at once in our loop."""
+    trainer_micro_tokens: int = 8_192
+    """Non-padding tokens that go through the model at once in the Trainer, on average."""
+    attention: str | None = None
+    """Attention of our loop; None takes the fastest."""
+    compile: bool = False
+    """Compile the model in our loop."""
+    num_updates: int = 3
+    """Updates of a turn."""
+    num_turns: int = 3
+    """Turns of each loop, of which the fastest counts; one more before warms up."""
+    out: Path | None = None
+    """JSON file to write."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """Work of one turn."""
+
+    num_tokens: int
+    """Non-padding tokens."""
+    num_positions: int
+    """Positions computed, padding included."""
+    duration_s: float
+    """Wall time."""
+
+
+def main(config: Config) -> int:
+    """Run the benchmark."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(available_cpus()[0])
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    apply_precision(get_precision(config.precision), device=device)
+    peak = measure_peak(device, config.precision)
+    rows = []
+    for folder in (config.cot, config.scot):
+        if folder is not None:
+            rows += compare(TokenStore.open(folder), config, device=device, peak=peak)
+    if not rows:
+        raise ValueError("cot, scot: got neither, allowed is at least one data set")
+    facts = {
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "precision": config.precision,
+        "tokens_per_update": config.tokens_per_update,
+        "matmul_flops_per_s": peak,
+    }
+    title = f"training {config.model}, N = {config.max_cot_length}, {config.precision}"
+    Report(title=title, rows=rows, facts=facts).publish(config.out)
+    return 0
+
+
+def measure_peak(device: torch.device, precision: str) -> float:
+    """FLOP/s of a large matrix product in the precision's type."""
+    size = MATMUL_SIZE[device.type]
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    a = torch.randn(size, size, device=device, dtype=dtype)
+
+    def multiply() -> None:
+        for _ in range(4):
+            a @ a
+        synchronize(device)
+
+    multiply()
+    return 4 * 2 * size**3 / best_time(multiply, repeats=5)
+
+
+def compare(
+    store: TokenStore, config: Config, *, device: torch.device, peak: float
+) -> list[dict[str, Any]]:
+    """Rows of the table for one data set."""
+    attention = choose_attention(
+        config.attention, device=device, precision=get_precision(config.precision)
+    )
+    sampler = make_sampler(
+        store,
+        config=SamplerConfig(
+            seed=0,
+            tokens_per_update=config.tokens_per_update,
+            max_micro_tokens=config.max_micro_tokens,
+            layout="packed" if attention.is_packed else "padded",
+            window_rows=8_192,
+            max_cot_length=config.max_cot_length,
+        ),
+    )
+    architecture = MODEL_PRESETS[config.model]()
+    ours = our_turns(store, sampler, architecture, config, device=device)
+    best: dict[str, Turn] = {}
+    for _ in range(1 + config.num_turns):
+        for name, turn in (
+            ("transformers.Trainer", trainer_turn(store, sampler, architecture, config)),
+            ("sudocot", next(ours)),
+        ):
+            if name not in best or speed(turn) > speed(best[name]):
+                best[name] = turn
+    cost = flops_per_token(architecture, context=mean_context(sampler))
+    baseline = speed(best["transformers.Trainer"])
+    return [
+        {
+            "data": store.manifest.mode,
+            "loop": name,
+            "tokens/s": speed(turn),
+            "ratio": speed(turn) / baseline,
+            "padding": 1 - turn.num_tokens / turn.num_positions,
+            "GFLOP/s": speed(turn) * cost / 1e9,
+            "of peak": speed(turn) * cost / peak,
+        }
+        for name, turn in best.items()
+    ]
+
+
+def speed(turn: Turn) -> float:
+    """Non-padding tokens a second."""
+    return turn.num_tokens / turn.duration_s
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for the device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def our_turns(
+    store: TokenStore,
+    sampler: Sampler,
+    architecture: ModelConfig,
+    config: Config,
+    *,
+    device: torch.device,
+) -> Iterator[Turn]:
+    """Endless turns of our loop: the steps of `training.session`, without log and checkpoints."""
+    policy = get_precision(config.precision)
+    reset_accelerate()
+    accelerator = Accelerator(
+        mixed_precision=apply_precision(policy, device=device), cpu=device.type == "cpu"
+    )
+    model = build_model(architecture, seed=0)
+    use_attention(model, choose_attention(config.attention, device=device, precision=policy))
+    nn.Module.to(model, device)
+    if config.compile:
+        model.compile(fullgraph=True, dynamic=sampler.shape is None)
+    optimizer = build_optimizer(model, OptimizerConfig())
+    prepared: nn.Module = accelerator.prepare(model)
+    updates = sampler.updates(position=0)
+    while True:
+        num_tokens = num_positions = 0
+        synchronize(device)
+        started_s = time.perf_counter()
+        for _ in range(config.num_updates):
+            update = next(updates)
+            batches = [
+                collate(store, rows, shape=sampler.shape).to(device)
+                for rows in update.micro_batches
+            ]
+            part = accumulate_gradients(
+                prepared, batches, num_loss_tokens=update.num_loss_tokens, accelerator=accelerator
+            )
+            finish_gradients(
+                prepared, part, max_grad_norm=1.0, stop_requested=False, accelerator=accelerator
+            )
+            optimizer.step()
+            optimizer.zero_grad()
+            num_tokens += update.num_tokens
+            num_positions += update.num_tokens + update.num_pad_tokens
+        synchronize(device)
+        yield Turn(
+            num_tokens=num_tokens,
+            num_positions=num_positions,
+            duration_s=time.perf_counter() - started_s,
+        )
+
+
+class PlainRows(Dataset[dict[str, list[int]]]):
+    """The rows of a store as a Trainer takes them."""
+
+    def __init__(self, store: TokenStore, sampler: Sampler) -> None:
+        self._store = store
+        self._rows = np.arange(len(store)) if sampler.rows is None else sampler.rows
+
+    def __len__(self) -> int:
+        return self._rows.size
+
+    def __getitem__(self, index: int) -> dict[str, list[int]]:
+        """Ids, and labels without the prompt."""
+        row = int(self._rows[index])
+        ids = self._store[row].tolist()
+        prompt_length = int(self._store.prompt_lengths[row])
+        return {
+            "input_ids": ids,
+            "labels": [IGNORE_INDEX] * prompt_length + ids[prompt_length:],
+        }
+
+
+class PaddingCollator:
+    """Pads a batch on the right to its longest sequence, and counts."""
+
+    num_tokens = 0
+    num_positions = 0
+
+    def __call__(self, rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
+        """Tensors of a batch: ids, labels, attention mask."""
+        width = max(len(row["input_ids"]) for row in rows)
+        ids = torch.zeros(len(rows), width, dtype=torch.long)
+        labels = torch.full_like(ids, IGNORE_INDEX)
+        mask = torch.zeros_like(ids)
+        for b, row in enumerate(rows):
+            length = len(row["input_ids"])
+            ids[b, :length] = torch.tensor(row["input_ids"])
+            labels[b, :length] = torch.tensor(row["labels"])
+            mask[b, :length] = 1
+            self.num_tokens += length
+        self.num_positions += ids.numel()
+        return {"input_ids": ids, "labels": labels, "attention_mask": mask}
+
+
+class StepClock(TrainerCallback):
+    """Time from the first step's begin to the last one's end."""
+
+    started_s = 0.0
+    duration_s = 0.0
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Start at the first step."""
+        del args, control
+        if state.global_step == 0:
+            self.started_s = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stop, for now, at each step; the last one waits for the device."""
+        del control
+        if state.global_step == args.max_steps:
+            synchronize(args.device)
+        self.duration_s = time.perf_counter() - self.started_s
+
+
+def trainer_turn(
+    store: TokenStore, sampler: Sampler, architecture: ModelConfig, config: Config
+) -> Turn:
+    """A turn of the Trainer, from its start to its end of the last update."""
+    rows = PlainRows(store, sampler)
+    lengths = store.lengths if sampler.rows is None else store.lengths[sampler.rows]
+    rows_per_batch = max(1, round(config.trainer_micro_tokens / lengths.mean()))
+    accumulation = max(1, round(config.tokens_per_update / config.trainer_micro_tokens))
+    reset_accelerate()
+    collator, clock = PaddingCollator(), StepClock()
+    with tempfile.TemporaryDirectory() as folder:
+        options = TrainingArguments(
+            output_dir=folder,
+            per_device_train_batch_size=rows_per_batch,
+            gradient_accumulation_steps=accumulation,
+            max_steps=config.num_updates,
+            learning_rate=5e-4,
+            weight_decay=0.01,
+            optim="adamw_torch_fused",
+            bf16=config.precision == "bf16",
+            use_cpu=not torch.cuda.is_available(),
+            save_strategy="no",
+            logging_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            remove_unused_columns=False,
+            dataloader_num_workers=0,
+        )
+        trainer = Trainer(
+            model=build_model(architecture, seed=0),
+            args=options,
+            train_dataset=rows,
+            data_collator=collator,
+            callbacks=[clock],
+        )
+        trainer.train()
+    return Turn(
+        num_tokens=collator.num_tokens,
+        num_positions=collator.num_positions,
+        duration_s=clock.duration_s,
+    )
+
+
+def reset_accelerate() -> None:
+    """Forget the state that accelerate keeps in a process: each loop makes its own."""
+    for state in (AcceleratorState, GradientState, PartialState):
+        state._reset_state()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(tyro.cli(Config, description=__doc__)))

@@ -1,0 +1,96 @@
+"""Presets, the command line's way to them, and what a resume compares."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tyro
+
+from training.commands.run import base_config, option_value
+from training.config import (
+    FREE_FIELDS,
+    PRESETS,
+    TrainConfig,
+    differing_fields,
+    make_config,
+)
+from training.models import MODEL_PRESETS
+from training.optimizers import OptimizerConfig
+
+PATHS: dict[str, Any] = {"data": Path("data"), "out": Path("out")}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_name_themselves_and_their_model(name: str) -> None:
+    config = make_config(name, **PATHS)
+    assert config.preset == name
+    assert config.architecture == MODEL_PRESETS[config.model]()
+
+
+def test_the_paper_preset_is_the_papers_recipe() -> None:
+    config = make_config("paper", **PATHS)
+    assert (config.budget, config.budget_unit) == (20_000_000_000, "tokens")
+    assert (config.tokens_per_update, config.precision) == (100_000, "bf16")
+    assert config.architecture == MODEL_PRESETS["paper-l6"]()
+    assert config.optimizer == OptimizerConfig()
+
+
+def test_options_change_what_presets_set() -> None:
+    options = ["--data", "d", "--out=o", "--preset", "small", "--model=small-6x6", "--seed", "4"]
+    options += ["--optimizer.peak-lr", "0.25", "--architecture.rope-theta", "1e6", "--wandb"]
+    config = tyro.cli(TrainConfig, args=options, default=base_config(options))
+    expected = make_config("small", data=Path("d"), out=Path("o"), model="small-6x6")
+    assert config == dataclasses.replace(
+        expected,
+        seed=4,
+        wandb=True,
+        optimizer=dataclasses.replace(expected.optimizer, peak_lr=0.25),
+        architecture=dataclasses.replace(expected.architecture, rope_theta=1e6),
+    )
+
+
+def test_the_last_value_of_an_option_counts() -> None:
+    assert option_value(["--preset", "a", "--preset=b", "--seed", "1"], "--preset") == "b"
+    assert option_value(["--presets", "a"], "--preset") is None
+    assert option_value(["--preset"], "--preset") == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"budget": 0}, "budget: got 0"),
+        ({"save_every": 0}, "save_every: got 0"),
+        ({"budget_unit": "epochs"}, "budget_unit: got 'epochs', allowed are tokens"),
+        ({"precision": "fp8"}, "precision: got 'fp8'"),
+        ({"max_eval_share": 0.0}, "max_eval_share: got 0.0"),
+        ({"model": "gpt-2"}, "model: got 'gpt-2', allowed are paper-l4"),
+    ],
+)
+def test_refusals_name_field_and_value(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_config("tiny", **PATHS, **changes)
+
+
+def test_an_unknown_preset_is_refused() -> None:
+    with pytest.raises(ValueError, match="preset: got 'huge', allowed are paper, muon"):
+        make_config("huge", **PATHS)
+
+
+def test_the_plain_form_survives_json() -> None:
+    plain = make_config("muon", **PATHS).as_dict()
+    assert json.loads(json.dumps(plain)) == plain
+    assert "out" not in plain
+
+
+def test_a_resume_compares_all_but_the_free_fields() -> None:
+    plain = make_config("tiny", **PATHS).as_dict()
+    assert plain.keys() >= FREE_FIELDS
+    for name, value in plain.items():
+        changed = plain | {name: {**value, "new": 1} if isinstance(value, dict) else "other"}
+        differences = differing_fields(plain, changed)
+        assert bool(differences) == (name not in FREE_FIELDS)
+        assert all(line.startswith(name) for line in differences)
