@@ -29,7 +29,8 @@ from data.files import staged_directory, to_json
 from data.tokenizer import save_tokenizer
 from solver.boards import get_board
 from solver.vocabulary import INPUT, PAD, Vocabulary
-from training.models import STOP_TOKENS, check_master_weights, count_parameters, weights_digest
+from training.model_card import model_card
+from training.models import STOP_TOKENS, check_master_weights, weights_digest
 from training.rotary import effective_rope_base, pin_rotary
 
 FACTS_FILE = "sudocot.json"
@@ -102,8 +103,7 @@ def export_model(
         generation.save_pretrained(staged)
         save_tokenizer(vocabulary.board, staged, max_tokens=model.config.max_position_embeddings)
         (staged / FACTS_FILE).write_bytes(to_json(record))
-        card = _card(facts, model=model, name=folder.name)
-        (staged / "README.md").write_text(card, encoding="utf-8")
+        (staged / "README.md").write_text(model_card(facts, model=model), encoding="utf-8")
 
 
 def _add_old_rope_names(path: Path) -> None:
@@ -112,7 +112,7 @@ def _add_old_rope_names(path: Path) -> None:
     They know no `rope_parameters`, or overwrite what it says, and would rotate by their defaults
     without a word: GPT-NeoX before 5.5 a quarter of each head, 4.x every model with base 10000.
     """
-    config = json.loads(path.read_text(encoding="utf-8"))
+    config = read_json(path)
     rope = config["rope_parameters"]
     if config["model_type"] == "gpt_neox":
         config["rotary_emb_base"] = rope["rope_theta"]
@@ -130,7 +130,7 @@ def read_facts(folder: Path) -> ModelFacts:
         OSError: it is missing.
     """
     path = folder / FACTS_FILE
-    record = json.loads(path.read_text(encoding="utf-8"))
+    record = read_json(path)
     if record.pop("format") != FACTS_FORMAT:
         raise ValueError(f"{path}: format: allowed is {FACTS_FORMAT}")
     digest = Vocabulary(get_board(record["board"])).digest
@@ -140,6 +140,19 @@ def read_facts(folder: Path) -> ModelFacts:
         )
     del record["weights_digest"]
     return ModelFacts(**record)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file that holds one JSON object.
+
+    Raises:
+        ValueError: it does not; the message names file, line and column.
+    """
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return content
 
 
 def load_weights(model: PreTrainedModel, folder: Path) -> None:
@@ -211,75 +224,3 @@ def _no_progress_bars() -> Iterator[None]:
         yield
     finally:
         transformers_logging.enable_progress_bar()
-
-
-_CARD = """\
----
-library_name: transformers
-pipeline_tag: text-generation
-tags: [sudoku, reasoning, chain-of-thought]
----
-# {name}
-
-A {model_type} transformer of {num_parameters:,} parameters that solves {board} Sudoku by writing
-out the search of an MRV backtracking solver ({mode_text}).
-
-## Use
-
-```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained("{name}")
-model = AutoModelForCausalLM.from_pretrained("{name}")
-prompt = "{prompt}"  # all givens: cell, digit, ...
-ids = tokenizer(prompt, return_tensors="pt").input_ids
-print(tokenizer.decode(model.generate(ids)[0]))
-```
-
-{how}
-
-## Training
-
-| fact | value |
-|---|---|
-{rows}
-"""
-
-_MODE_TEXT = {
-    "cot": (
-        "one chain of thought",
-        "Greedy decoding ends with `</output>`; the solution stands between `<output>` and it.",
-    ),
-    "scot": (
-        "summarised chain of thought, segment by segment",
-        """\
-Greedy decoding ends a segment with `</summary>` or `</output>`. After `</summary>`, the text from
-`<summary>` on, alone, is the next prompt; after `</output>` the solution stands between `<output>`
-and it.""",
-    ),
-}
-
-
-def _card(facts: ModelFacts, *, model: PreTrainedModel, name: str) -> str:
-    tokens = Vocabulary(get_board(facts.board)).tokens
-    first_cell, first_digit = tokens[8], tokens[-get_board(facts.board).side]
-    mode_text, how = _MODE_TEXT[facts.mode]
-    rows: dict[str, object] = {
-        "trace rule": facts.trace_rule,
-        "tokens of a segment": facts.segment_tokens,
-        "data digest": facts.data_digest,
-    }
-    if facts.precision is not None:
-        formats = ", ".join(f"{k} {v}" for k, v in facts.precision.items() if k != "name")
-        rows["precision"] = f"{facts.precision['name']} ({formats})"
-    rows |= facts.training
-    return _CARD.format(
-        name=name,
-        model_type=model.config.model_type,
-        num_parameters=count_parameters(model),
-        board=facts.board,
-        mode_text=mode_text,
-        prompt=f"<input> {first_cell} {first_digit} </input>",
-        how=how,
-        rows="\n".join(f"| {k} | {v} |" for k, v in rows.items() if v is not None),
-    )

@@ -7,7 +7,6 @@ but no tokenizer, no stop tokens for segments and no word on the data. Pickled w
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedConfig
 from solver.boards import get_board
 from solver.mrv import TRACE_RULE
 from solver.vocabulary import Vocabulary
-from training.export import Mode, ModelFacts, export_model, read_pretrained
+from training.export import Mode, ModelFacts, export_model, read_json, read_pretrained
 from training.models import ModelConfig, transformers_config
 from training.rotary import check_rotary
 
@@ -63,7 +62,7 @@ def import_checkpoint(
         OSError: a file is missing, or `target` cannot be written.
     """
     config_path = source / "config.json"
-    stored: dict[str, Any] = json.loads(config_path.read_text(encoding="utf-8"))
+    stored = read_json(config_path)
     if stored.get("model_type") != "gpt_neox":
         raise ValueError(
             f"{config_path}: model_type: got {stored.get('model_type')!r}, allowed is 'gpt_neox'"

@@ -136,7 +136,7 @@ def test_card_tells_what_the_model_was_trained_on(exported: Path) -> None:
 def test_example_of_the_card_runs(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     card = (exported / "gpt_neox" / "README.md").read_text()
     code = card.split("```python\n")[1].split("```")[0].replace("print(", "text = (")
-    monkeypatch.chdir(exported)
+    monkeypatch.chdir(exported / "gpt_neox")
     names: dict[str, Any] = {}
     exec(code, names)
     assert names["text"].startswith("<input> (1,1) 1 </input> ")

@@ -167,6 +167,13 @@ def test_truncated_weights_are_refused(tmp_path: Path) -> None:
         convert(tmp_path)
 
 
+def test_config_that_is_no_json_is_named(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "source")
+    (tmp_path / "source" / "config.json").write_text("{\n  vocab_size: 98}")
+    with pytest.raises(ValueError, match=r"config\.json: .*line 2 column 3"):
+        convert(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["config.json", "pytorch_model.bin"])
 def test_missing_file_is_named(name: str, tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "source")
