@@ -168,10 +168,12 @@ class Session:
         self._saved_step = self.usage.step
 
     def _leave(self) -> bool:
+        """Save and say so."""
         self._save()
         signal = self._stop.received or "a signal to another process"
         self._record("stop", signal=signal)
-        logger.warning("%s: saved at step %d, to be continued", signal, self.usage.step)
+        if self._log is not None:
+            logger.warning("%s: saved at step %d, to be continued", signal, self.usage.step)
         return False
 
     def _is_evaluation_due(self) -> bool:
@@ -247,7 +249,7 @@ class Session:
         is_cuda = accelerator.device.type == "cuda"
         self._record(
             "start",
-            device=torch.cuda.get_device_name() if is_cuda else platform.processor(),
+            device=torch.cuda.get_device_name() if is_cuda else platform.machine(),
             num_processes=accelerator.num_processes,
             num_threads=torch.get_num_threads(),
             torch=torch.__version__,
@@ -278,7 +280,9 @@ class Session:
 
     def _record(self, kind: str, **values: Value) -> None:
         if self._log is not None:
-            self._mirror.log(self._log.write(kind, step=self.usage.step, **values))
+            session_s = time.perf_counter() - self._started_s
+            row = self._log.write(kind, step=self.usage.step, **values, session_s=session_s)
+            self._mirror.log(row)
 
 
 def mean_context(sampler: Sampler) -> float:

@@ -127,7 +127,8 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
     )
     puzzle_numbers = number_puzzles(store.puzzle_ids)
     check_data(config, store=store, sampler=sampler, puzzle_numbers=puzzle_numbers)
-    warn_about_idle_processes(sampler, num_processes=accelerator.num_processes)
+    if accelerator.is_main_process:
+        warn_about_idle_processes(sampler, num_processes=accelerator.num_processes)
 
     checkpoint = load_newest(folder.checkpoints)
     if checkpoint is not None:

@@ -24,7 +24,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from data.cpus import available_cpus
 from data.store import TokenStore
@@ -329,6 +329,7 @@ def trainer_turn(
             data_collator=collator,
             callbacks=[clock],
         )
+        trainer.remove_callback(PrinterCallback)
         trainer.train()
     return Turn(
         num_tokens=collator.num_tokens,

@@ -20,7 +20,7 @@ from training.metrics import Row, read_metrics
 from training.models import ModelConfig, weights_digest
 from training.optimizers import OptimizerConfig
 
-TIME_FIELDS = {"tokens_per_s", "flops_per_s", "duration_s", "share_of_time"}
+TIME_FIELDS = {"tokens_per_s", "flops_per_s", "duration_s", "share_of_time", "session_s"}
 
 
 class KilledError(Exception):

@@ -109,6 +109,15 @@ class TestRun:
         ours, theirs = lasting_rows(config)[-1]["loss"], lasting_rows(whole)[-1]["loss"]
         assert ours == pytest.approx(theirs, rel=0.1)
 
+    @pytest.mark.slow
+    @pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
+    def test_a_compiled_model_trains_the_same(
+        self, whole: TrainConfig, config: TrainConfig
+    ) -> None:
+        run(dataclasses.replace(config, compile=True))
+        for ours, theirs in zip(lasting_rows(config), lasting_rows(whole), strict=True):
+            assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-3)
+
     def test_starts_from_a_model_folder(self, whole: TrainConfig, config: TrainConfig) -> None:
         run(dataclasses.replace(config, init_from=whole.out / "final"))
         start = read_metrics(config.out / "metrics.jsonl")[0]
