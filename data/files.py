@@ -20,17 +20,24 @@ def fsync_path(path: Path) -> None:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def staged_file(final: Path) -> Iterator[Path]:
+    """Give a temporary sibling of `final` to write; it gets that name when the block succeeds."""
+    staged = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    try:
+        yield staged
+        fsync_path(staged)
+        staged.replace(final)
+    except BaseException:
+        staged.unlink(missing_ok=True)
+        raise
+    fsync_path(final.parent)
+
+
 def publish_file(path: Path, content: bytes) -> None:
     """Write `content` to `path`, so that it holds either the old or the whole new content."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        fsync_path(temporary)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    fsync_path(path.parent)
+    with staged_file(path) as staged:
+        staged.write_bytes(content)
 
 
 def to_json(value: Any) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -29,12 +29,13 @@ def map_in_order(
     *,
     workers: int,
     items_per_worker: int = 8,
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Apply a function to items on threads; yield the results in the order of the items.
 
     An item that takes long delays the yielding, not the work: other threads go on with later items
     until `items_per_worker * workers` of them are in flight, which also bounds the memory. Items
-    are drawn by the calling thread. An exception, from wherever, drops what was not begun.
+    are drawn by the calling thread. After an exception, or when the generator is closed, no further
+    items are begun.
 
     Args:
         function: Runs on several threads at a time.

@@ -64,6 +64,9 @@ COMMANDS: dict[tuple[str, ...], CommandEntry] = {
     ("data", "check-splits"): CommandEntry(
         "data.commands.check_splits", "find puzzles that two sets share, up to symmetry"
     ),
+    ("data", "generate"): CommandEntry(
+        "data.commands.generate", "make puzzles, of any board and of a wanted CoT length"
+    ),
     ("data", "export"): CommandEntry(
         "data.commands.export", "write data sets as Parquet with a card, for the hub"
     ),

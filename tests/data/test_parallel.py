@@ -43,7 +43,7 @@ def test_items_in_flight_are_bounded() -> None:
     for n in range(1, 20):
         assert next(results) == n
         assert drawn <= n + 5
-    results.close()  # type: ignore[attr-defined]
+    results.close()
 
 
 def test_failure_comes_in_its_turn_and_drops_the_rest() -> None:

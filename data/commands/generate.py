@@ -1,0 +1,65 @@
+"""`sudocot data generate`: a file of new puzzles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from tyro.conf import OmitArgPrefixes, Positional
+
+from data.generate import FORMATS, GenerateConfig, generate_file
+from data.parallel import num_threads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Make puzzles with one solution, minimal unless givens are added, and write them to a file.
+
+    The ending of the file sets its format: .csv and .parquet with the columns question, answer,
+    cot_length and number (k, for the k-th puzzle of the seed), .txt with a puzzle a line. Ends with
+    exit code 1 when --patience ran out and fewer puzzles were written.
+
+    Examples:
+        sudocot data generate 10000 --out puzzles.csv
+        sudocot data generate 100 --min-cot-length 8192 --max-cot-length 16384 --out long.csv
+        sudocot data generate 500 --board 6x6 --seed 7 --out small.txt
+    """
+
+    count: Positional[int]
+    """Number of puzzles."""
+    out: Path
+    """File to write."""
+    puzzles: OmitArgPrefixes[GenerateConfig] = field(default_factory=GenerateConfig)
+    """Which puzzles to make."""
+    workers: int | None = None
+    """Threads; by default the CPUs that this process may use."""
+    rebuild: bool = False
+    """Replace a file that is there."""
+
+    def __post_init__(self) -> None:
+        if self.out.suffix not in FORMATS:
+            raise ValueError(f"out: got {self.out}, allowed endings are {', '.join(FORMATS)}")
+        for name, value in (("count", self.count), ("workers", self.workers)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: got {value}, must be at least 1")
+
+
+def main(config: Config) -> int:
+    """Generate; 0 when all puzzles were found."""
+    num_written = generate_file(
+        config.out,
+        count=config.count,
+        config=config.puzzles,
+        workers=num_threads(config.workers),
+        rebuild=config.rebuild,
+    )
+    missing = config.count - num_written
+    text = f"{config.out}: {num_written:,} puzzles"
+    if missing:
+        text += (
+            f", {missing:,} fewer than asked: none with a CoT of {config.puzzles.min_cot_length:,}"
+            f" to {config.puzzles.max_cot_length:,} tokens in {config.puzzles.patience:,} in a row"
+        )
+    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+    return 1 if missing else 0

@@ -1,0 +1,158 @@
+"""Generated files: what they hold, wanted lengths, the same bytes for any number of workers."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from data import generate as module
+from data.commands import generate as generate_command
+from data.generate import GenerateConfig, generate, generate_file
+from solver.boards import get_board, is_solution
+from solver.counting import count_solutions
+from solver.generator import generate_puzzles
+from solver.mrv import cot_length
+from solver.puzzles import read_puzzles
+
+SIX = GenerateConfig(board="6x6", seed=3)
+
+
+@pytest.mark.parametrize("ending", module.FORMATS)
+def test_files_read_back_as_puzzles_of_the_seed(tmp_path: Path, ending: str) -> None:
+    out = tmp_path / f"puzzles{ending}"
+    assert generate_file(out, count=40, config=SIX, workers=2) == 40
+    reader = read_puzzles(out)
+    (block,) = reader
+    board = reader.board
+    grids, solutions = generate_puzzles(board, seed=3, start=0, count=40)
+    assert board.name == "6x6"
+    assert np.array_equal(block.grids, grids)
+    if ending == ".txt":
+        assert not block.answers.any()
+        return
+    assert np.array_equal(block.answers, solutions)
+    for grid, answer in zip(block.grids[:5], block.answers, strict=False):
+        assert is_solution(board, grid=answer, givens=grid)
+        assert count_solutions(board, grid) == 1
+
+
+def test_columns_tell_length_and_number(tmp_path: Path) -> None:
+    generate_file(tmp_path / "a.parquet", count=20, config=SIX)
+    generate_file(tmp_path / "a.csv", count=20, config=SIX)
+    rows = pq.read_table(tmp_path / "a.parquet").to_pylist()
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    assert lines == ["question,answer,cot_length,number"] + [
+        ",".join(map(str, row.values())) for row in rows
+    ]
+    (block,) = read_puzzles(tmp_path / "a.csv")
+    lengths = [cot_length(get_board("6x6"), grid) for grid in block.grids]
+    assert [row["cot_length"] for row in rows] == lengths
+    assert [row["number"] for row in rows] == list(range(20))
+
+
+def test_wanted_lengths_are_picked_from_the_same_puzzles() -> None:
+    every = [puzzle for puzzle, _ in zip(generate(SIX), range(300), strict=False)]
+    lengths = sorted({puzzle.cot_length for puzzle in every})
+    low, high = lengths[1], lengths[-2]
+    wanted = [puzzle for puzzle in every if low <= puzzle.cot_length <= high]
+    config = GenerateConfig(board="6x6", seed=3, min_cot_length=low, max_cot_length=high)
+    assert 3 < len(wanted) < 300
+    found = [puzzle for puzzle, _ in zip(generate(config, workers=3), wanted, strict=False)]
+    assert found == wanted
+
+
+@pytest.mark.parametrize("ending", module.FORMATS)
+def test_bytes_do_not_depend_on_the_workers(tmp_path: Path, ending: str) -> None:
+    config = GenerateConfig(board="6x6", seed=5, min_cot_length=149)
+    for workers in (1, 3):
+        generate_file(tmp_path / f"w{workers}{ending}", count=50, config=config, workers=workers)
+    assert (tmp_path / f"w1{ending}").read_bytes() == (tmp_path / f"w3{ending}").read_bytes()
+    other = GenerateConfig(board="6x6", seed=6, min_cot_length=149)
+    generate_file(tmp_path / f"w1{ending}", count=50, config=other, rebuild=True)
+    assert (tmp_path / f"w1{ending}").read_bytes() != (tmp_path / f"w3{ending}").read_bytes()
+
+
+def test_extra_givens_are_added(tmp_path: Path) -> None:
+    counts = []
+    for extra in (0, 4):
+        config = GenerateConfig(board="6x6", extra_givens=extra)
+        generate_file(tmp_path / f"{extra}.txt", count=10, config=config)
+        (block,) = read_puzzles(tmp_path / f"{extra}.txt")
+        counts.append(np.count_nonzero(block.grids, axis=1))
+    assert (counts[1] - counts[0] == 4).all()
+
+
+def test_patience_ends_the_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A length that no puzzle has must not keep the command running for ever."""
+    impossible = GenerateConfig(board="4x4", min_cot_length=10_000, patience=100)
+    with pytest.raises(ValueError, match="no CoT of 10000 to"):
+        generate_file(tmp_path / "a.txt", count=1, config=impossible)
+    assert not list(tmp_path.iterdir())
+    rare = GenerateConfig(board="6x6", seed=3, min_cot_length=240, patience=200)
+    config = generate_command.Config(count=20, out=tmp_path / "a.txt", puzzles=rare)
+    assert generate_command.main(config) == 1
+    assert "fewer than asked" in capsys.readouterr().out
+    assert 0 < len((tmp_path / "a.txt").read_text().splitlines()) < 20
+
+
+def test_full_disk_leaves_nothing_and_keeps_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "a.csv"
+    generate_file(out, count=5, config=SIX)
+    before = out.read_bytes()
+    with pytest.raises(FileExistsError, match="--rebuild"):
+        generate_file(out, count=6, config=SIX)
+
+    def fail(path: Path, *_: Any) -> int:
+        path.write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_write", fail)
+        with pytest.raises(OSError, match="No space left"):
+            generate_file(out, count=6, config=SIX, rebuild=True)
+    assert out.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_command_prints_the_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "folder" / "a.txt"
+    assert generate_command.main(generate_command.Config(count=3, out=out, puzzles=SIX)) == 0
+    assert capsys.readouterr().out == f"{out}: 3 puzzles\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"count": 0}, "count: got 0"),
+        ({"workers": 0}, "workers: got 0"),
+        ({"out": Path("a.json")}, r"out: got a\.json, allowed endings are \.csv"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        generate_command.Config(**{"count": 1, "out": Path("a.txt"), **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"board": "5x5"}, "5x5"),
+        ({"seed": -1}, "seed: got -1"),
+        ({"extra_givens": -1}, "extra_givens: got -1"),
+        ({"min_cot_length": 0}, "min_cot_length: got 0"),
+        ({"min_cot_length": 9, "max_cot_length": 8}, "max_cot_length: got 8"),
+        ({"patience": 0}, "patience: got 0"),
+    ],
+)
+def test_bad_choices_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GenerateConfig(**options)
+    with pytest.raises(ValueError, match="out: got ending"):
+        generate_file(Path("a.json"), count=1, config=SIX)
