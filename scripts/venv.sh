@@ -11,9 +11,10 @@ cd "$(dirname "$0")/.."
 folder=${1:?usage: bash scripts/venv.sh FOLDER [EXTRAS]}
 extras=${2:-}
 stamp="$folder/sudocot-installed"
-wanted="$extras $(cat pyproject.toml scripts/constraints.txt | sha256sum)"
+versions=$(cat pyproject.toml scripts/constraints.txt | sha256sum)
 
-if [[ -f $stamp && $(<"$stamp") == "$wanted" ]]; then
+# An environment with more extras than asked for will do.
+if [[ -f $stamp && $(<"$stamp") == "$versions"*"$extras"* ]]; then
     exit 0
 fi
 echo "installing into $folder (a few minutes the first time)"
@@ -21,4 +22,4 @@ echo "installing into $folder (a few minutes the first time)"
 "$folder/bin/python" -m pip install --quiet --disable-pip-version-check \
     --constraint scripts/constraints.txt --editable ".${extras:+[$extras]}"
 # Written last: an interrupted install is done again.
-echo "$wanted" >"$stamp"
+echo "$versions $extras" >"$stamp"

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,14 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import Positional
 
+from data.segments import split_into_segments
 from data.text import tokens_to_lines
 from solver.boards import Board, Grid, get_board
 from solver.counting import UNDECIDED, count_solutions_many
 from solver.jit import kernel_cache_dir
 from solver.mrv import DEFAULT_MAX_TOKENS, Status, Trace, trace
 from solver.puzzles import RowError, format_board, parse_puzzle, read_puzzles
-from solver.vocabulary import NONE, OUTPUT, Vocabulary
+from solver.vocabulary import NONE, OUTPUT, Tokens, Vocabulary
 
 _COUNT_NODES = 1_000_000
 _NUM_SOLUTIONS_TEXT = {
@@ -53,14 +55,21 @@ class Config:
     """Write the whole CoT, a trace line each line, indented by the branches that are open."""
     tokens: bool = False
     """Write the token ids of the whole CoT."""
+    segment_tokens: int | None = None
+    """Cut the CoT into SCoT segments, with a summary after so many trace tokens (512 in the paper);
+    --trace and --tokens then write these, an empty line between two."""
     report: bool = True
     """Show boards and counts; without them only what --trace and --tokens write is left."""
 
     def __post_init__(self) -> None:
         if self.board is not None:
             get_board(self.board)
-        if self.max_tokens < 1:
-            raise ValueError(f"max_tokens: got {self.max_tokens}, allowed is 1 or more")
+        for name, value in (
+            ("max_tokens", self.max_tokens),
+            ("segment_tokens", self.segment_tokens),
+        ):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: got {value}, allowed is 1 or more")
 
 
 def main(config: Config) -> int:
@@ -77,13 +86,19 @@ def main(config: Config) -> int:
             result = trace(found_board, givens, max_tokens=config.max_tokens)
             are_all_solved &= result.status is Status.SOLVED
             outcome = _outcome_text(found_board, givens, result) if config.report else ""
+            sequences = _cut(found_board, result, segment_tokens=config.segment_tokens)
             spinner.stop()
             if config.report:
                 _show(console, found_board, givens, result, name=name, outcome=outcome)
+                if config.segment_tokens is not None:
+                    console.print(_segments_text(sequences))
+                console.print()
             if config.trace:
-                console.file.write(tokens_to_lines(found_board, result.tokens) + "\n")
+                texts = [tokens_to_lines(found_board, tokens) for tokens in sequences]
+                console.file.write("\n\n".join(texts) + "\n")
             if config.tokens:
-                console.file.write(" ".join(map(str, result.tokens.tolist())) + "\n")
+                texts = [" ".join(map(str, tokens.tolist())) for tokens in sequences]
+                console.file.write("\n\n".join(texts) + "\n")
             console.file.flush()
             spinner.start()
     return 0 if are_all_solved else 1
@@ -114,6 +129,24 @@ def _read(source: str, *, board: Board | None) -> Iterator[tuple[str, Board, Gri
         rows.update((error.row, error) for error in block.errors)
         for row in sorted(rows):
             yield f"{reader.file}, puzzle {row + 1}", reader.board, rows[row]
+
+
+def _cut(board: Board, result: Trace, *, segment_tokens: int | None) -> list[Tokens]:
+    """Return the segments of a solved puzzle; the CoT alone where none are asked for."""
+    if segment_tokens is None or result.status is not Status.SOLVED:
+        return [result.tokens]
+    ends = np.array([len(result.tokens)])
+    segments = split_into_segments(board, result.tokens, ends, segment_tokens=segment_tokens)
+    starts = [0, *segments.ends.tolist()]
+    return [segments.tokens[start:end] for start, end in pairwise(starts)]
+
+
+def _segments_text(segments: list[Tokens]) -> str:
+    lengths = [len(tokens) for tokens in segments]
+    return (
+        f"segments     {len(lengths):,} of {min(lengths):,} to {max(lengths):,} tokens,"
+        f" {sum(lengths):,} in all"
+    )
 
 
 def _outcome_text(board: Board, givens: Grid, result: Trace) -> str:
@@ -151,7 +184,7 @@ def _show(
             console.print(drawing, end="\n\n")
     console.print(Text(outcome, style="green" if result.solution is not None else "red"))
     if result.status is not Status.CONFLICT:
-        console.print(_counts_text(board, result, num_givens=num_givens), end="\n\n")
+        console.print(_counts_text(board, result, num_givens=num_givens))
 
 
 def _draw(board: Board, grid: Grid, *, givens: Grid) -> Text:

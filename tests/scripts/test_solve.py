@@ -103,6 +103,24 @@ def test_trace_reads_back_to_the_exact_ids(capsys: pytest.CaptureFixture[str]) -
     assert out == " ".join(map(str, expected)) + "\n"
 
 
+def test_segments_stand_in_place_of_the_cot(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--segment-tokens", "512"]
+    _, out, _ = solve(capsys, BRANCHING_9X9, *options)
+    assert "segments     5 of 623 to 731 tokens, 3,432 in all\n\n" in out
+    board, _ = parse_puzzle(BRANCHING_9X9)
+    _, text, _ = solve(capsys, BRANCHING_9X9, *options, "--no-report", "--trace")
+    _, ids, _ = solve(capsys, BRANCHING_9X9, *options, "--no-report", "--tokens")
+    segments = [text_to_tokens(board, segment).tolist() for segment in text.split("\n\n")]
+    assert segments == [[int(word) for word in line.split()] for line in ids.split("\n\n")]
+    assert [len(segment) for segment in segments] == [657, 731, 712, 709, 623]
+
+
+def test_segments_of_an_unsolved_puzzle_are_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = solve(capsys, UNSOLVABLE, "--segment-tokens", "4", "--no-report", "--trace")
+    assert code == 1
+    assert "<summary>" not in out
+
+
 def test_file_goes_on_behind_a_bad_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "puzzles.txt"
     path.write_text("1.....3..4.....2\n1.....q..4.....2\n....1...........\n")
@@ -132,6 +150,7 @@ def test_standard_input(
         ([UNIQUE, "--board", "5x5"], "allowed are 4x4, 6x6, 9x9, 16x16"),
         ([UNIQUE, "--board", "9x9"], "puzzle:1:"),
         ([UNIQUE, "--max-tokens", "0"], "max_tokens: got 0, allowed is 1 or more"),
+        ([UNIQUE, "--segment-tokens", "0"], "segment_tokens: got 0, allowed is 1 or more"),
     ],
 )
 def test_bad_input_exits_with_2(
