@@ -27,7 +27,7 @@ done
 # Puzzles to make; trace tokens of a segment, so that a usual trace has a few; a puzzle to show.
 case $board in
     4x4) num_puzzles=2000 segment_tokens=16 example='..1.|4...|...2|.3..' ;;
-    6x6) num_puzzles=5000 segment_tokens=64 example='.51.........6...4.....5....23...6...' ;;
+    6x6) num_puzzles=5000 segment_tokens=32 example='.51.........6...4.....5....23...6...' ;;
     9x9)
         num_puzzles=5000 segment_tokens=512
         example='4.....8.5.3..........7......2.....6.....8.4......1.......6.3.7.5..2.....1.4......'
