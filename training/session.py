@@ -178,7 +178,8 @@ class Session:
 
     def _is_evaluation_due(self) -> bool:
         """Whether it is time to, and stays within the share of the time; the first always does."""
-        if self.usage.step == 0 or self.usage.step % self.config.eval_every:
+        step = self.usage.step
+        if self.run.held_out is None or step == 0 or step % self.config.eval_every:
             return False
         elapsed_s = time.perf_counter() - self._started_s
         allowed_s = self.config.max_eval_share * elapsed_s

@@ -127,6 +127,7 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
     )
     puzzle_numbers = number_puzzles(store.puzzle_ids)
     check_data(config, store=store, sampler=sampler, puzzle_numbers=puzzle_numbers)
+    held_out = open_held_out(config, train=store)
     if accelerator.is_main_process:
         warn_about_idle_processes(sampler, num_processes=accelerator.num_processes)
 
@@ -156,7 +157,7 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
         store=store,
         puzzle_numbers=puzzle_numbers,
         sampler=sampler,
-        held_out=open_held_out(config, train=store),
+        held_out=held_out,
         model=prepared_model,
         optimizer=prepared_optimizer.optimizer,
         usage=usage,

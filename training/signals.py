@@ -2,7 +2,8 @@
 
 The handler only sets a flag. The loop looks at it after every update and between the parts of an
 evaluation, shares it among all processes (one that left alone would leave the others waiting),
-saves, and ends with `REQUEUE_EXIT_CODE`.
+saves, and ends with `REQUEUE_EXIT_CODE`. The launchers of accelerate and torch turn any code into
+1; behind them, a run that waits to be continued is told by the last row of its metrics, `stop`.
 """
 
 from __future__ import annotations

@@ -149,13 +149,13 @@ def compare(
     best: dict[str, Turn] = {}
     for _ in range(1 + config.num_turns):
         for name, turn in (
-            ("transformers.Trainer", trainer_turn(store, sampler, architecture, config)),
+            ("HF Trainer", trainer_turn(store, sampler, architecture, config)),
             ("sudocot", next(ours)),
         ):
             if name not in best or speed(turn) > speed(best[name]):
                 best[name] = turn
     cost = flops_per_token(architecture, context=mean_context(sampler))
-    baseline = speed(best["transformers.Trainer"])
+    baseline = speed(best["HF Trainer"])
     return [
         {
             "data": store.manifest.mode,
@@ -252,26 +252,39 @@ class PlainRows(Dataset[dict[str, list[int]]]):
         }
 
 
-class PaddingCollator:
-    """Pads a batch on the right to its longest sequence, and counts."""
+def pad_to_longest(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
+    """Ids, labels and attention mask of a batch, padded on the right."""
+    width = max(len(row["input_ids"]) for row in rows)
+    ids = torch.zeros(len(rows), width, dtype=torch.long)
+    labels = torch.full_like(ids, IGNORE_INDEX)
+    mask = torch.zeros_like(ids)
+    for b, row in enumerate(rows):
+        length = len(row["input_ids"])
+        ids[b, :length] = torch.tensor(row["input_ids"])
+        labels[b, :length] = torch.tensor(row["labels"])
+        mask[b, :length] = 1
+    return {"input_ids": ids, "labels": labels, "attention_mask": mask}
 
-    num_tokens = 0
-    num_positions = 0
 
-    def __call__(self, rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
-        """Tensors of a batch: ids, labels, attention mask."""
-        width = max(len(row["input_ids"]) for row in rows)
-        ids = torch.zeros(len(rows), width, dtype=torch.long)
-        labels = torch.full_like(ids, IGNORE_INDEX)
-        mask = torch.zeros_like(ids)
-        for b, row in enumerate(rows):
-            length = len(row["input_ids"])
-            ids[b, :length] = torch.tensor(row["input_ids"])
-            labels[b, :length] = torch.tensor(row["labels"])
-            mask[b, :length] = 1
-            self.num_tokens += length
-        self.num_positions += ids.numel()
-        return {"input_ids": ids, "labels": labels, "attention_mask": mask}
+class ForwardCounter:
+    """Counts what goes through a model; batches that are only read ahead do not count."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.masks: list[Tensor] = []
+        model.register_forward_pre_hook(self._note, with_kwargs=True)
+
+    def _note(self, _model: nn.Module, _args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self.masks.append(options["attention_mask"])
+
+    @property
+    def num_tokens(self) -> int:
+        """Non-padding tokens."""
+        return sum(int(mask.sum()) for mask in self.masks)
+
+    @property
+    def num_positions(self) -> int:
+        """Positions, padding included."""
+        return sum(mask.numel() for mask in self.masks)
 
 
 class StepClock(TrainerCallback):
@@ -303,7 +316,8 @@ def trainer_turn(
     rows_per_batch = max(1, round(config.trainer_micro_tokens / lengths.mean()))
     accumulation = max(1, round(config.tokens_per_update / config.trainer_micro_tokens))
     reset_accelerate()
-    collator, clock = PaddingCollator(), StepClock()
+    model, clock = build_model(architecture, seed=0), StepClock()
+    counter = ForwardCounter(model)
     with tempfile.TemporaryDirectory() as folder:
         options = TrainingArguments(
             output_dir=folder,
@@ -323,17 +337,17 @@ def trainer_turn(
             dataloader_num_workers=0,
         )
         trainer = Trainer(
-            model=build_model(architecture, seed=0),
+            model=model,
             args=options,
             train_dataset=rows,
-            data_collator=collator,
+            data_collator=pad_to_longest,
             callbacks=[clock],
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     return Turn(
-        num_tokens=collator.num_tokens,
-        num_positions=collator.num_positions,
+        num_tokens=counter.num_tokens,
+        num_positions=counter.num_positions,
         duration_s=clock.duration_s,
     )
 
