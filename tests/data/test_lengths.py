@@ -35,6 +35,7 @@ UNSOLVABLE = "1....." + "3..4....." + "1"
 AMBIGUOUS = "1" + "." * 15
 CLASHING = "11" + "." * 14
 MALFORMED = "1?" + "." * 14
+LONG_PUZZLE = "..............1..2..3.4..5........4.....6..3..7.2........7..8....4..5...65......7"
 KILLED_RUN = """
 import sys
 from data import lengths_build
@@ -140,6 +141,23 @@ def test_capped_puzzle_has_a_bound_and_never_a_length(tmp_path: Path) -> None:
         assert row["num_assignments"] is None or not is_capped
         assert table.is_usable.tolist() == [not is_capped]
         assert table.lower_bounds.tolist() == [cap + 1 if is_capped else 0]
+
+
+@pytest.mark.skipif(not IS_JIT, reason="plain Python would take hours")
+def test_traces_of_over_ten_million_tokens_are_exact(tmp_path: Path) -> None:
+    board, grid = parse_puzzle(LONG_PUZZLE)
+    source = files(write_rows(tmp_path / "a.txt", [LONG_PUZZLE]))
+    measure_lengths(source, tmp_path / "out", config=LengthsConfig())
+    row = pq.read_table(tmp_path / "out").to_pylist()[0]
+    assert row["status"] == "ok"
+    wanted = expected_row(board, grid, segment_tokens=512)
+    assert wanted["cot_length"] == 16_402_956
+    assert {name: row[name] for name in wanted} == wanted
+    capped = measure_lengths(
+        source, tmp_path / "capped", config=LengthsConfig(max_tokens=10_000_000)
+    )
+    assert capped.lower_bounds.tolist() == [10_000_001]
+    assert not capped.cot_lengths.any()
 
 
 def test_stated_answers_are_checked(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
