@@ -52,6 +52,7 @@ def build(
     config: BuildConfig,
     workers: int | None = None,
     part: Part | None = None,
+    exclude: Sequence[TokenStore] = (),
     resume: bool = False,
     rebuild: bool = False,
     strict: bool = False,
@@ -64,6 +65,7 @@ def build(
         config: What to make of the puzzles.
         workers: Threads; None for the CPUs that this process may use.
         part: Make this part only, for `merge`.
+        exclude: Data sets whose puzzles are left out: the training data, for test data.
         resume: Go on with an interrupted build of the same source and configuration; a finished
             one is left as it is.
         rebuild: Start afresh and replace what is there.
@@ -79,7 +81,7 @@ def build(
     """
     final = _part_folder(out, part) if part else out
     staging = final.with_name(f".{final.name}.partial")
-    wanted = identity(source, config)
+    wanted = identity(source, config, exclude=exclude)
     if final.exists() and not rebuild:
         check_identity(final, wanted, resume=resume)
         logger.info("%s: finished already", final)
@@ -90,7 +92,7 @@ def build(
         check_identity(staging, wanted, resume=resume)
     staging.mkdir(parents=True, exist_ok=True)
     write_identity(staging, wanted)
-    plan = make_plan(source, staging, config=config, strict=strict)
+    plan = make_plan(source, staging, config=config, exclude=exclude, strict=strict)
     numbers = range(plan.num_shards)[part.index :: part.count] if part else range(plan.num_shards)
     reports = _make_shards(plan, staging, numbers, workers=workers)
     for name in _SPOOL_FILES:

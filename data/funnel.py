@@ -23,13 +23,15 @@ class ReadCounts:
     """Puzzles with two equal givens in a unit."""
     duplicate: int
     """Puzzles that stand in an earlier row."""
+    excluded: int
+    """Puzzles of the data sets to exclude."""
     not_sampled: int
     """Puzzles left out by sampling."""
     chosen: int
     """Puzzles to trace."""
 
     def __post_init__(self) -> None:
-        parts = self.malformed + self.conflicting + self.duplicate + self.not_sampled + self.chosen
+        parts = sum(getattr(self, item.name) for item in fields(self)) - self.read
         assert parts == self.read, f"funnel: {parts} rows accounted for, {self.read} read"
 
 

@@ -146,26 +146,35 @@ class Choice:
     """What became of all rows of the source."""
 
 
-def choose_puzzles(spool: Spool, *, sample: int | None, shuffle: bool, seed: int) -> Choice:
-    """Drop duplicates, then sample and shuffle by a seeded permutation.
+def choose_puzzles(
+    spool: Spool,
+    *,
+    excluded_ids: npt.NDArray[np.uint64],
+    sample: int | None,
+    shuffle: bool,
+    seed: int,
+) -> Choice:
+    """Drop duplicates and excluded puzzles, then sample and shuffle by a seeded permutation.
 
     Args:
         spool: The puzzles.
+        excluded_ids: Ids of puzzles to leave out, shape (m,).
         sample: Number of puzzles to keep, or None for all.
         shuffle: Put them into random order; else they keep that of the source.
         seed: Seed of the permutation.
 
     Raises:
-        ValueError: `sample` is more than there are distinct puzzles.
+        ValueError: `sample` is more than the puzzles that are left.
     """
     distinct = np.flatnonzero(first_occurrences(spool.ids)).astype(np.uint32)
-    num_chosen = len(distinct) if sample is None else sample
-    if num_chosen > len(distinct):
-        raise ValueError(f"sample: got {sample}, there are {len(distinct)} distinct puzzles")
-    rows = distinct
-    if len(distinct) and (shuffle or sample is not None):
-        order = permuted(np.arange(num_chosen), size=len(distinct), seed=seed, epoch=0)
-        rows = distinct[order if shuffle else np.sort(order)]
+    rows = distinct[~np.isin(spool.ids[distinct], excluded_ids)]
+    num_left = len(rows)
+    num_chosen = num_left if sample is None else sample
+    if num_chosen > num_left:
+        raise ValueError(f"sample: got {sample}, there are {num_left} distinct puzzles")
+    if num_left and (shuffle or sample is not None):
+        order = permuted(np.arange(num_chosen), size=num_left, seed=seed, epoch=0)
+        rows = rows[order if shuffle else np.sort(order)]
     counts = spool.counts
     return Choice(
         rows=rows,
@@ -174,7 +183,8 @@ def choose_puzzles(spool: Spool, *, sample: int | None, shuffle: bool, seed: int
             malformed=counts.malformed,
             conflicting=counts.conflicting,
             duplicate=len(spool) - len(distinct),
-            not_sampled=len(distinct) - num_chosen,
+            excluded=len(distinct) - num_left,
+            not_sampled=num_left - num_chosen,
             chosen=num_chosen,
         ),
     )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from data.files import publish_file, to_json
 from data.ingest import Choice, Spool, choose_puzzles, fill_spool
 from data.shards import Recipe
 from data.sources import Source
+from data.store import TokenStore
 from solver.mrv import DEFAULT_MAX_TOKENS, TRACE_RULE
 
 BUILD_FILE = "build.json"
@@ -109,8 +113,15 @@ class Plan:
         return start, min(start + self.config.shard_puzzles, self.num_places)
 
 
-def make_plan(source: Source, folder: Path, *, config: BuildConfig, strict: bool) -> Plan:
-    """Read the source into `folder` and plan the shards.
+def make_plan(
+    source: Source,
+    folder: Path,
+    *,
+    config: BuildConfig,
+    exclude: Sequence[TokenStore],
+    strict: bool,
+) -> Plan:
+    """Read the source into `folder` and plan the shards; no puzzle of `exclude` is chosen.
 
     Raises:
         ValueError: more puzzles to sample than there are; a bad row when `strict`.
@@ -126,16 +137,26 @@ def make_plan(source: Source, folder: Path, *, config: BuildConfig, strict: bool
         num_copies=config.copies,
         seed=config.seed,
     )
-    choice = choose_puzzles(spool, sample=config.sample, shuffle=config.shuffle, seed=config.seed)
+    excluded_ids = [store.puzzle_ids for store in exclude]
+    choice = choose_puzzles(
+        spool,
+        excluded_ids=np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *excluded_ids])),
+        sample=config.sample,
+        shuffle=config.shuffle,
+        seed=config.seed,
+    )
     return Plan(config=config, recipe=recipe, spool=spool, choice=choice)
 
 
-def identity(source: Source, config: BuildConfig) -> dict[str, Any]:
+def identity(
+    source: Source, config: BuildConfig, *, exclude: Sequence[TokenStore]
+) -> dict[str, Any]:
     """All that decides the bytes of a data set; kept beside it as its resolved configuration."""
     return {
         "board": source.board.name,
         "trace_rule": TRACE_RULE,
         "source": source.describe(),
+        "exclude": [store.manifest.digest for store in exclude],
         "config": asdict(config),
     }
 

@@ -13,6 +13,7 @@ from data.commands.report import print_manifest
 from data.cpus import available_cpus
 from data.plan import BuildConfig, Part
 from data.sources import GeneratorSource, Source, open_files
+from data.store import TokenStore
 from solver.boards import get_board
 
 
@@ -46,6 +47,8 @@ class Config:
     """Givens to add to each generated puzzle, which makes it easier."""
     build: OmitArgPrefixes[BuildConfig] = field(default_factory=BuildConfig)
     """What to make of the puzzles."""
+    exclude: tuple[Path, ...] = ()
+    """Data sets whose puzzles are left out, such as the training data for a test set."""
     workers: int | None = None
     """Threads; by default the CPUs that this process may use."""
     shard: str | None = None
@@ -79,6 +82,7 @@ def main(config: Config) -> int:
         config=config.build,
         workers=config.workers,
         part=part,
+        exclude=[TokenStore.open(folder) for folder in config.exclude],
         resume=config.resume,
         rebuild=config.rebuild,
         strict=config.strict,

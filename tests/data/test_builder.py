@@ -151,6 +151,7 @@ def test_funnel_counts_every_row(tmp_path: Path, puzzles: list[tuple[str, str]])
         "malformed": 1,
         "conflicting": 1,
         "duplicate": 1,
+        "excluded": 0,
         "not_sampled": 0,
         "chosen": 13,
         "traced": 13,
@@ -197,6 +198,19 @@ def test_sampling_shuffling_and_copies(source: FileSource, tmp_path: Path) -> No
     assert ids("reseeded", copies=2, seed=9)[1::3] != copied[1::3]
     with pytest.raises(ValueError, match="sample: got 41, there are 40"):
         ids("too many", sample=41)
+
+
+def test_excluded_puzzles_are_left_out(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
+    train = built(files(write_csv(tmp_path / "a.csv", puzzles[:25])), tmp_path / "train", SMALL)
+    exclude = [TokenStore.open(tmp_path / "train")]
+    source = files(write_csv(tmp_path / "b.csv", puzzles[15:]))
+    test = built(source, tmp_path / "test", SMALL, exclude=exclude)
+    assert (test.funnel["excluded"], test.num_puzzles) == (10, 15)
+    shared = np.intersect1d(exclude[0].puzzle_ids, TokenStore.open(tmp_path / "test").puzzle_ids)
+    assert shared.size == 0
+    assert json.loads((tmp_path / "test" / "build.json").read_text())["exclude"] == [train.digest]
+    with pytest.raises(ValueError, match="another exclude"):
+        build(source, tmp_path / "test", config=SMALL, resume=True)
 
 
 def test_generator_needs_no_file(tmp_path: Path) -> None:
