@@ -8,31 +8,29 @@ configuration, so it does not matter who made which chunk, or when.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import logging
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data.files import fsync_path, publish_file, to_json
 from data.ingest import first_occurrences
-from data.lengths import IDENTITY_KEY, SCHEMA, SCHEMA_VERSION, LengthsTable, RowStatus
+from data.length_chunks import Chunk, chunk_bytes, chunk_table, cut_chunks, read_chunk
+from data.lengths import IDENTITY_KEY, SCHEMA, SCHEMA_VERSION, LengthsTable
 from data.measure import LengthsConfig, Measures, measure_puzzles
 from data.parallel import map_in_order, num_threads
-from data.plan import check_identity, write_identity
+from data.plan import BUILD_FILE, check_identity, write_identity
 from data.progress import progress
 from data.sources import Source
-from solver.boards import Board, Grid
 from solver.mrv import TRACE_RULE
-from solver.puzzles import clashing_givens, puzzle_id
+from solver.puzzles import clashing_givens
 
 logger = logging.getLogger(__name__)
 
@@ -43,23 +41,6 @@ BATCH_ROWS = 32
 _BATCHES_PER_WORKER = 256  # so many that nobody waits for one puzzle of 20 million tokens
 _ROW_GROUP_CHUNKS = 64
 _MAX_LOGGED_ERRORS = 20
-_DIGEST_BYTES = 32
-_LABELS = np.array([status.label for status in RowStatus], dtype=np.object_)
-_CHUNK_SCHEMA = pa.schema([field for field in SCHEMA if field.name != "is_duplicate"])
-
-
-class _Chunk(NamedTuple):
-    """Consecutive rows of the list; the arrays hold the well-formed ones."""
-
-    number: int
-    first_row: int
-    num_rows: int
-    places: npt.NDArray[np.int64]
-    """Rows of the grids, counted within the chunk."""
-    grids: Grid
-    answers: Grid
-    ratings: npt.NDArray[np.float64]
-    sources: list[str] | None
 
 
 def measure_lengths(
@@ -95,12 +76,14 @@ def measure_lengths(
         "source": source.describe(),
         "config": asdict(config),
     }
-    if out.exists() and not rebuild:
-        return _finished(out, identity, resume=resume)
     staging = out.with_name(f".{out.name}.partial")
+    if out.exists() and not rebuild:
+        table = _finished(out, identity, resume=resume)
+        shutil.rmtree(staging, ignore_errors=True)  # left by a kill right after the rename
+        return table
     if rebuild:
         shutil.rmtree(staging, ignore_errors=True)
-    if staging.exists():
+    if (staging / BUILD_FILE).exists():
         check_identity(staging, identity, resume=resume)
     num_rows = _count_rows(source, strict=strict)
     staging.mkdir(parents=True, exist_ok=True)
@@ -147,42 +130,19 @@ def _count_rows(source: Source, *, strict: bool) -> int:
     return num_rows
 
 
-def _chunks(source: Source) -> Iterator[_Chunk]:
-    """Cut the blocks of a source into chunks; rows are counted on over several files."""
-    number = first_row = 0
-    for block in source.blocks():
-        num_rows = len(block.grids) + len(block.errors)
-        start = min([*block.rows[:1].tolist(), *(error.row for error in block.errors[:1])])
-        for begin in range(0, num_rows, CHUNK_ROWS):
-            end = min(begin + CHUNK_ROWS, num_rows)
-            part = slice(*np.searchsorted(block.rows, (start + begin, start + end)).tolist())
-            yield _Chunk(
-                number=number,
-                first_row=first_row + begin,
-                num_rows=end - begin,
-                places=block.rows[part] - (start + begin),
-                grids=block.grids[part],
-                answers=block.answers[part],
-                ratings=block.ratings[part],
-                sources=None if block.sources is None else block.sources[part],
-            )
-            number += 1
-        first_row += num_rows
-
-
 def _make_chunks(
     source: Source, staging: Path, *, num_rows: int, config: LengthsConfig, workers: int
 ) -> None:
     """Solve the chunks that no earlier session finished."""
     sizes = _finished_sizes(staging)
 
-    def batches() -> Iterator[tuple[_Chunk, int]]:
-        for chunk in _chunks(source):
+    def batches() -> Iterator[tuple[Chunk, int]]:
+        for chunk in cut_chunks(source, chunk_rows=CHUNK_ROWS):
             if sizes.get(chunk.number) != chunk.num_rows:
                 for start in range(0, max(1, len(chunk.grids)), BATCH_ROWS):
                     yield chunk, start
 
-    def measure(batch: tuple[_Chunk, int]) -> tuple[_Chunk, Measures]:
+    def measure(batch: tuple[Chunk, int]) -> tuple[Chunk, Measures]:
         chunk, start = batch
         part = slice(start, start + BATCH_ROWS)
         grids, answers = chunk.grids[part], chunk.answers[part]
@@ -196,45 +156,9 @@ def _make_chunks(
         for number, group in itertools.groupby(measured, key=lambda pair: pair[0].number):
             chunks, parts = zip(*group, strict=True)
             measures = Measures(*map(np.concatenate, zip(*parts, strict=True)))
-            table = _chunk_table(source.board, chunks[0], measures, config)
-            publish_file(staging / f"chunk-{number:06}", _to_bytes(table))
+            table = chunk_table(source.board, chunks[0], measures, config)
+            publish_file(staging / f"chunk-{number:06}", chunk_bytes(table))
             advance(len(table))
-
-
-def _chunk_table(
-    board: Board, chunk: _Chunk, measures: Measures, config: LengthsConfig
-) -> pa.Table:
-    """Rows of a chunk, null where something is not known."""
-
-    def column(name: str, values: Any, is_known: Any = True) -> pa.Array:
-        """Spread values of the grids (n,) over all rows of the chunk."""
-        spread = np.zeros(chunk.num_rows, dtype=np.asarray(values).dtype)
-        is_null = np.ones(chunk.num_rows, dtype=np.bool_)
-        spread[chunk.places] = values
-        is_null[chunk.places] = np.logical_not(is_known)
-        return pa.array(spread, mask=is_null).cast(_CHUNK_SCHEMA.field(name).type)
-
-    statuses = np.full(chunk.num_rows, RowStatus.MALFORMED)
-    statuses[chunk.places] = measures.statuses
-    is_solved = measures.cot_lengths > 0
-    is_capped = measures.statuses == RowStatus.CAPPED
-    is_searched = is_solved | (measures.statuses == RowStatus.UNSOLVABLE)
-    sources = np.array([""] if chunk.sources is None else chunk.sources, dtype=np.object_)
-    columns = {
-        "row": pa.array(chunk.first_row + np.arange(chunk.num_rows), pa.uint32()),
-        "puzzle_id": column("puzzle_id", puzzle_id(board, chunk.grids)),
-        "status": pa.array(_LABELS[statuses]),
-        "cot_length": column("cot_length", measures.cot_lengths, is_solved),
-        "lower_bound": column("lower_bound", config.max_tokens + 1, is_capped),
-        "num_segments": column("num_segments", measures.num_segments, is_solved),
-        "scot_tokens": column("scot_tokens", measures.scot_tokens, is_solved),
-        "scot_loss_tokens": column("scot_loss_tokens", measures.scot_loss_tokens, is_solved),
-        "num_assignments": column("num_assignments", measures.num_assignments, is_searched),
-        "num_givens": column("num_givens", np.count_nonzero(chunk.grids, axis=1)),
-        "rating": column("rating", chunk.ratings, ~np.isnan(chunk.ratings)),
-        "source": column("source", sources, sources != ""),
-    }
-    return pa.table(columns, schema=_CHUNK_SCHEMA)
 
 
 def _finished_sizes(staging: Path) -> dict[int, int]:
@@ -242,37 +166,16 @@ def _finished_sizes(staging: Path) -> dict[int, int]:
     sizes = {}
     for path in staging.glob("chunk-*"):
         try:
-            sizes[int(path.name.removeprefix("chunk-"))] = len(_read_chunk(path))
+            sizes[int(path.name.removeprefix("chunk-"))] = len(read_chunk(path))
         except ValueError as error:
             logger.warning("%s; it is made again", error)
     return sizes
 
 
-def _to_bytes(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    content: bytes = sink.getvalue().to_pybytes()
-    return hashlib.sha256(content).digest() + content
-
-
-def _read_chunk(path: Path) -> pa.Table:
-    """Read a finished chunk.
-
-    Raises:
-        ValueError: its digest does not fit.
-    """
-    content = path.read_bytes()
-    digest, table = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-    if hashlib.sha256(table).digest() != digest:
-        raise ValueError(f"{path}: damaged")
-    return pa.ipc.open_stream(table).read_all()
-
-
 def _join_chunks(staging: Path, out: Path, identity: dict[str, Any]) -> None:
     """Write all chunks into one Parquet file, with the duplicates marked, and rename it."""
     paths = sorted(staging.glob("chunk-*"))
-    ids = [_read_chunk(path).column("puzzle_id").drop_null().to_numpy() for path in paths]
+    ids = [read_chunk(path).column("puzzle_id").drop_null().to_numpy() for path in paths]
     is_first = first_occurrences(np.concatenate(ids))
     schema = SCHEMA.with_metadata({IDENTITY_KEY: to_json(identity)})
     table_path = staging / "table"
@@ -293,4 +196,4 @@ def _join_chunks(staging: Path, out: Path, identity: dict[str, Any]) -> None:
 
 
 def _read_group(paths: Sequence[Path]) -> pa.Table:
-    return pa.concat_tables([_read_chunk(path) for path in paths]).combine_chunks()
+    return pa.concat_tables([read_chunk(path) for path in paths]).combine_chunks()

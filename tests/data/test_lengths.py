@@ -318,8 +318,10 @@ def test_finished_table_is_taken_or_replaced(
     before = out.read_bytes()
     with pytest.raises(FileExistsError, match="--rebuild"):
         measure_lengths(source, out, config=CONFIG)
+    (tmp_path / ".out.partial").mkdir()
     assert len(measure_lengths(source, out, config=CONFIG, resume=True)) == 40
     assert out.read_bytes() == before
+    assert not (tmp_path / ".out.partial").exists(), "a kill after the rename leaves no litter"
     with pytest.raises(ValueError, match="another config"):
         measure_lengths(source, out, config=LengthsConfig(), resume=True)
     measure_lengths(source, out, config=LengthsConfig(), rebuild=True)
