@@ -1,33 +1,32 @@
-"""Puzzle files from the generator, optionally only puzzles with CoTs of a wanted length.
+"""Puzzle files from the generator, or mined for CoTs of a wanted length.
 
-The candidates are puzzles 0, 1, 2, ... of a seed; those whose CoT has a wanted length are kept, in
-order, until there are enough. So a file is a pure function of the configuration and the count.
+Puzzle k of a seed is always the same, and a file holds puzzles 0, 1, 2, ... in that order. When
+lengths are wanted, mined puzzles that missed them are left out.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data.files import staged_file
 from data.parallel import map_in_order
 from data.progress import progress
-from solver.boards import Board, get_board
+from solver.boards import Board, Grid, get_board
 from solver.generator import generate_puzzles
-from solver.mrv import DEFAULT_MAX_TOKENS, tracer
+from solver.mining import mine_puzzles
+from solver.mrv import cot_length
 from solver.puzzles import format_grid
 
 _BLOCK = 16
 _ROW_GROUP = 1 << 16
-_SPARE_TOKENS = 1 << 20
 _SCHEMA = pa.schema(
     [
         ("question", pa.string()),
@@ -49,25 +48,38 @@ class GenerateConfig:
     """Seed; puzzle k of a seed is always the same."""
     extra_givens: int = 0
     """Givens to add to each minimal puzzle, which makes it easier."""
-    min_cot_length: int = 1
-    """Keep puzzles whose CoT has at least so many tokens."""
-    max_cot_length: int = DEFAULT_MAX_TOKENS
-    """Keep puzzles whose CoT has at most so many tokens."""
-    patience: int = 100_000
-    """Give up after so many puzzles in a row whose CoT has no such length."""
+    min_cot_length: int | None = None
+    """Mine for puzzles whose CoT has at least so many tokens."""
+    max_cot_length: int | None = None
+    """Mine for puzzles whose CoT has at most so many tokens; by default twice the least."""
+    patience: int = 100
+    """Give up after so many mined puzzles in a row that missed these lengths."""
 
     def __post_init__(self) -> None:
         get_board(self.board)
-        for name, least in (("seed", 0), ("extra_givens", 0), ("min_cot_length", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: got {getattr(self, name)}, must be at least {least}")
-        if self.max_cot_length < self.min_cot_length:
+        limits = {
+            "seed": 0,
+            "extra_givens": 0,
+            "min_cot_length": 1,
+            "max_cot_length": self.min_cot_length or 1,
+            "patience": 1,
+        }
+        for name, least in limits.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name}: got {value}, must be at least {least}")
+        if self.lengths is not None and self.extra_givens:
             raise ValueError(
-                f"max_cot_length: got {self.max_cot_length}, must be at least min_cot_length, "
-                f"{self.min_cot_length}"
+                "extra_givens: allowed without wanted lengths, mined puzzles are minimal"
             )
-        if self.patience < 1:
-            raise ValueError(f"patience: got {self.patience}, must be at least 1")
+
+    @property
+    def lengths(self) -> tuple[int, int] | None:
+        """Least and greatest wanted CoT length; None if any will do."""
+        if self.min_cot_length is None and self.max_cot_length is None:
+            return None
+        least = self.min_cot_length or 1
+        return least, self.max_cot_length or 2 * least
 
 
 class Puzzle(NamedTuple):
@@ -77,8 +89,8 @@ class Puzzle(NamedTuple):
     """The puzzle."""
     answer: str
     """Its solution."""
-    cot_length: int
-    """Tokens of its CoT."""
+    cot_length: int | None
+    """Tokens of its CoT; None if it is over the solver's default limit."""
     number: int
     """k of the seed."""
 
@@ -122,53 +134,62 @@ def generate_file(
         num_written = _write(staged, out.suffix, counted())
         if num_written == 0:
             raise ValueError(
-                f"no CoT of {config.min_cot_length} to {config.max_cot_length} tokens among "
-                f"{config.patience} puzzles: patience may be raised"
+                f"patience: {config.patience} mined puzzles in a row have no CoT of "
+                f"{config.lengths} tokens; other lengths, or more patience, are needed"
             )
     return num_written
 
 
 def generate(config: GenerateConfig, *, workers: int = 1) -> Generator[Puzzle, None, None]:
-    """Yield puzzles in the order of their numbers, until patience runs out."""
+    """Yield puzzles in the order of their numbers; without end, unless patience runs out."""
     board = get_board(config.board)
+    block = _BLOCK if config.lengths is None else 1
 
     def make(start: int) -> list[Puzzle]:
-        return _make_block(board, start, config)
+        if config.lengths is None:
+            return _generated(board, start, block, config)
+        return _mined(board, start, block, config, lengths=config.lengths)
 
-    last_number = -1
-    blocks = map_in_order(make, itertools.count(0, _BLOCK), workers=workers)
-    with contextlib.closing(blocks):
-        for start, block in zip(itertools.count(0, _BLOCK), blocks, strict=False):
-            for puzzle in block:
-                yield puzzle
-                last_number = puzzle.number
-            if start + _BLOCK - 1 - last_number >= config.patience:
+    num_missed = 0
+    with contextlib.closing(map_in_order(make, itertools.count(0, block), workers=workers)) as made:
+        for puzzles in made:
+            yield from puzzles
+            num_missed = 0 if puzzles else num_missed + block
+            if num_missed >= config.patience:
                 return
 
 
-def _make_block(board: Board, start: int, config: GenerateConfig) -> list[Puzzle]:
-    """Make the puzzles from number `start` on, and keep those of a wanted length."""
+def _generated(board: Board, start: int, count: int, config: GenerateConfig) -> list[Puzzle]:
     grids, solutions = generate_puzzles(
-        board, seed=config.seed, start=start, count=_BLOCK, extra_givens=config.extra_givens
+        board, seed=config.seed, start=start, count=count, extra_givens=config.extra_givens
     )
-    buffer = np.empty(config.max_cot_length + _SPARE_TOKENS, dtype=tracer(board).dtype)
-    kept = []
-    done = 0
-    while done < len(grids):
-        batch = tracer(board).trace_many(grids[done:], cap=config.max_cot_length, out=buffer)
-        lengths = np.diff(batch.ends, prepend=0)
-        for k in np.flatnonzero(lengths >= config.min_cot_length).tolist():
-            place = done + k
-            kept.append(
-                Puzzle(
-                    question=format_grid(board, grids[place]),
-                    answer=format_grid(board, solutions[place]),
-                    cot_length=int(lengths[k]),
-                    number=start + place,
-                )
-            )
-        done += len(batch.ends)
-    return kept
+    lengths = [cot_length(board, grid) for grid in grids]
+    return _to_text(board, start, grids, solutions, lengths)
+
+
+def _mined(
+    board: Board, start: int, count: int, config: GenerateConfig, *, lengths: tuple[int, int]
+) -> list[Puzzle]:
+    least, greatest = lengths
+    mined = mine_puzzles(
+        board,
+        seed=config.seed,
+        start=start,
+        count=count,
+        min_cot_length=least,
+        max_cot_length=greatest,
+    )
+    puzzles = _to_text(board, start, mined.grids, mined.solutions, mined.cot_lengths.tolist())
+    return [puzzle for puzzle in puzzles if least <= (puzzle.cot_length or 0) <= greatest]
+
+
+def _to_text(
+    board: Board, start: int, grids: Grid, solutions: Grid, lengths: Sequence[int | None]
+) -> list[Puzzle]:
+    return [
+        Puzzle(format_grid(board, grid), format_grid(board, solution), length, start + k)
+        for k, (grid, solution, length) in enumerate(zip(grids, solutions, lengths, strict=True))
+    ]
 
 
 def _write(path: Path, ending: str, puzzles: Iterator[Puzzle]) -> int:
@@ -187,6 +208,7 @@ def _write(path: Path, ending: str, puzzles: Iterator[Puzzle]) -> int:
         if is_csv:
             file.write(",".join(Puzzle._fields) + "\n")
         for puzzle in puzzles:
-            file.write((",".join(map(str, puzzle)) if is_csv else puzzle.question) + "\n")
+            row = ["" if value is None else str(value) for value in puzzle]
+            file.write((",".join(row) if is_csv else puzzle.question) + "\n")
             num_written += 1
     return num_written

@@ -16,13 +16,14 @@ from data.parallel import num_threads
 class Config:
     """Make puzzles with one solution, minimal unless givens are added, and write them to a file.
 
+    With wanted CoT lengths, puzzles are mined: changed step by step until they are as hard as that.
     The ending of the file sets its format: .csv and .parquet with the columns question, answer,
     cot_length and number (k, for the k-th puzzle of the seed), .txt with a puzzle a line. Ends with
     exit code 1 when --patience ran out and fewer puzzles were written.
 
     Examples:
         sudocot data generate 10000 --out puzzles.csv
-        sudocot data generate 100 --min-cot-length 8192 --max-cot-length 16384 --out long.csv
+        sudocot data generate 100 --min-cot-length 50000 --max-cot-length 100000 --out long.csv
         sudocot data generate 500 --board 6x6 --seed 7 --out small.txt
     """
 
@@ -58,8 +59,8 @@ def main(config: Config) -> int:
     text = f"{config.out}: {num_written:,} puzzles"
     if missing:
         text += (
-            f", {missing:,} fewer than asked: none with a CoT of {config.puzzles.min_cot_length:,}"
-            f" to {config.puzzles.max_cot_length:,} tokens in {config.puzzles.patience:,} in a row"
+            f", {missing:,} fewer than asked: {config.puzzles.patience:,} mined puzzles in a row "
+            "missed the wanted lengths"
         )
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
     return 1 if missing else 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,10 @@ from solver.boards import get_board, is_solution
 from solver.counting import count_solutions
 from solver.generator import generate_puzzles
 from solver.mrv import cot_length
-from solver.puzzles import read_puzzles
+from solver.puzzles import parse_puzzle, read_puzzles
 
 SIX = GenerateConfig(board="6x6", seed=3)
+MINED = GenerateConfig(board="6x6", seed=3, min_cot_length=180, max_cot_length=260)
 
 
 @pytest.mark.parametrize("ending", module.FORMATS)
@@ -55,24 +58,43 @@ def test_columns_tell_length_and_number(tmp_path: Path) -> None:
     assert [row["number"] for row in rows] == list(range(20))
 
 
-def test_wanted_lengths_are_picked_from_the_same_puzzles() -> None:
-    every = [puzzle for puzzle, _ in zip(generate(SIX), range(300), strict=False)]
-    lengths = sorted({puzzle.cot_length for puzzle in every})
-    low, high = lengths[1], lengths[-2]
-    wanted = [puzzle for puzzle in every if low <= puzzle.cot_length <= high]
-    config = GenerateConfig(board="6x6", seed=3, min_cot_length=low, max_cot_length=high)
-    assert 3 < len(wanted) < 300
-    found = [puzzle for puzzle, _ in zip(generate(config, workers=3), wanted, strict=False)]
-    assert found == wanted
+def test_mined_puzzles_have_wanted_lengths() -> None:
+    board = get_board("6x6")
+    puzzles = list(itertools.islice(generate(MINED, workers=3), 12))
+    assert puzzles == list(itertools.islice(generate(MINED), 12))
+    for puzzle in puzzles:
+        _, grid = parse_puzzle(puzzle.question)
+        assert 180 <= puzzle.cot_length <= 260  # type: ignore[operator]
+        assert cot_length(board, grid) == puzzle.cot_length
+        assert count_solutions(board, grid) == 1
+    numbers = [puzzle.number for puzzle in puzzles]
+    assert numbers == sorted(set(numbers))
+
+
+def test_one_bound_sets_the_other() -> None:
+    assert GenerateConfig(min_cot_length=300).lengths == (300, 600)
+    assert GenerateConfig(max_cot_length=300).lengths == (1, 300)
+    assert GenerateConfig().lengths is None
+
+
+def test_length_over_the_limit_is_left_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Traces of 16x16 puzzles can be endless; the puzzles are none the worse."""
+    monkeypatch.setattr(module, "cot_length", lambda *_: None)
+    generate_file(tmp_path / "a.csv", count=2, config=SIX)
+    assert (tmp_path / "a.csv").read_text().splitlines()[1].endswith(",,0")
+    generate_file(tmp_path / "a.parquet", count=2, config=SIX)
+    assert pq.read_table(tmp_path / "a.parquet")["cot_length"].to_pylist() == [None, None]
 
 
 @pytest.mark.parametrize("ending", module.FORMATS)
 def test_bytes_do_not_depend_on_the_workers(tmp_path: Path, ending: str) -> None:
-    config = GenerateConfig(board="6x6", seed=5, min_cot_length=149)
+    config = GenerateConfig(board="6x6", seed=5)
     for workers in (1, 3):
         generate_file(tmp_path / f"w{workers}{ending}", count=50, config=config, workers=workers)
     assert (tmp_path / f"w1{ending}").read_bytes() == (tmp_path / f"w3{ending}").read_bytes()
-    other = GenerateConfig(board="6x6", seed=6, min_cot_length=149)
+    other = GenerateConfig(board="6x6", seed=6)
     generate_file(tmp_path / f"w1{ending}", count=50, config=other, rebuild=True)
     assert (tmp_path / f"w1{ending}").read_bytes() != (tmp_path / f"w3{ending}").read_bytes()
 
@@ -87,17 +109,26 @@ def test_extra_givens_are_added(tmp_path: Path) -> None:
     assert (counts[1] - counts[0] == 4).all()
 
 
-def test_patience_ends_the_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_patience_ends_the_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A length that no puzzle has must not keep the command running for ever."""
-    impossible = GenerateConfig(board="4x4", min_cot_length=10_000, patience=100)
-    with pytest.raises(ValueError, match="no CoT of 10000 to"):
+    impossible = GenerateConfig(board="4x4", min_cot_length=1000, patience=3)
+    with pytest.raises(
+        ValueError, match=r"patience: 3 mined puzzles in a row have no CoT of \(1000"
+    ):
         generate_file(tmp_path / "a.txt", count=1, config=impossible)
     assert not list(tmp_path.iterdir())
-    rare = GenerateConfig(board="6x6", seed=3, min_cot_length=240, patience=200)
-    config = generate_command.Config(count=20, out=tmp_path / "a.txt", puzzles=rare)
-    assert generate_command.main(config) == 1
-    assert "fewer than asked" in capsys.readouterr().out
-    assert 0 < len((tmp_path / "a.txt").read_text().splitlines()) < 20
+    first, second, third = itertools.islice(generate(SIX), 3)
+    blocks = {0: [first], 2: [second], 6: [third]}
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_mined", lambda _, start, *__, **___: blocks.get(start, []))
+        config = generate_command.Config(
+            count=9, out=tmp_path / "a.txt", puzzles=dataclasses.replace(MINED, patience=3)
+        )
+        assert generate_command.main(config) == 1
+    assert "2 puzzles, 7 fewer than asked: 3 mined puzzles" in capsys.readouterr().out
+    assert len((tmp_path / "a.txt").read_text().splitlines()) == 2
 
 
 def test_full_disk_leaves_nothing_and_keeps_the_old_file(
@@ -149,6 +180,7 @@ def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
         ({"min_cot_length": 0}, "min_cot_length: got 0"),
         ({"min_cot_length": 9, "max_cot_length": 8}, "max_cot_length: got 8"),
         ({"patience": 0}, "patience: got 0"),
+        ({"min_cot_length": 9, "extra_givens": 1}, "extra_givens: allowed without"),
     ],
 )
 def test_bad_choices_are_named(options: dict[str, Any], message: str) -> None:
