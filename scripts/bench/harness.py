@@ -96,7 +96,9 @@ class Report:
         for row in self.rows:
             table.add_row(*(_format(value) for value in row.values()))
         console = Console()
-        console.print(table, width=console.width if console.is_terminal else _WIDTH)
+        if not console.is_terminal:
+            console.width = _WIDTH
+        console.print(table)
         if path is not None:
             record = {
                 "title": self.title,

@@ -47,19 +47,20 @@ def _measure(path: Path, config: Config) -> dict[str, object]:
     board, grids = load_grids(path)
     grids = np.ascontiguousarray(grids[:: max(1, len(grids) // config.max_puzzles)])
     tracer = Tracer(board)
-    out = np.empty(DEFAULT_MAX_TOKENS, dtype=tracer.dtype)
+    out = np.empty(2 * DEFAULT_MAX_TOKENS, dtype=tracer.dtype)
     lengths = np.zeros(len(grids), dtype=np.int64)
     nodes = 0
 
     def trace_all() -> None:
         nonlocal nodes
-        nodes = 0
-        for k, grid in enumerate(grids):
-            result = tracer.trace_into(grid, out=out)
-            lengths[k] = len(result.tokens)
-            nodes += result.num_assignments
+        done = nodes = 0
+        while done < len(grids):
+            batch = tracer.trace_many(grids[done:], cap=DEFAULT_MAX_TOKENS, out=out)
+            lengths[done : done + len(batch.ends)] = np.diff(batch.ends, prepend=0)
+            nodes += int(batch.num_assignments.sum())
+            done += len(batch.ends)
 
-    tracer.trace_into(grids[0], out=out)
+    tracer.trace_many(grids[:1], cap=DEFAULT_MAX_TOKENS, out=out)
     elapsed = best_time(trace_all, repeats=config.repeats)
     tokens = int(lengths.sum())
     twin_rate = _twin_rate(board, grids[np.argsort(lengths)], config)
