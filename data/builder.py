@@ -88,7 +88,7 @@ def build(
         return None if part else TokenStore.open(out).manifest
     if rebuild:
         shutil.rmtree(staging, ignore_errors=True)
-    if staging.exists():
+    if (staging / BUILD_FILE).exists():
         check_identity(staging, wanted, resume=resume)
     staging.mkdir(parents=True, exist_ok=True)
     write_identity(staging, wanted)
@@ -97,6 +97,8 @@ def build(
     reports = _make_shards(plan, staging, numbers, workers=workers)
     for name in _SPOOL_FILES:
         (staging / name).unlink()
+    for litter in staging.glob(".*.tmp"):  # of a kill in the middle of a file's publication
+        litter.unlink()
     if part:
         facts = {"read": asdict(plan.choice.counts), "num_shards": plan.num_shards}
         publish_file(staging / _PART_FILE, to_json(facts))

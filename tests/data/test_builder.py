@@ -341,6 +341,18 @@ def test_corrupt_shard_is_made_again_on_resume(
     assert folder_bytes(tmp_path / "out") == remade
 
 
+def test_kill_before_or_amid_a_small_file_leaves_no_trace(
+    source: FileSource, tmp_path: Path
+) -> None:
+    built(source, tmp_path / "whole", SMALL)
+    partial = tmp_path / ".out.partial"
+    partial.mkdir()
+    (partial / ".build.json.123.tmp").write_text("{")
+    (partial / ".report-00001.json.123.tmp").write_text("{")
+    built(source, tmp_path / "out", SMALL)
+    assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
+
+
 def test_strict_stops_at_a_bad_row(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
     path = write_csv(tmp_path / "a.csv", [*puzzles[:3], ("12?4" + "." * 12, ""), *puzzles[3:5]])
     assert built(files(path), tmp_path / "out", SMALL).funnel["malformed"] == 1
