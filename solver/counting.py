@@ -21,6 +21,7 @@ from solver.planes import (
     all_columns,
     make_plane_state,
     make_plane_tables,
+    num_candidates,
     place,
     propagate,
     set_givens,
@@ -110,20 +111,16 @@ def _effect(tables: Any, state: Any, level: int, band: int, cell: int) -> int:
 @inline_kernel
 def _smallest_cell(tables: Any, state: Any, level: int) -> Any:
     """Find a cell with fewest candidates among those with more than one."""
-    side = tables.placed.shape[1]
-    planes = state.planes[level]
     best_band = best_cell = -1
-    fewest = side + 1
+    fewest = tables.placed.size
     for band in range(len(state.pairs)):
         cells = all_columns(tables) * tables.row_starts & ~state.settled[level, band]
         while cells != 0:
             cell = count_trailing_zeros(cells)
             cells &= cells - _ONE
-            num_candidates = 0
-            for d in range(side):
-                num_candidates += (planes[band, d] >> _U(cell)) & _ONE != 0
-            if num_candidates < fewest:
-                best_band, best_cell, fewest = band, cell, num_candidates
+            number = num_candidates(state, level, band, cell)
+            if number < fewest:
+                best_band, best_cell, fewest = band, cell, number
     return best_band, best_cell
 
 

@@ -182,6 +182,16 @@ def propagate(tables: Any, state: Any, level: int) -> int:
             return SOLVED if is_solved else OPEN
 
 
+@inline_kernel
+def num_candidates(state: Any, level: int, band: int, cell: int) -> int:
+    """Count the candidates of a cell of a band."""
+    number = 0
+    for d in range(state.planes.shape[2]):
+        if (state.planes[level, band, d] >> _U(cell)) & _ONE != 0:
+            number += 1
+    return number
+
+
 @always_inline_kernel
 def _look_at_plane(tables: Any, state: Any, level: int, band: int, d: int) -> bool:
     """Draw what follows from one plane; False if the digit has no place left."""
