@@ -294,10 +294,7 @@ def test_trace_many_keeps_solved_traces_only() -> None:
 def test_threads_trace_the_same() -> None:
     board = get_board("9x9")
     rng = np.random.default_rng(4)
-    grids = [
-        (full_grid(board, rng) * (rng.random(81) < 0.35)).astype(np.uint8)
-        for _ in range(64)
-    ]
+    grids = [(full_grid(board, rng) * (rng.random(81) < 0.35)).astype(np.uint8) for _ in range(64)]
     alone = [trace(board, grid).tokens.tobytes() for grid in grids]
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(lambda grid: trace(board, grid).tokens.tobytes(), grids))
