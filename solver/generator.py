@@ -125,6 +125,13 @@ def check_range(*, seed: int, start: int, count: int) -> None:
 
 
 @inline_kernel
+def copy_grid(source: Any, target: Any) -> None:
+    """Copy a grid (S,); a loop, because numba takes a second to compile slice assignment."""
+    for cell in range(len(source)):
+        target[cell] = source[cell]
+
+
+@inline_kernel
 def start_stream(maker: Maker, seed: Any, number: int) -> None:
     """Go to the start of the draws for puzzle `number` of `seed`."""
     maker.stream[0] = mix64(mix64(seed) + GOLDEN * _U(number))
@@ -267,7 +274,7 @@ def _is_needed(maker: Maker, grid: Any, cell: int) -> Any:
 def generate(maker: Maker, grid: Any, solution: Any) -> None:
     """Write a random minimal puzzle and its solution, both (S,)."""
     fill_grid(maker, solution)
-    grid[:] = solution
+    copy_grid(solution, grid)
     shuffle_cells(maker)
     drop_needless(maker, grid)
 

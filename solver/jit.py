@@ -17,6 +17,7 @@ import functools
 import hashlib
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,18 @@ def _is_writable(folder: Path) -> bool:
         return False
 
 
+def _is_private(folder: Path) -> bool:
+    """Whether nobody else can put code into a folder of the shared temporary folder."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and (
+        status.st_uid == os.getuid() and not status.st_mode & 0o022
+    )
+
+
 @functools.cache
 def kernel_cache_dir() -> Path | None:
     """Folder for compiled kernels, or None where no place is writable.
@@ -66,7 +79,8 @@ def kernel_cache_dir() -> Path | None:
     shared_tmp = Path(tempfile.gettempdir()) / f"sudocot-{os.getuid()}"
     places = [Path(chosen)] if chosen else [Path(home) / "sudocot", shared_tmp]
     leaf = f"kernels-{_source_digest()}"
-    return next((place / leaf for place in places if _is_writable(place / leaf)), None)
+    usable = (place / leaf for place in places if place != shared_tmp or _is_private(place))
+    return next((place for place in usable if _is_writable(place)), None)
 
 
 def kernel(function: _Kernel) -> _Kernel:

@@ -26,6 +26,7 @@ from solver.generator import (
     NEED_NODES,
     Maker,
     check_range,
+    copy_grid,
     draw_unit,
     drop_needless,
     generate,
@@ -162,8 +163,8 @@ def _mine_rows(
             if _distance(cot_length, target) <= nearest:
                 nearest = _distance(cot_length, target)
                 cot_lengths[row] = cot_length
-                grids[row] = miner.current
-                solutions[row] = miner.solution
+                copy_grid(miner.current, grids[row])
+                copy_grid(miner.solution, solutions[row])
             if nearest <= NEAR_ENOUGH:
                 break
 
@@ -181,7 +182,7 @@ def _search_near(miner: _Miner, target: int) -> Any:
         new_distance = _distance(new_length, target)
         num_idle = 0 if new_distance < distance else num_idle + 1
         if new_distance <= distance:
-            miner.current[:] = miner.changed
+            copy_grid(miner.changed, miner.current)
             cot_length, distance = new_length, new_distance
     return cot_length
 
@@ -205,7 +206,7 @@ def _distance(cot_length: int, target: int) -> Any:
 def _change(miner: _Miner) -> None:
     """Set `changed` to a minimal puzzle with the same solution that lacks a given of `current`."""
     maker, changed = miner.maker, miner.changed
-    changed[:] = miner.current
+    copy_grid(miner.current, changed)
     shuffle_cells(maker)
     dropped = 0
     while changed[maker.cells[dropped]] == 0:

@@ -62,3 +62,28 @@ def test_code_cached_by_two_processes_serves_a_third(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("cache/**/*.nbc"))) == 2, "both were cached"
     assert run("4", "6") == four + six
     assert run("6", "4") == six + four
+
+
+@pytest.mark.skipif(not IS_JIT, reason="without the JIT there is no cache")
+@pytest.mark.parametrize(("mode", "is_used"), [(0o700, True), (0o777, False)])
+def test_shared_temporary_folder_must_be_private(tmp_path: Path, mode: int, is_used: bool) -> None:
+    """Cached code is loaded as it is, so a folder that others can write to is passed over."""
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    shared = tmp_path / "tmp" / f"sudocot-{os.getuid()}"
+    shared.mkdir(parents=True)
+    shared.chmod(mode)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(blocker), "TMPDIR": str(shared.parent)}
+    environment.pop("SUDOCOT_CACHE_DIR", None)
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from solver.jit import kernel_cache_dir; print(kernel_cache_dir())",
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (str(shared) in result.stdout) is is_used
