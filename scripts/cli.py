@@ -78,6 +78,9 @@ COMMANDS: dict[tuple[str, ...], CommandEntry] = {
     ("train", "import"): CommandEntry(
         "training.commands.import_", "convert a checkpoint of the paper's authors"
     ),
+    ("train", "plot"): CommandEntry(
+        "training.commands.plot", "draw loss and solve rate of runs over the tokens"
+    ),
     ("train", "wandb-sync"): CommandEntry(
         "training.commands.wandb_sync", "rebuild one W&B run from a run folder"
     ),

@@ -1,0 +1,66 @@
+"""Curves are drawn from metrics files alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from training.commands.plot import Config, main
+from training.metrics import METRICS_FILE, MetricsLog
+from training.plots import Curve, draw_curves, read_curves, tokens_to_reach
+
+
+def write_run(folder: Path, *, scale: float = 1.0, evaluations: bool = True) -> Path:
+    folder.mkdir()
+    with MetricsLog(folder / METRICS_FILE) as log:
+        log.write("start", step=0)
+        for step in range(1, 6):
+            tokens = 1000 * step
+            log.write("train", step=step, num_tokens=tokens, loss=scale / step)
+            if evaluations:
+                log.write("eval", step=step, train_tokens=tokens, solve_rate=step / 10)
+    return folder
+
+
+def test_curves_are_what_the_metrics_say(tmp_path: Path) -> None:
+    curves = read_curves(write_run(tmp_path / "run"))
+    assert curves.loss.tokens.tolist() == [1000, 2000, 3000, 4000, 5000]
+    assert curves.loss.values.tolist() == [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]
+    assert curves.solve_rate.values.tolist() == [0.1, 0.2, 0.3, 0.4, 0.5]
+
+
+def test_first_tokens_at_a_level() -> None:
+    curve = Curve(tokens=np.array([1.0, 2, 3]), values=np.array([0.9, 0.4, 0.5]))
+    assert tokens_to_reach(curve, 0.5, from_above=True) == 2
+    assert tokens_to_reach(curve, 0.9, from_above=False) == 1
+    assert tokens_to_reach(curve, 0.1, from_above=True) is None
+
+
+@pytest.mark.parametrize("ending", ["svg", "png", "pdf"])
+def test_command_draws_groups(
+    tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = write_run(tmp_path / "a", scale=1.0)
+    second = write_run(tmp_path / "b", scale=2.0, evaluations=False)
+    out = tmp_path / f"plot.{ending}"
+    runs = (f"seeds={first}", f"seeds={second}", str(second))
+    assert main(Config(runs=runs, out=out, loss=0.5, solve_rate=0.25)) == 0
+    assert out.stat().st_size > 5000
+    table = capsys.readouterr().out
+    assert [word for word in ("2,000", "3,000", "4,000") if word not in table] == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", out.name]
+
+
+def test_nothing_to_draw_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least one run"):
+        Config(runs=(), out=tmp_path / "x.svg")
+    run = write_run(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"got ending 'txt', allowed are .*svg"):
+        draw_curves({"run": [read_curves(run)]}, tmp_path / "x.txt", title="t")
+    (run / METRICS_FILE).write_text("")
+    with pytest.raises(ValueError, match="no step of training"):
+        read_curves(run)
+    with pytest.raises(OSError, match="missing"):
+        read_curves(tmp_path / "missing")

@@ -1,0 +1,70 @@
+"""`sudocot train plot`: loss and solve rate of runs over the tokens trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import Positional
+
+from training.plots import RunCurves, draw_curves, read_curves, tokens_to_reach
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Draw the curves of runs, and list the tokens at which each reached a loss and a solve rate.
+
+    A run is a folder, or NAME=FOLDER; runs of one name, such as seeds, become one curve.
+
+    Examples:
+        sudocot train plot runs/scot --out scot.svg
+        sudocot train plot adamw=runs/a0 adamw=runs/a1 muon=runs/m0 muon=runs/m1 --out cmp.png
+    """
+
+    runs: Positional[tuple[str, ...]]
+    """Run folders, each with a name in front if wanted."""
+    out: Path
+    """File to draw into: .svg, .png or .pdf."""
+    title: str = "training"
+    """Title of the plot."""
+    loss: float = 0.05
+    """Loss to reach."""
+    solve_rate: float = 0.5
+    """Solve rate to reach."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise ValueError("runs: got none, allowed is at least one run folder")
+
+
+def main(config: Config) -> int:
+    """Draw, and print the table."""
+    groups: dict[str, list[RunCurves]] = {}
+    for text in config.runs:
+        name, _, folder = text.rpartition("=")
+        groups.setdefault(name or Path(folder).name, []).append(read_curves(Path(folder)))
+    draw_curves(groups, config.out, title=config.title)
+    table = Table(title=f"{config.title}: first reached at, in tokens", title_justify="left")
+    table.add_column("run")
+    for heading in (f"loss {config.loss:g}", f"solve rate {config.solve_rate:g}"):
+        table.add_column(heading, justify="right")
+    for heading in ("last loss", "last solve rate"):
+        table.add_column(heading, justify="right")
+    for name, curves in groups.items():
+        for run in curves:
+            last_rate = f"{run.solve_rate.values[-1]:.4f}" if run.solve_rate.values.size else "-"
+            table.add_row(
+                name,
+                _tokens(tokens_to_reach(run.loss, config.loss, from_above=True)),
+                _tokens(tokens_to_reach(run.solve_rate, config.solve_rate, from_above=False)),
+                f"{run.loss.values[-1]:.4f}",
+                last_rate,
+            )
+    Console().print(table)
+    return 0
+
+
+def _tokens(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
