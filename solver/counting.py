@@ -215,14 +215,12 @@ def has_other_solution(
         Whether another solution exists, or may exist, bool (n,).
 
     Raises:
-        ValueError: as in `count_solutions_many`; `solutions` is not of the shape of `grids`, or
-            has blanks.
+        ValueError: `grids` or `solutions` has a wrong shape or a digit that the board lacks, or
+            `solutions` has blanks.
     """
-    known = np.ascontiguousarray(solutions, dtype=np.uint8)
-    if known.shape != np.shape(grids) or not known.all():
-        raise ValueError(
-            f"solutions: got shape {known.shape}, needs {np.shape(grids)} and no blanks"
-        )
+    known = checked_grids(board, solutions)
+    if known.shape != grids.shape or not known.all():
+        raise ValueError(f"solutions: got shape {known.shape}, needs {grids.shape} and no blanks")
     counts = _count(board, grids, avoided=known, limit=1, max_nodes=max_nodes)
     return np.asarray(counts != 0)
 

@@ -1,12 +1,14 @@
-"""Slow, plain twin of `solver.counting`: tries every digit that no peer has."""
+"""Slow, plain twins of `solver.counting` and of the second half of `solver.generator`."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from solver.boards import Board, Grid
 
 
 def naive_count(board: Board, givens: Grid, *, limit: int) -> int:
-    """Count solutions up to `limit`, always at the cell with fewest digits left."""
+    """Count solutions up to `limit`: try what no peer has, where fewest digits are left."""
     side = board.side
     peers = [board.is_peer[cell].nonzero()[0].tolist() for cell in range(board.num_cells)]
     grid = [int(digit) for digit in givens]
@@ -35,3 +37,13 @@ def naive_count(board: Board, givens: Grid, *, limit: int) -> int:
         return found
 
     return count(limit)
+
+
+def naive_minimal(board: Board, solution: Grid, cells: Iterable[int]) -> Grid:
+    """Take givens from a solved grid in the order of `cells`, while the puzzle stays unique."""
+    grid = solution.copy()
+    for cell in cells:
+        grid[cell] = 0
+        if naive_count(board, grid, limit=2) > 1:
+            grid[cell] = solution[cell]
+    return grid

@@ -202,6 +202,10 @@ def test_bad_arguments(grids: Grid, options: dict[str, int], message: str) -> No
 
 def test_known_solutions_must_be_complete_and_as_many() -> None:
     grid = parse(EASY)[None]
-    for known in (grid, np.ones((2, 81), dtype=np.uint8)):
-        with pytest.raises(ValueError, match="solutions"):
+    for known, message in (
+        (grid, "solutions"),
+        (np.ones((2, 81), dtype=np.uint8), "solutions"),
+        (np.full((1, 81), 10, dtype=np.uint8), "10"),
+    ):
+        with pytest.raises(ValueError, match=message):
             has_other_solution(BOARD_9, grid, solutions=known)

@@ -20,12 +20,12 @@ from solver.generator import (
     start_stream,
 )
 from solver.jit import IS_JIT
-from tests.solver.naive_counting import naive_count
+from tests.solver.naive_counting import naive_minimal
 
 BOARD_4, BOARD_6, BOARD_9 = BOARDS["4x4"], BOARDS["6x6"], BOARDS["9x9"]
 SMALL_BOARDS = [BOARD_4, BOARD_6, BOARD_9] if IS_JIT else [BOARD_4, BOARD_6]
-ALL_BOARDS = [*BOARDS.values(), Board(2, 5)] if IS_JIT else SMALL_BOARDS
-COUNTS = {"4x4": 100, "6x6": 60, "9x9": 40, "10x10": 3, "16x16": 2} if IS_JIT else {}
+ALL_BOARDS = [*BOARDS.values()] if IS_JIT else SMALL_BOARDS
+COUNTS = {"4x4": 100, "6x6": 60, "9x9": 40, "16x16": 2} if IS_JIT else {}
 
 
 def assert_minimal(board: Board, grid: Grid) -> None:
@@ -51,11 +51,7 @@ def test_givens_are_taken_as_the_naive_twin_takes_them(board: Board) -> None:
     for number in range(3 if IS_JIT else 1):
         with np.errstate(over="ignore"):
             _generate_rows(maker, np.uint64(5), number, 0, grids, solutions)
-        expected = solutions[0].copy()
-        for cell in maker.cells:
-            expected[cell] = 0
-            if naive_count(board, expected, limit=2) > 1:
-                expected[cell] = solutions[0, cell]
+        expected = naive_minimal(board, solutions[0], maker.cells.tolist())
         assert grids[0].tolist() == expected.tolist()
 
 
