@@ -18,6 +18,7 @@ from data.store import TokenStore
 from solver.mrv import DEFAULT_MAX_TOKENS, TRACE_RULE
 
 BUILD_FILE = "build.json"
+_FEWEST_PUZZLES, _MOST_PUZZLES, _WANTED_SHARDS = 32, 4096, 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +41,8 @@ class BuildConfig:
     """Leave out puzzles with more than one solution."""
     seed: int = 0
     """Seed of sampling, order and symmetries."""
-    shard_puzzles: int = 4096
-    """Puzzles traced for a shard."""
+    shard_puzzles: int | None = None
+    """Puzzles traced for a shard; None for 4096, or fewer where that made less than 32 shards."""
 
     def __post_init__(self) -> None:
         limits = {
@@ -99,9 +100,16 @@ class Plan:
         return len(self.choice.rows) * (1 + self.config.copies)
 
     @property
+    def shard_puzzles(self) -> int:
+        """Places of a shard, the last one excepted; it must not depend on the workers."""
+        if self.config.shard_puzzles is not None:
+            return self.config.shard_puzzles
+        return min(_MOST_PUZZLES, max(_FEWEST_PUZZLES, -(-self.num_places // _WANTED_SHARDS)))
+
+    @property
     def num_shards(self) -> int:
         """Files of the whole data set."""
-        return max(1, -(-self.num_places // self.config.shard_puzzles))
+        return max(1, -(-self.num_places // self.shard_puzzles))
 
     def shard_name(self, index: int) -> str:
         """File name of a shard."""
@@ -109,8 +117,8 @@ class Plan:
 
     def shard_range(self, index: int) -> tuple[int, int]:
         """Places that a shard covers, from and to."""
-        start = index * self.config.shard_puzzles
-        return start, min(start + self.config.shard_puzzles, self.num_places)
+        start = index * self.shard_puzzles
+        return start, min(start + self.shard_puzzles, self.num_places)
 
 
 def make_plan(

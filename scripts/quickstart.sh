@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From nothing to data: an environment, puzzles made here, a CoT and an SCoT data set of them, and
-# what is in those. Nothing is downloaded but the packages.
+# From nothing to a model: an environment, puzzles made here, a CoT and an SCoT data set of them, what
+# is in those, and, on 4x4, a model trained on each. Nothing is downloaded but the packages.
 #
 #   bash scripts/quickstart.sh [--board 4x4|6x6|9x9] [--out FOLDER]
 #
@@ -24,12 +24,19 @@ while (($#)); do
     esac
     shift 2
 done
-# Puzzles to make; trace tokens of a segment, so that a usual trace has a few; a puzzle to show.
+# Puzzles to make; trace tokens of a segment, so that a usual trace has a few; tokens to train each
+# model on, none where a CPU would take hours; a puzzle to show.
 case $board in
-    4x4) num_puzzles=2000 segment_tokens=16 example='..1.|4...|...2|.3..' ;;
-    6x6) num_puzzles=5000 segment_tokens=32 example='.51.........6...4.....5....23...6...' ;;
+    4x4)
+        num_puzzles=20000 segment_tokens=16 train_tokens=4000000
+        example='..1.|4...|...2|.3..'
+        ;;
+    6x6)
+        num_puzzles=20000 segment_tokens=32 train_tokens=0
+        example='.51.........6...4.....5....23...6...'
+        ;;
     9x9)
-        num_puzzles=5000 segment_tokens=512
+        num_puzzles=5000 segment_tokens=512 train_tokens=0
         example='4.....8.5.3..........7......2.....6.....8.4......1.......6.3.7.5..2.....1.4......'
         ;;
     *) usage ;;
@@ -44,11 +51,17 @@ export PATH="$venv/bin:$PATH"
 
 step() { printf '\n== %s\n' "$*"; }
 
+# --resume goes on with an interrupted build and leaves a finished one alone.
+build() { # MODE FOLDER OPTIONS...
+    sudocot data build --board "$board" --mode "$1" --segment-tokens "$segment_tokens" --resume \
+        --out "$2" "${@:3}"
+}
+
 for mode in cot scot; do
     step "$mode data set of $num_puzzles $board puzzles in $out/$mode"
-    # --resume goes on with an interrupted build and leaves a finished one alone.
-    sudocot data build --generate "$num_puzzles" --board "$board" --mode "$mode" \
-        --segment-tokens "$segment_tokens" --resume --out "$out/$mode"
+    build "$mode" "$out/$mode" --generate "$num_puzzles"
+    step "other puzzles to test on, in $out/$mode-test"
+    build "$mode" "$out/$mode-test" --generate $((num_puzzles / 10)) --seed 1 --exclude "$out/$mode"
 done
 
 for mode in cot scot; do
@@ -58,3 +71,14 @@ done
 
 step "one puzzle, and the trace that a model is to write"
 sudocot solve "$example" --trace
+
+((train_tokens)) || exit 0
+for mode in cot scot; do
+    step "$mode model, trained on $train_tokens tokens, in $out/$mode-run"
+    # Run again after a stop, this goes on; a finished run is left alone.
+    sudocot train run --preset small --data "$out/$mode" --held-out "$out/$mode-test" \
+        --out "$out/$mode-run" --budget "$train_tokens"
+done
+
+step "curves of both runs, in $out/curves.png"
+sudocot train plot "$out/cot-run" "$out/scot-run" --out "$out/curves.png" --title "$board"

@@ -20,7 +20,8 @@ import pytest
 from data import ingest, shards
 from data.builder import build, merge
 from data.commands import build as build_command
-from data.plan import BuildConfig, Part
+from data.funnel import ReadCounts
+from data.plan import BuildConfig, Part, Plan
 from data.segments import split_into_segments
 from data.sources import FileSource, GeneratorSource, open_files
 from data.store import Manifest, TokenStore
@@ -351,6 +352,25 @@ def test_kill_before_or_amid_a_small_file_leaves_no_trace(
     (partial / ".report-00001.json.123.tmp").write_text("{")
     built(source, tmp_path / "out", SMALL)
     assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("count", "num_shards"), [(0, 1), (40, 2), (3000, 32), (1 << 18, 64)])
+def test_small_data_sets_have_shards_for_every_worker(count: int, num_shards: int) -> None:
+    read = ReadCounts(
+        read=count,
+        malformed=0,
+        conflicting=0,
+        duplicate=0,
+        excluded=0,
+        not_sampled=0,
+        chosen=count,
+    )
+    choice = ingest.Choice(rows=np.arange(count, dtype=np.uint32), counts=read)
+    unused: Any = None
+    plan = Plan(config=BuildConfig(), recipe=unused, spool=unused, choice=choice)
+    ranges = [plan.shard_range(number) for number in range(plan.num_shards)]
+    assert len(ranges) == num_shards
+    assert [place for start, end in ranges for place in range(start, end)] == list(range(count))
 
 
 def test_strict_stops_at_a_bad_row(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
