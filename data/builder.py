@@ -12,16 +12,16 @@ import json
 import logging
 import shutil
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from data.cpus import available_cpus
 from data.files import publish_directory, publish_file, to_json
 from data.funnel import ReadCounts, add_counts, funnel_record
+from data.parallel import map_in_order, num_threads
 from data.plan import (
     BUILD_FILE,
     BuildConfig,
@@ -172,26 +172,20 @@ def _make_shards(
     plan: Plan, folder: Path, numbers: Sequence[int], *, workers: int | None
 ) -> list[ShardReport]:
     """Make the shards that are not finished; returns the reports in the order of `numbers`."""
-    granted, reason = available_cpus()
-    num_workers = min(workers or granted, len(numbers))
-    logger.info("%d shards, %d threads (%d CPUs by %s)", len(numbers), num_workers, granted, reason)
+    logger.info("%d shards of %d puzzles", len(numbers), plan.shard_puzzles)
+    workers = num_threads(workers)
     reports = {number: finished_report(folder, number) for number in numbers}
     todo = [number for number, report in reports.items() if report is None]
     sizes = {number: int(np.diff(plan.shard_range(number))[0]) for number in numbers}
     total = sum(sizes.values())
     done = total - sum(sizes[number] for number in todo)
-    pool = ThreadPoolExecutor(max(1, num_workers))
     with progress("tracing", total=total, unit="puzzles", done=done) as advance:
-        try:
-            jobs = {pool.submit(_make_shard, plan, folder, number): number for number in todo}
-            for job in as_completed(jobs):
-                number = jobs[job]
-                if all(report is None for report in reports.values()):
-                    _log_size(job.result(), folder, num_shards=len(numbers))
-                reports[number] = job.result()
-                advance(sizes[number])
-        finally:
-            pool.shutdown(cancel_futures=True)
+        made = map_in_order(partial(_make_shard, plan, folder), todo, workers=workers)
+        for number, report in zip(todo, made, strict=True):
+            if all(report is None for report in reports.values()):
+                _log_size(report, folder, num_shards=len(numbers))
+            reports[number] = report
+            advance(sizes[number])
     return [report for report in reports.values() if report is not None]
 
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from data.parallel import map_in_order
 from solver.boards import Board, get_board
-from solver.generator import generate_puzzles
+from solver.generator import Puzzles, generate_puzzles
+from solver.mining import MinedPuzzles, mine_puzzles
 from solver.puzzles import PuzzleBlock, read_puzzles
 
-GENERATOR_BLOCK = 256
+_GENERATED_BLOCK, _MINED_BLOCK = 256, 4
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -71,6 +73,8 @@ class GeneratorSource:
     """Seed; puzzle k depends on it and k alone."""
     extra_givens: int
     """Givens beyond those of a minimal puzzle."""
+    cot_lengths: tuple[int, int] | None
+    """Least and greatest CoT length to mine for; None takes puzzles as they come."""
     workers: int
     """Threads."""
 
@@ -81,25 +85,36 @@ class GeneratorSource:
             "count": self.count,
             "seed": self.seed,
             "extra_givens": self.extra_givens,
+            "cot_lengths": None if self.cot_lengths is None else list(self.cot_lengths),
         }
 
     def blocks(self) -> Iterator[PuzzleBlock]:
         """Make the puzzles, several blocks at a time."""
-        starts = range(0, self.count, GENERATOR_BLOCK)
-        with ThreadPoolExecutor(self.workers) as pool:
-            # A window of blocks at a time, so that memory does not grow with the count.
-            for first in range(0, len(starts), 4 * self.workers):
-                yield from pool.map(self._make_block, starts[first : first + 4 * self.workers])
+        size = _GENERATED_BLOCK if self.cot_lengths is None else _MINED_BLOCK
+        starts = range(0, self.count, size)
+        yield from map_in_order(partial(self._make_block, size), starts, workers=self.workers)
 
-    def _make_block(self, start: int) -> PuzzleBlock:
-        count = min(GENERATOR_BLOCK, self.count - start)
-        grids, solutions = generate_puzzles(
-            self.board, seed=self.seed, start=start, count=count, extra_givens=self.extra_givens
-        )
+    def _make_block(self, size: int, start: int) -> PuzzleBlock:
+        count = min(size, self.count - start)
+        puzzles: Puzzles | MinedPuzzles
+        if self.cot_lengths is None:
+            puzzles = generate_puzzles(
+                self.board, seed=self.seed, start=start, count=count, extra_givens=self.extra_givens
+            )
+        else:
+            least, greatest = self.cot_lengths
+            puzzles = mine_puzzles(
+                self.board,
+                seed=self.seed,
+                start=start,
+                count=count,
+                min_cot_length=least,
+                max_cot_length=greatest,
+            )
         return PuzzleBlock(
-            grids=grids,
+            grids=puzzles.grids,
             rows=np.arange(start, start + count),
-            answers=solutions,
+            answers=puzzles.solutions,
             ratings=np.full(count, np.nan),
             sources=None,
             errors=(),

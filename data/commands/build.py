@@ -28,6 +28,7 @@ class Config:
         sudocot data build puzzles.csv --out data/cot
         sudocot data build sapientinc/sudoku-extreme --split train --mode scot --out data/scot
         sudocot data build --generate 10000 --board 4x4 --mode scot --segment-tokens 16 --out d
+        sudocot data build --generate 500 --board 9x9 --mine 1000 16384 --out data/mined
         sudocot data build puzzles.csv --out data/cot --shard 0/8   # then: sudocot data merge
     """
 
@@ -45,6 +46,8 @@ class Config:
     """Make this many minimal puzzles in place of reading some."""
     extra_givens: int = 0
     """Givens to add to each generated puzzle, which makes it easier."""
+    mine: tuple[int, int] | None = None
+    """Least and greatest CoT length; generated puzzles are changed until theirs is in between."""
     build: OmitArgPrefixes[BuildConfig] = field(default_factory=BuildConfig)
     """What to make of the puzzles."""
     exclude: tuple[Path, ...] = ()
@@ -65,6 +68,8 @@ class Config:
             raise ValueError("sources: give files, a folder or a hub name, or --generate, not both")
         if self.generate > 0 and self.board is None:
             raise ValueError("board: --generate needs --board")
+        if self.mine is not None and (self.generate == 0 or self.extra_givens > 0):
+            raise ValueError("mine: goes with --generate, and without --extra-givens")
         if self.generate < 0 or self.extra_givens < 0:
             raise ValueError("generate and extra_givens: must be at least 0")
         if self.workers is not None and self.workers < 1:
@@ -99,6 +104,7 @@ def _open_source(config: Config) -> Source:
             count=config.generate,
             seed=config.build.seed,
             extra_givens=config.extra_givens,
+            cot_lengths=config.mine,
             workers=config.workers or available_cpus()[0],
         )
     return open_files(

@@ -215,12 +215,24 @@ def test_excluded_puzzles_are_left_out(tmp_path: Path, puzzles: list[tuple[str, 
 
 
 def test_generator_needs_no_file(tmp_path: Path) -> None:
-    source = GeneratorSource(board=get_board("6x6"), count=30, seed=3, extra_givens=0, workers=2)
+    source = GeneratorSource(
+        board=get_board("6x6"), count=30, seed=3, extra_givens=0, cot_lengths=None, workers=2
+    )
     one = built(source, tmp_path / "one", SMALL, workers=1)
     built(source, tmp_path / "two", SMALL, workers=2)
     assert folder_bytes(tmp_path / "one") == folder_bytes(tmp_path / "two")
     assert one.funnel["read"] == 30
     assert one.funnel["ambiguous"] == one.funnel["wrong_answer"] == 0
+
+
+def test_generated_puzzles_can_be_mined_for_a_length(tmp_path: Path) -> None:
+    source = GeneratorSource(
+        board=get_board("6x6"), count=10, seed=3, extra_givens=0, cot_lengths=(200, 400), workers=2
+    )
+    built(source, tmp_path / "out", SMALL)
+    lengths = TokenStore.open(tmp_path / "out").cot_lengths
+    assert len(lengths) == 10
+    assert np.median(lengths) > 180
 
 
 def test_16x16_uses_wide_ids(tmp_path: Path) -> None:
@@ -463,6 +475,7 @@ def test_first_occurrences_in_several_passes(monkeypatch: pytest.MonkeyPatch) ->
         ({}, "sources"),
         ({"sources": ("a",), "generate": 3}, "sources"),
         ({"generate": 3}, "--board"),
+        ({"sources": ("a",), "mine": (300, 400)}, "mine"),
         ({"sources": ("a",), "workers": 0}, "workers"),
         ({"sources": ("a",), "resume": True, "rebuild": True}, "one of them"),
     ],

@@ -198,7 +198,9 @@ def test_full_disk_leaves_nothing_and_keeps_the_old_export(
 def test_data_sets_must_go_together(built: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="both are cot of split train"):
         export_datasets([built / "cot", built / "cot"], tmp_path / "out")
-    source = GeneratorSource(board=get_board("6x6"), count=2, seed=0, extra_givens=0, workers=1)
+    source = GeneratorSource(
+        board=get_board("6x6"), count=2, seed=0, extra_givens=0, cot_lengths=None, workers=1
+    )
     build(source, tmp_path / "six", config=BuildConfig(mode="scot"))
     with pytest.raises(ValueError, match="allowed is one board"):
         export_datasets([built / "cot", tmp_path / "six"], tmp_path / "out")
