@@ -28,7 +28,7 @@ done
 # model on, none where a CPU would take hours; a puzzle to show.
 case $board in
     4x4)
-        num_puzzles=20000 segment_tokens=16 train_tokens=4000000
+        num_puzzles=20000 segment_tokens=16 train_tokens=8000000
         example='..1.|4...|...2|.3..'
         ;;
     6x6)
