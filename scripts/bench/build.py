@@ -26,10 +26,11 @@ import tyro
 from data.builder import build
 from data.cpus import available_cpus
 from data.plan import BuildConfig
+from data.shards import BUFFER_TOKENS
 from data.sources import open_files
 from scripts.bench.harness import Report, best_time, load_grids, shared_puzzles
 from solver.boards import Board
-from solver.mrv import Tracer
+from solver.mrv import Status, Tracer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +73,17 @@ def _trace_bare(
     cap = config.max_cot_length
     parts = [np.ascontiguousarray(grids[k::workers]) for k in range(workers)]
     tracers = [Tracer(board) for _ in parts]
-    buffers = [np.empty(cap, dtype=tracer.dtype) for tracer in tracers]
+    buffers = [np.empty(max(BUFFER_TOKENS, cap), dtype=tracer.dtype) for tracer in tracers]
 
     def trace_part(k: int) -> int:
-        return sum(len(tracers[k].trace_into(grid, out=buffers[k]).tokens) for grid in parts[k])
+        tokens = done = 0
+        while done < len(parts[k]):
+            batch = tracers[k].trace_many(parts[k][done:], cap=cap, out=buffers[k])
+            tokens += len(batch.tokens) + cap * int((batch.statuses == Status.CAPPED).sum())
+            done += len(batch.ends)
+        return tokens
 
-    tracers[0].trace_into(parts[0][0], out=buffers[0])
+    tracers[0].trace_many(parts[0][:1], cap=cap, out=buffers[0])
     with ThreadPoolExecutor(workers) as pool:
         tokens = sum(pool.map(trace_part, range(workers)))
         elapsed = best_time(
