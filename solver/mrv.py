@@ -204,14 +204,16 @@ def check_givens(board: Board, givens: Grid) -> Grid:
     Raises:
         ValueError: another size, or a digit that the board lacks.
     """
-    grid = np.ascontiguousarray(givens, dtype=np.uint8).reshape(-1)
+    grid = np.reshape(givens, -1)
     if grid.shape != (board.num_cells,):
         raise ValueError(
             f"givens: got {grid.size} cells, a {board.name} board has {board.num_cells}"
         )
-    if grid.max(initial=0) > board.side:
-        raise ValueError(f"givens: got digit {grid.max()}, allowed are 0 to {board.side}")
-    return grid
+    # Before the cast, in which 257 would become 1.
+    wrong = grid[(grid < 0) | (grid > board.side)]
+    if wrong.size:
+        raise ValueError(f"givens: got digit {wrong[0]}, allowed are 0 to {board.side}")
+    return np.ascontiguousarray(grid, dtype=np.uint8)
 
 
 def _token_buffer(board: Board, max_tokens: int) -> Tokens:

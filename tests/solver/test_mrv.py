@@ -9,6 +9,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -259,6 +260,15 @@ def test_bad_arguments_are_named() -> None:
         Tracer(board).trace_many(
             np.zeros((1, 16), dtype=np.uint8), cap=10, out=np.zeros(9, dtype=np.uint8)
         )
+
+
+@pytest.mark.parametrize("digit", [-1, -255, 257])
+def test_wide_digits_do_not_wrap_around(digit: int) -> None:
+    """In uint8, 257 and -255 are the digit 1."""
+    grid: Any = np.zeros(16, dtype=np.int64)
+    grid[3] = digit
+    with pytest.raises(ValueError, match=f"digit {digit}, allowed are 0 to 4"):
+        trace(get_board("4x4"), grid)
 
 
 def test_cot_length_is_unknown_beyond_the_cap() -> None:
