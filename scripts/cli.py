@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 DONE, BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141
-PACKAGES = ("solver", "data", "training", "scripts")
+PACKAGES = ("solver", "data", "training", "eval", "compile_tm", "scripts")
 CONFIG_FILE_HELP = (
     "`--config FILE` reads options from a YAML or JSON file, by their names as listed here; "
     "the command line wins over the file, the file over the defaults."

@@ -33,8 +33,8 @@ from training.attention_kernels import (
 )
 
 if TYPE_CHECKING:
+    from data.precision import PrecisionPolicy
     from training.batches import Batch
-    from training.precision import PrecisionPolicy
 
 AttentionName = Literal["padded", "looped", "varlen", "flex"]
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from data.precision import PrecisionName, get_precision
 from training.attention import AttentionName
 from training.models import MODEL_PRESETS, ModelConfig
 from training.optimizers import OptimizerConfig
-from training.precision import PrecisionName, get_precision
 from training.sampler import Layout, SamplerConfig
 from training.usage import BudgetUnit
 

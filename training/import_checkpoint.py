@@ -13,10 +13,11 @@ from typing import Any
 
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedConfig
 
+from data.model_facts import Mode, ModelFacts, read_json
 from solver.boards import get_board
 from solver.mrv import TRACE_RULE
 from solver.vocabulary import Vocabulary
-from training.export import Mode, ModelFacts, export_model, read_json, read_pretrained
+from training.export import export_model, read_pretrained
 from training.models import ModelConfig, transformers_config
 from training.rotary import check_rotary
 

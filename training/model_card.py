@@ -11,7 +11,7 @@ from solver.vocabulary import END_INPUT, INPUT, Vocabulary
 from training.models import count_parameters
 
 if TYPE_CHECKING:
-    from training.export import ModelFacts
+    from data.model_facts import ModelFacts
 
 _TEMPLATE = """\
 ---

@@ -12,14 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from data.model_facts import Mode, ModelFacts
+from data.precision import get_precision
 from training.batches import Batch, collate
 from training.checkpoints import Checkpoint, save_checkpoint
-from training.export import Mode, ModelFacts, export_model
+from training.export import export_model
 from training.held_out import any_process, evaluate
 from training.metrics import MetricsLog, Value
 from training.models import count_parameters, flops_per_token
 from training.optimizers import learning_rate, set_learning_rate
-from training.precision import get_precision
 from training.sampler import Sampler, Update
 from training.setup import Run
 from training.signals import StopSignal

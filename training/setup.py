@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from transformers import PreTrainedModel
 
 from data.cpus import available_cpus
+from data.precision import get_precision
 from data.store import TokenStore
 from training.attention import check_no_leak, choose_attention, use_attention
 from training.batches import collate
@@ -25,7 +26,7 @@ from training.export import load_weights
 from training.held_out import HeldOut, open_held_out
 from training.models import build_model, weights_digest
 from training.optimizers import build_optimizer
-from training.precision import apply_precision, get_precision
+from training.precision import apply_precision
 from training.run_checks import check_checkpoint, check_data, warn_about_idle_processes
 from training.run_folder import RunFolder
 from training.sampler import Sampler, make_sampler

@@ -27,13 +27,14 @@ from torch.utils.data import Dataset
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from data.cpus import available_cpus
+from data.precision import get_precision
 from data.store import TokenStore
 from scripts.bench.harness import Report, best_time
 from training.attention import choose_attention, use_attention
 from training.batches import IGNORE_INDEX, collate
 from training.models import MODEL_PRESETS, ModelConfig, build_model, flops_per_token
 from training.optimizers import OptimizerConfig, build_optimizer
-from training.precision import apply_precision, get_precision
+from training.precision import apply_precision
 from training.sampler import Sampler, SamplerConfig, make_sampler
 from training.session import mean_context
 from training.step import accumulate_gradients, finish_gradients

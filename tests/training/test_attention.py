@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
+from data.precision import PRECISIONS
 from training.attention import (
     ATTENTIONS,
     attention_of,
@@ -25,7 +26,7 @@ from training.attention import (
 from training.attention_kernels import attend_looped, attend_padded, causal_block_mask
 from training.batches import Batch
 from training.models import ModelConfig, build_model
-from training.precision import PRECISIONS, apply_precision
+from training.precision import apply_precision
 
 LLAMA = ModelConfig(board="4x4", hidden_size=32, num_layers=2, num_heads=2)
 NETWORKS = {

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
+from data.model_facts import ModelFacts, read_facts
+from data.precision import PRECISIONS
 from training.attention import ATTENTIONS, use_attention
-from training.export import ModelFacts, export_model, load_weights, read_facts
+from training.export import export_model, load_weights
 from training.models import ModelConfig, build_model, weights_digest
-from training.precision import PRECISIONS
 from training.rotary import check_rotary
 
 LLAMA = ModelConfig(

@@ -12,8 +12,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPTNeoXConfig, GPTNeoXForCausalLM
 
+from data.model_facts import read_facts
 from training.commands.import_ import Config, main
-from training.export import read_facts
 from training.import_checkpoint import import_checkpoint
 
 IDS = torch.arange(98)[None]

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from training.precision import PRECISIONS, apply_precision, get_precision
+from data.precision import PRECISIONS, get_precision
+from training.precision import apply_precision
 
 CPU = torch.device("cpu")
 

@@ -1,0 +1,1 @@
+"""Compile machines into transformers with known weights."""

@@ -1,0 +1,68 @@
+"""`sudocot.json` in a model folder: what a model was trained on and for, for programs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from solver.boards import get_board
+from solver.vocabulary import Vocabulary
+
+FACTS_FILE = "sudocot.json"
+FACTS_FORMAT = 1
+Mode = Literal["cot", "scot"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelFacts:
+    """What a model was trained on and for; None where nobody knows."""
+
+    board: str
+    """Board whose puzzles it solves."""
+    mode: Mode
+    """Whether it writes a CoT, or an SCoT segment by segment."""
+    trace_rule: str
+    """Rule by which the traces were written."""
+    segment_tokens: int | None
+    """Trace tokens after which a segment ends; None for CoT."""
+    data_digest: str | None
+    """Digest of the data set."""
+    precision: dict[str, str] | None
+    """Number formats of the training run: `PrecisionPolicy.as_dict`."""
+    training: dict[str, str | int | float] = field(default_factory=dict)
+    """Further facts for the card, in order: tokens, steps, seed, ..."""
+
+
+def read_facts(folder: Path) -> ModelFacts:
+    """Read `sudocot.json`.
+
+    Raises:
+        ValueError: another format, or another vocabulary than this version has for the board.
+        OSError: it is missing.
+    """
+    path = folder / FACTS_FILE
+    record = read_json(path)
+    if record.pop("format") != FACTS_FORMAT:
+        raise ValueError(f"{path}: format: allowed is {FACTS_FORMAT}")
+    digest = Vocabulary(get_board(record["board"])).digest
+    if record.pop("vocabulary_digest") != digest:
+        raise ValueError(
+            f"{path}: vocabulary_digest: allowed is {digest}, other ids mean other text"
+        )
+    del record["weights_digest"]
+    return ModelFacts(**record)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file that holds one JSON object.
+
+    Raises:
+        ValueError: it does not; the message names file, line and column.
+    """
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return content

@@ -1,0 +1,1 @@
+"""Evaluate models: sampling, engines that agree token for token, results, reports."""
