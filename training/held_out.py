@@ -15,9 +15,9 @@ from accelerate import Accelerator
 from torch import nn
 
 from data.permutation import Indices
+from data.signals import StopSignal
 from data.store import TokenStore
 from training.config import TrainConfig
-from training.signals import StopSignal
 from training.solve_rate import MatchResult, held_out_match, held_out_rows
 
 PART_MICRO_BATCHES = 8

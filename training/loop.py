@@ -6,13 +6,13 @@ import contextlib
 import logging
 
 from data.progress import progress
+from data.signals import REQUEUE_EXIT_CODE, StopSignal
 from data.store import TokenStore
 from training.config import TrainConfig
 from training.metrics import MetricsLog
 from training.run_folder import RunFolder
 from training.session import Session
 from training.setup import Run, open_accelerator, open_run, resolve_config
-from training.signals import REQUEUE_EXIT_CODE, StopSignal
 from training.trackers import WandbMirror
 
 logger = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from data.model_facts import Mode, ModelFacts
 from data.precision import get_precision
+from data.signals import StopSignal
 from training.batches import Batch, collate
 from training.checkpoints import Checkpoint, save_checkpoint
 from training.export import export_model
@@ -23,7 +24,6 @@ from training.models import count_parameters, flops_per_token
 from training.optimizers import learning_rate, set_learning_rate
 from training.sampler import Sampler, Update
 from training.setup import Run
-from training.signals import StopSignal
 from training.state import gather_state
 from training.step import UpdateReport, accumulate_gradients, finish_gradients
 from training.trackers import WandbMirror

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 
 import training.session
+from data.signals import REQUEUE_EXIT_CODE
 from data.store import TokenStore
 from tests.training.runs import (
     KilledError,
@@ -34,7 +35,6 @@ from training.config import TrainConfig
 from training.metrics import read_metrics
 from training.models import build_model
 from training.sampler import make_sampler
-from training.signals import REQUEUE_EXIT_CODE
 from training.solve_rate import held_out_match
 from training.step import accumulate_gradients
 

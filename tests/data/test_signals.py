@@ -1,0 +1,36 @@
+"""Signals: a flag for those who have something to save, an exception for those who have not."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from data.signals import STOP_SIGNALS, StopRequested, StopSignal, stop_at_once
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS, ids=lambda number: number.name)
+def test_a_stop_signal_is_noted_and_the_handlers_come_back(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with StopSignal() as stop:
+        assert stop.received is None
+        signal.raise_signal(number)
+        assert stop.received == number.name
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_interrupt_does_not_wait_for_the_save() -> None:
+    with pytest.raises(KeyboardInterrupt), StopSignal():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1], ids=lambda n: n.name)
+def test_stop_at_once_raises_past_handlers_of_errors(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(StopRequested, match=number.name), stop_at_once():
+        try:
+            signal.raise_signal(number)
+        except Exception:  # what code around an engine may do
+            pytest.fail("swallowed")
+    assert signal.getsignal(number) is before
