@@ -1,0 +1,143 @@
+"""A Hugging Face model folder, opened for evaluation: facts, shape and checked weights.
+
+Nothing is loaded through transformers here, and nothing that could run code is read: pickled
+weights are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from data.model_facts import FACTS_FILE, ModelFacts, read_facts, read_json
+from eval.network_config import NetworkConfig, output_name, read_network_config, tensor_shapes
+from solver.boards import Board, get_board
+from solver.vocabulary import Vocabulary
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# Constants that older versions of transformers wrote beside the weights.
+_BUFFERS = ("rotary_emb.inv_freq", "attention.bias", "attention.masked_bias")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ModelFolder:
+    """A model folder whose files were read and checked."""
+
+    path: Path
+    """The folder."""
+    facts: ModelFacts
+    """What the model was trained on and for."""
+    config: dict[str, Any]
+    """Content of `config.json`."""
+    network: NetworkConfig
+    """Shape of the network."""
+    weights_digest: str
+    """Hex sha256 of the names, shapes, types and bytes of all weights."""
+
+    @classmethod
+    def open(cls, path: Path) -> ModelFolder:
+        """Read a folder and check it, weights included.
+
+        Raises:
+            ValueError: a file is malformed, weights are missing, left over, damaged or of another
+                shape, the vocabulary is smaller than the board's, or the network is of a kind that
+                is not implemented.
+            OSError: a file is missing.
+        """
+        facts = read_facts(path)
+        config = read_json(path / CONFIG_FILE)
+        network = read_network_config(config, source=str(path / CONFIG_FILE))
+        num_ids = Vocabulary(get_board(facts.board)).size
+        if network.vocab_size < num_ids:
+            raise ValueError(
+                f"{path / CONFIG_FILE}: vocab_size: got {network.vocab_size}, "
+                f"allowed for {facts.board} is at least {num_ids}"
+            )
+        digest = _digest(_read_tensors(path, network), network)
+        recorded = read_json(path / FACTS_FILE)["weights_digest"]
+        if recorded != digest:
+            logger.warning("%s: the weights are not those that %s describes", path, FACTS_FILE)
+        return cls(path=path, facts=facts, config=config, network=network, weights_digest=digest)
+
+    @property
+    def board(self) -> Board:
+        """Board whose puzzles the model solves."""
+        return get_board(self.facts.board)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Ids that the model may write; the network may have more rows than these."""
+        return Vocabulary(self.board)
+
+    @property
+    def max_positions(self) -> int:
+        """Longest sequence in tokens, prompt included."""
+        return self.network.max_positions
+
+    def read_weights(self) -> dict[str, Tensor]:
+        """Read all weights, as fp32 on the CPU, by their names in the folder.
+
+        Raises:
+            ValueError: the files changed since `open` and are unfit now.
+        """
+        tensors = _read_tensors(self.path, self.network)
+        return {name: tensor.float() for name, tensor in tensors.items()}
+
+
+def _read_tensors(path: Path, network: NetworkConfig) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for file in _weight_files(path):
+        try:
+            tensors |= load_file(file)
+        except SafetensorError as error:
+            raise ValueError(f"{file}: damaged weights: {error}") from error
+    tensors = {n: t for n, t in tensors.items() if not n.endswith(_BUFFERS)}
+    expected = tensor_shapes(network)
+    if network.has_tied_embeddings:
+        tensors.pop(output_name(network), None)
+    missing, unknown = expected.keys() - tensors.keys(), tensors.keys() - expected.keys()
+    for kind, names in (("missing", missing), ("unknown", unknown)):
+        if names:
+            raise ValueError(f"{path}: {len(names)} {kind} weights, the first is {min(names)}")
+    for name, shape in expected.items():
+        if tuple(tensors[name].shape) != shape:
+            got = tuple(tensors[name].shape)
+            raise ValueError(f"{path}: {name}: got shape {got}, allowed is {shape}")
+        if tensors[name].dtype not in _DTYPES:
+            raise ValueError(f"{path}: {name}: got {tensors[name].dtype}, allowed are {_DTYPES}")
+    return tensors
+
+
+def _weight_files(path: Path) -> list[Path]:
+    if (path / WEIGHTS_FILE).exists():
+        return [path / WEIGHTS_FILE]
+    if not (path / INDEX_FILE).exists():
+        raise FileNotFoundError(f"{path}: neither {WEIGHTS_FILE} nor {INDEX_FILE}")
+    names = read_json(path / INDEX_FILE)["weight_map"].values()
+    return [path / name for name in sorted(set(names))]
+
+
+def _digest(tensors: dict[str, Tensor], network: NetworkConfig) -> str:
+    """Digest as training writes it: of a state dict, where a tied matrix has both its names."""
+    if network.has_tied_embeddings:
+        prefix = "gpt_neox.embed_in" if network.family == "gpt_neox" else "model.embed_tokens"
+        tensors = {**tensors, output_name(network): tensors[f"{prefix}.weight"]}
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        digest.update(tensor.contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()

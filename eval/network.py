@@ -1,0 +1,191 @@
+"""Inference of Llama, Qwen3 and GPT-NeoX weights, for sequences of different lengths at once.
+
+    network = Network(ModelFolder.open(path), precision=get_precision("fp32"), device=device)
+    cache = network.new_cache(num_slots=8, capacity=1024)
+    logits = network.extend(cache, [Span(slot=3, start=0, tokens=prompt)], is_last_only=True)
+    logits = network.step(cache, tokens, positions, slots=slots, bound=bound)
+
+No row is padded, and no row's result depends on another row but for the order of summation that
+the matrix library picks for a number of rows. A slot goes on at any position up to its length.
+
+Number formats follow training (`data.precision`), so that a model is evaluated as it was trained.
+Under `bf16` that is autocast, operation by operation: weights are fp32 and rounded to bf16 for
+matrix products, whose inputs and outputs, the logits' included, are bf16; the residual stream,
+norms and rotary phases are fp32; queries, keys and values are rounded to bf16 after rotation, which
+is what the cache holds; softmax accumulates in fp32. Under `fp32` everything is fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu, silu
+
+from data.precision import PrecisionPolicy
+from eval.model_folder import ModelFolder
+from eval.network_cache import Cache, Span, check_spans, span_positions
+from eval.network_weights import Layer, make_weights
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+class Network:
+    """A network with its weights on a device.
+
+    Attributes:
+        folder: where it came from.
+        config: its shape.
+        precision: formats that it computes in.
+        num_ids: width of the logits: the ids of the board and no more, whatever the rows of the
+            output matrix.
+    """
+
+    def __init__(
+        self, folder: ModelFolder, *, precision: PrecisionPolicy, device: torch.device
+    ) -> None:
+        """Read the weights.
+
+        Raises:
+            ValueError: the folder's files changed since it was opened, and are unfit now.
+        """
+        self.folder, self.config, self.precision = folder, folder.network, precision
+        self.device, self.num_ids = device, folder.vocabulary.size
+        self._dtype = DTYPES[precision.activations]
+        self._weights = make_weights(
+            folder.read_weights(),
+            self.config,
+            num_ids=self.num_ids,
+            device=device,
+            dtype=self._dtype,
+        )
+        self._cos, self._sin = _rotary_phases(folder, device)
+
+    def new_cache(self, *, num_slots: int, capacity: int) -> Cache:
+        """Allocate keys and values for `num_slots` sequences of at most `capacity` tokens."""
+        return Cache(
+            self.config,
+            num_slots=num_slots,
+            capacity=min(capacity, self.config.max_positions),
+            device=self.device,
+            dtype=DTYPES[self.precision.cache],
+        )
+
+    @torch.inference_mode()
+    def extend(self, cache: Cache, spans: Sequence[Span], *, is_last_only: bool = False) -> Tensor:
+        """Append tokens to slots, each from its own position; one pass for all.
+
+        A token sees the tokens before it in its span and the positions below `start` of its slot,
+        as earlier calls left them. Each span needs a slot of its own.
+
+        Args:
+            cache: a cache of this network.
+            spans: what to append.
+            is_last_only: return the logits after the last token of each span only.
+
+        Returns:
+            Logits in fp32: (tokens of all spans, num_ids), packed in the order of the spans, or
+            (spans, num_ids).
+
+        Raises:
+            ValueError: a span does not fit the cache.
+        """
+        check_spans(spans, cache=cache)
+        tokens = self._to_device(np.concatenate([span.tokens for span in spans]).astype(np.int64))
+        positions = self._to_device(span_positions(spans))
+        x = self._weights.embedding[tokens]
+        phases = self._cos[positions, None], self._sin[positions, None]
+        for index, layer in enumerate(self._weights.layers):
+            qkv = self._project(layer, x, phases)
+            x = self._finish(layer, x, cache.extend(index, qkv, spans=spans))
+        if is_last_only:
+            ends = np.cumsum([len(span.tokens) for span in spans]) - 1
+            x = x[self._to_device(ends)]
+        return self._logits(x)
+
+    @torch.inference_mode()
+    def step(
+        self,
+        cache: Cache,
+        tokens: Tensor,
+        positions: Tensor,
+        *,
+        slots: Tensor | None = None,
+        bound: int,
+    ) -> Tensor:
+        """Append one token to each of several slots.
+
+        Args:
+            cache: a cache of this network.
+            tokens: ids, int64 (B,).
+            positions: position of each token in its slot, int64 (B,).
+            slots: slot of each row, distinct, int64 (B,); None for all slots in order, which is
+                the form that a CUDA graph can record.
+            bound: a number above every position, at most the capacity; work may grow with it.
+
+        Returns:
+            Logits in fp32 (B, num_ids).
+        """
+        x = self._weights.embedding[tokens]
+        phases = self._cos[positions, None], self._sin[positions, None]
+        mask = torch.arange(bound, device=self.device) <= positions[:, None, None, None]
+        for index, layer in enumerate(self._weights.layers):
+            qkv = self._project(layer, x, phases)
+            attended = cache.step(index, qkv, slots=slots, positions=positions, mask=mask)
+            x = self._finish(layer, x, attended)
+        return self._logits(x)
+
+    def _to_device(self, values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor:
+        return torch.from_numpy(values).to(self.device)
+
+    def _project(
+        self, layer: Layer, x: Tensor, phases: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated queries and keys, and values: each (N, heads, head_size), as the cache has it."""
+        num_heads, num_kv, size = (
+            self.config.num_heads,
+            self.config.num_kv_heads,
+            self.config.head_size,
+        )
+        heads = layer.qkv(layer.attention_norm(x)).view(len(x), num_heads + 2 * num_kv, size)
+        qk, v = heads[:, : num_heads + num_kv], heads[:, num_heads + num_kv :]
+        if layer.qk_norms is not None:
+            q_norm, k_norm = layer.qk_norms
+            qk = torch.cat((q_norm(qk[:, :num_heads]), k_norm(qk[:, num_heads:])), dim=1)
+        qk = self._rotate(qk, phases).to(v.dtype)
+        return qk[:, :num_heads], qk[:, num_heads:], v
+
+    def _rotate(self, x: Tensor, phases: tuple[Tensor, Tensor]) -> Tensor:
+        cos, sin = phases
+        half = self.config.rotary_dims // 2
+        first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+        return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
+
+    def _finish(self, layer: Layer, x: Tensor, attended: Tensor) -> Tensor:
+        """Residual stream after attention (N, heads, head_size) and the feed-forward layer."""
+        attention = layer.attention_out(attended.flatten(1))
+        if self.config.is_parallel:
+            return x + (self._mlp(layer, x) + attention)
+        x = x + attention
+        return x + self._mlp(layer, x)
+
+    def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        hidden = layer.mlp_in(layer.mlp_norm(x))
+        if self.config.family == "gpt_neox":
+            return layer.mlp_out(gelu(hidden))
+        gate, up = hidden.chunk(2, dim=-1)
+        return layer.mlp_out(silu(gate) * up)
+
+    def _logits(self, x: Tensor) -> Tensor:
+        return self._weights.output(self._weights.norm(x)).float()
+
+
+def _rotary_phases(folder: ModelFolder, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of position times frequency, fp32 (max_positions, rotary_dims / 2)."""
+    dims = folder.network.rotary_dims
+    exponents = torch.arange(0, dims, 2, dtype=torch.float32) / dims
+    frequencies = 1.0 / folder.network.rope_base**exponents
+    phases = torch.arange(folder.max_positions, dtype=torch.float32)[:, None] * frequencies
+    return phases.cos().to(device), phases.sin().to(device)
