@@ -36,7 +36,7 @@ def input_prompt(request: Request) -> Tokens:
     prompt = np.empty(2 * len(cells) + 2, dtype=vocabulary.dtype)
     prompt[0], prompt[-1] = INPUT, END_INPUT
     prompt[1:-1:2] = cells + vocabulary.first_coordinate
-    prompt[2:-1:2] = request.givens[cells] + (vocabulary.first_digit - 1)
+    prompt[2:-1:2] = request.givens[cells].astype(np.int64) + (vocabulary.first_digit - 1)
     return prompt
 
 
