@@ -1,0 +1,1 @@
+"""Self-contained HTML pages: styles, scripts and data inlined, nothing fetched, names escaped."""

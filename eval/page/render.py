@@ -1,0 +1,80 @@
+"""Renders a page from a template, so that the file holds all that it needs.
+
+Jinja escapes every value. Data goes into a JSON block that no string can end, and the page's own
+policy lets a browser run the inlined scripts (by their hashes) and fetch nothing at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+import jinja2
+
+_PACKAGE = "eval.page"
+
+
+def render_page(package: str, template: str, **values: Any) -> str:
+    """Render a template that extends `base.html.j2`.
+
+    The template names its parts by `style("x.css")`, `script("x.js")` and `data("id", value)`.
+
+    Args:
+        package: Package that the template, its styles and scripts lie in.
+        template: File name of the template.
+        values: Variables of the template.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: _read(package, name)),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    hashes: list[str] = []
+
+    def script(name: str) -> jinja2.utils.markupsafe.Markup:
+        code = _read(package, name)
+        digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+        hashes.append(f"'sha256-{digest}'")
+        return jinja2.utils.markupsafe.Markup(f"<script>{code}</script>")  # noqa: S704 - our file
+
+    def style(name: str) -> jinja2.utils.markupsafe.Markup:
+        return jinja2.utils.markupsafe.Markup(  # noqa: S704 - our file
+            f"<style>\n{_read(package, name)}</style>"
+        )
+
+    environment.globals.update(script=script, style=style, data=_data_block)
+    body = environment.get_template(template).render(**values)
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src "
+        f"{' '.join(hashes)}; base-uri 'none'; form-action 'none'"
+    )
+    # The hashes are known only once all scripts are in; the mark stands before any value.
+    return body.replace("@POLICY@", policy, 1)
+
+
+def script_json(value: Any) -> str:
+    """Serialise for a script block: no `<`, `>` or `&` in it, so nothing can close the block."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _data_block(name: str, value: Mapping[str, Any]) -> jinja2.utils.markupsafe.Markup:
+    return jinja2.utils.markupsafe.Markup(  # noqa: S704 - escaped by `script_json`
+        f'<script type="application/json" id="{name}">{script_json(value)}</script>'
+    )
+
+
+def _read(package: str, name: str) -> str:
+    """Text of a template, style or script: of the package, else of this one."""
+    for owner in (package, _PACKAGE):
+        path = resources.files(owner).joinpath(name)
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    raise FileNotFoundError(f"{package}: no page part {name}")

@@ -1,0 +1,74 @@
+"""What the trace page replays: the ids of a puzzle from the input block on, each written once.
+
+A summary ends a segment and is the prompt of the next, so that a stream is the first prompt and
+then the ids that were generated, segment after segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from data.segments import split_into_segments
+from solver.boards import Board, Grid
+from solver.mrv import Status, trace
+from solver.vocabulary import Tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stream:
+    """The ids that the solver or a model wrote for a puzzle."""
+
+    name: str
+    """Who wrote them."""
+    ids: Tokens
+    """Input block and all generated ids, shape (n,)."""
+    end: str
+    """How it ended, in words."""
+    solution: Grid | None = None
+    """The solver's solution, if it found one."""
+
+
+def solver_stream(board: Board, givens: Grid, *, segment_tokens: int | None) -> Stream:
+    """Return the solver's CoT, or its SCoT with a summary after `segment_tokens` trace tokens.
+
+    Raises:
+        ValueError: givens that clash, or an SCoT of a puzzle that the search does not solve.
+    """
+    result = trace(board, givens)
+    if result.status is Status.CONFLICT:
+        raise ValueError("puzzle: its givens clash, allowed is each digit once in a unit")
+    ids = result.tokens
+    if segment_tokens is not None:
+        if result.status is not Status.SOLVED:
+            raise ValueError(f"puzzle: {result.status.name.lower()}, segments need a solved one")
+        ends = np.array([len(ids)], dtype=np.int64)
+        segments = split_into_segments(board, ids, ends, segment_tokens=segment_tokens)
+        starts = np.concatenate([[0], segments.ends[:-1]])
+        starts[1:] += segments.prompt_lengths[1:]
+        parts = zip(starts.tolist(), segments.ends.tolist(), strict=True)
+        ids = np.concatenate([segments.tokens[start:end] for start, end in parts])
+    end = result.status.name.lower()
+    return Stream(name="solver", ids=ids, end=end, solution=result.solution)
+
+
+def model_stream(
+    givens: Grid, *, solver: Stream, segments: Sequence[Tokens], name: str, end: str
+) -> Stream:
+    """Return what a model wrote: the input block, then the ids of its segments."""
+    prompt_length = 2 * np.count_nonzero(givens) + 2
+    return Stream(name=name, ids=np.concatenate([solver.ids[:prompt_length], *segments]), end=end)
+
+
+def first_difference(first: Tokens, second: Tokens) -> int | None:
+    """Position of the first id in which two streams differ; None when they are equal.
+
+    Where one is the beginning of the other, that is its length.
+    """
+    common = min(len(first), len(second))
+    different = np.flatnonzero(first[:common] != second[:common])
+    if len(different):
+        return int(different[0])
+    return None if len(first) == len(second) else common

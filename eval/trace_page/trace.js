@@ -1,0 +1,428 @@
+
+"use strict";
+(() => {
+  const WINDOW_LINES = 160; // Lines in the page on either side of the current one.
+  const PAGE_LINES = 25;
+  const data = JSON.parse(document.getElementById("trace-data").textContent);
+  const numCells = data.side * data.side;
+  const numIds = data.words.length;
+  const $ = (id) => document.getElementById(id);
+  const count = (n) => n.toLocaleString("en-US");
+  const make = (tag, className, text) => {
+    const node = document.createElement(tag);
+    if (className) node.className = className;
+    if (text !== undefined) node.textContent = text;
+    return node;
+  };
+
+  const streams = data.streams.map((stream) => ({ ...stream, ids: decodeIds(stream.ids, numIds) }));
+  if (streams.length > 1) {
+    const [solver, model] = streams;
+    const ids = new solver.ids.constructor(model.shared + model.ids.length);
+    ids.set(solver.ids.subarray(0, model.shared));
+    ids.set(model.ids, model.shared);
+    model.ids = ids;
+  }
+  const searches = new Map(); // Made when a stream is first shown.
+  const searchOf = (index) => {
+    if (!searches.has(index)) searches.set(index, new Search(streams[index].ids, numCells, data.givens));
+    return searches.get(index);
+  };
+
+  let current = streams.length - 1;
+  let search = searchOf(current);
+  let position = 0;
+  let shown = { from: 0, to: 0 }; // Lines that are in the page.
+  let timer = null;
+
+  // ---- board -------------------------------------------------------------------------------
+  const peers = (() => {
+    const place = (cell) => {
+      const row = Math.floor(cell / data.side), col = cell % data.side;
+      return [row, col, Math.floor(row / data.boxRows) * data.side + Math.floor(col / data.boxCols)];
+    };
+    const places = Array.from({ length: numCells }, (_, cell) => place(cell));
+    return places.map((mine, cell) => places.flatMap((other, i) =>
+      (i !== cell && mine.some((unit, k) => unit === other[k]) ? [i] : [])));
+  })();
+
+  const cells = (() => {
+    const board = $("board");
+    board.style.setProperty("--side", data.side);
+    return Array.from({ length: numCells }, (_, cell) => {
+      const node = make("div", "cell");
+      const row = Math.floor(cell / data.side), col = cell % data.side;
+      if (row % data.boxRows === 0) node.classList.add("top");
+      if (col % data.boxCols === 0) node.classList.add("left");
+      board.append(node);
+      return node;
+    });
+  })();
+
+  function drawBoard(state) {
+    const digits = data.givens.slice();
+    const kinds = data.givens.map((digit) => (digit ? "given" : ""));
+    const wrong = new Set();
+    const isOutput = state.block === OUTPUT;
+    for (const line of state.stack) {
+      const cell = search.cellOf(line);
+      if (data.givens[cell]) continue;
+      const options = search.digitsOf(line, state.end);
+      if (search.isDeadEnd(line, state.end)) wrong.add(cell);
+      digits[cell] = options[0] ?? 0;
+      kinds[cell] = options.length > 1 ? "branch" : "forced";
+    }
+    if (isOutput) {
+      for (const line of state.output) {
+        const cell = search.cellOf(line), digit = search.digitsOf(line, state.end)[0];
+        if (digit === undefined) continue;
+        digits[cell] = digit;
+        kinds[cell] = data.givens[cell] ? "given" : "written";
+        if (data.solution && data.solution[cell] !== digit) wrong.add(cell);
+      }
+    } else {
+      digits.forEach((digit, cell) => {
+        if (digit && kinds[cell] !== "given" && peers[cell].some((other) => digits[other] === digit)) wrong.add(cell);
+      });
+    }
+    const active = search.isCoordinate(search.ids[search.starts[state.line]]) ? search.cellOf(state.line) : -1;
+    cells.forEach((node, cell) => {
+      node.className = node.className.replace(/ (given|forced|branch|written|now|wrong|peer)/g, "");
+      node.replaceChildren();
+      if (kinds[cell]) node.classList.add(kinds[cell]);
+      if (wrong.has(cell)) node.classList.add("wrong");
+      if (cell === active) node.classList.add("now");
+      else if (active >= 0 && !isOutput && peers[active].includes(cell)) node.classList.add("peer");
+      const isOpen = cell === active && state.block === TRACE && !data.givens[cell];
+      if (isOpen) drawCandidates(node, search.digitsOf(state.line, state.end));
+      else if (digits[cell]) node.append(String(digits[cell]));
+    });
+    $("board").setAttribute("aria-label", `Board with ${digits.filter(Boolean).length} of ${numCells} cells filled`);
+  }
+
+  function drawCandidates(node, digits) {
+    const grid = make("div", "candidates");
+    grid.style.setProperty("--cols", data.boxCols);
+    for (let digit = 1; digit <= data.side; digit++) {
+      const isThere = digits.includes(digit);
+      grid.append(make("span", digit === digits[0] ? "tried" : "", isThere ? String(digit) : ""));
+    }
+    node.append(grid);
+  }
+
+  // ---- words about the current token ----------------------------------------------------------
+  function describe(state) {
+    const id = search.ids[position], first = search.ids[search.starts[state.line]];
+    if (!search.isCoordinate(first)) {
+      return {
+        [INPUT]: "The input block begins: the givens.",
+        [END_INPUT]: "End of the input; the search begins.",
+        [SUMMARY]: "A summary begins: givens and decision stack. It ends this segment.",
+        [END_SUMMARY]: "End of the summary; the next segment knows nothing else.",
+        [OUTPUT]: "The output block begins: the whole grid.",
+        [END_OUTPUT]: "End of the output.",
+      }[first] ?? `Token ${data.words[id]}`;
+    }
+    const place = data.words[first];
+    const digits = search.digitsOf(state.line, state.end);
+    if (state.block === INPUT) return `Given ${digits[0] ?? ""} at ${place}`;
+    if (state.block === OUTPUT) return `Output ${digits[0] ?? ""} at ${place}`;
+    if (state.block === SUMMARY) return `Summary: ${place} ${digits.join(" ")}`;
+    const back = state.dropped ? `Back to ${place}, ${count(state.dropped)} line${state.dropped > 1 ? "s" : ""} dropped` : "";
+    if (search.isDeadEnd(state.line, state.end)) return `${place} has no candidate left: dead end`;
+    if (digits.length === 0) return back || `Next cell: ${place}`;
+    const choice = digits.length === 1 ? `only ${digits[0]}` : `${digits.join(", ")}; ${digits[0]} is tried`;
+    return back ? `${back}; left: ${choice}` : `${place} can be ${choice}`;
+  }
+
+  // ---- decision stack -------------------------------------------------------------------------
+  function drawStack(state) {
+    const list = $("stack");
+    const nodes = state.stack.map((line, level) => {
+      const digits = search.digitsOf(line, state.end);
+      const node = make("li", digits.length > 1 ? "branch" : "");
+      if (level === state.stack.length - 1) node.classList.add("top-line");
+      node.append(make("span", "place", data.words[search.ids[search.starts[line]]]));
+      if (search.isDeadEnd(line, state.end)) node.append(make("span", "dead", "<none>"));
+      digits.forEach((digit, i) => node.append(make("span", i ? "later" : "tried", String(digit))));
+      return node;
+    });
+    list.replaceChildren(...nodes);
+    list.scrollTop = list.scrollHeight;
+    const branches = state.stack.filter((line) => search.digitsOf(line, state.end).length > 1).length;
+    $("stack-count").textContent = `${count(state.stack.length)} lines, ${count(branches)} open`;
+  }
+
+  // ---- tokens -----------------------------------------------------------------------------------
+  function drawTokens(state) {
+    const panel = $("tokens");
+    const isInside = panel.dataset.stream === String(current) &&
+      (state.line >= shown.from + WINDOW_LINES / 4 || shown.from === 0) &&
+      (state.line < shown.to - WINDOW_LINES / 4 || shown.to === search.numLines);
+    if (!isInside || state.line < shown.from || state.line >= shown.to) fillTokens(panel, state.line);
+    panel.querySelectorAll(".current").forEach((node) => node.classList.remove("current"));
+    const node = panel.querySelector(`[data-token="${position}"]`);
+    if (node) {
+      node.classList.add("current");
+      node.parentElement.classList.add("current");
+      const box = node.getBoundingClientRect(), frame = panel.getBoundingClientRect();
+      panel.scrollTop += box.top - frame.top - panel.clientHeight * 0.45;
+    }
+  }
+
+  function fillTokens(panel, middle) {
+    shown = { from: Math.max(0, middle - WINDOW_LINES), to: Math.min(search.numLines, middle + WINDOW_LINES + 1) };
+    panel.dataset.stream = String(current);
+    const nodes = [];
+    const more = (line, text) => {
+      const button = make("button", "more", text);
+      button.type = "button";
+      button.dataset.line = line;
+      nodes.push(button);
+    };
+    if (shown.from > 0) more(shown.from - 1, `${count(search.starts[shown.from])} tokens before`);
+    let block = null;
+    for (let line = shown.from; line < shown.to; line++) {
+      const isTrace = search.blocks[line] === TRACE;
+      const first = search.ids[search.starts[line]];
+      const begins = first === INPUT || first === SUMMARY || first === OUTPUT;
+      if (isTrace || begins || block === null) {
+        block = make("div", isTrace ? "line" : "block");
+        if (isTrace) block.style.setProperty("--indent", Math.min(search.indents[line], 16));
+        if (search.blocks[line] === SUMMARY) block.classList.add("summary");
+        nodes.push(block);
+      }
+      for (let k = search.starts[line]; k < search.endOf(line); k++) block.append(token(k), " ");
+      if (isTrace || first === END_INPUT || first === END_SUMMARY || first === END_OUTPUT) block = null;
+    }
+    if (shown.to < search.numLines) more(shown.to, `${count(search.ids.length - search.starts[shown.to])} tokens after`);
+    panel.replaceChildren(...nodes);
+  }
+
+  function token(k) {
+    const id = search.ids[k];
+    const node = make("span", "token", data.words[id] ?? `#${id}`);
+    if (search.isCoordinate(id)) node.classList.add("place");
+    else if (id === NONE) node.classList.add("dead");
+    else if (id < NUM_SPECIALS) node.classList.add("mark");
+    node.dataset.token = k;
+    if (k === data.difference) node.classList.add("deviation");
+    return node;
+  }
+
+  // ---- model against solver ----------------------------------------------------------------------
+  function drawContinuations() {
+    const list = $("continuations");
+    if (!list) return;
+    const at = data.difference;
+    streams.forEach((stream, index) => {
+      list.append(make("dt", "", index ? "Model" : "Solver"));
+      const row = make("dd");
+      const from = Math.max(0, at - 6), to = Math.min(stream.ids.length, at + 14);
+      if (at >= data.streams[index].total) row.append(make("span", "quiet", "(nothing more: it stopped here)"));
+      else if (at >= stream.ids.length) row.append(make("span", "quiet", "(beyond the tokens in this page)"));
+      else {
+        for (let k = from; k < to; k++) {
+          const word = data.words[stream.ids[k]] ?? `#${stream.ids[k]}`;
+          row.append(make("span", k < at ? "same" : k === at ? "deviation" : "", word), " ");
+        }
+        if (to < data.streams[index].total) row.append("\u2026");
+      }
+      list.append(row);
+    });
+  }
+
+  // ---- overview: stack depth over the tokens, with segment borders and the deviation ----------------
+  function drawOverview() {
+    const canvas = $("overview"), ratio = devicePixelRatio || 1;
+    const width = canvas.clientWidth, height = canvas.clientHeight;
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue(name).trim();
+    const context = canvas.getContext("2d");
+    context.scale(ratio, ratio);
+    const last = Math.max(search.ids.length - 1, 1);
+    const depths = sampleDepths(width);
+    const top = Math.max(...depths, 1);
+    context.fillStyle = colour("--accent");
+    context.globalAlpha = 0.45;
+    depths.forEach((depth, x) => {
+      const bar = (depth / top) * (height - 6);
+      context.fillRect(x, height - bar, 1, bar);
+    });
+    context.globalAlpha = 1;
+    context.fillStyle = colour("--warn");
+    const spacing = search.summaries.length / width;
+    if (spacing < 0.34) {
+      for (const at of search.summaries) context.fillRect(Math.round((at / last) * (width - 1)), 0, 1, height);
+    }
+    if (data.difference !== null && data.difference < search.ids.length) {
+      context.fillStyle = colour("--bad");
+      const x = Math.round((data.difference / last) * (width - 1));
+      context.fillRect(x - 1, 0, 3, height);
+    }
+  }
+
+  // Greatest depth in each column of pixels.
+  function sampleDepths(width) {
+    const depths = new Float64Array(width);
+    const last = Math.max(search.ids.length - 1, 1);
+    for (let line = 0; line < search.numLines; line++) {
+      const from = Math.floor((search.starts[line] / last) * (width - 1));
+      const to = Math.min(width - 1, Math.floor((search.endOf(line) / last) * (width - 1)));
+      for (let x = from; x <= to; x++) depths[x] = Math.max(depths[x], search.depths[line]);
+    }
+    return depths;
+  }
+
+  function drawCursor() {
+    $("cursor").style.left = `${(100 * position) / Math.max(search.ids.length - 1, 1)}%`;
+  }
+
+  // ---- moving ----------------------------------------------------------------------------------------
+  function show() {
+    const state = search.stateAt(position);
+    drawBoard(state);
+    drawStack(state);
+    drawTokens(state);
+    drawCursor();
+    $("caption").textContent = describe(state);
+    const segments = search.summaries.length + 1;
+    const part = segments > 1 ? `, segment ${count(segmentOf(state))} of ${count(segments)}` : "";
+    $("token-count").textContent = `${count(position + 1)} of ${count(search.ids.length)}${part}`;
+    const slider = $("slider");
+    slider.value = position;
+    slider.setAttribute("aria-valuetext", `token ${position + 1} of ${search.ids.length}: ${data.words[search.ids[position]] ?? ""}`);
+  }
+
+  // A summary belongs to the segment that it ends.
+  function segmentOf(state) {
+    const before = lowerBound(search.summaries, position + 1);
+    return search.blocks[state.line] === SUMMARY ? before : before + 1;
+  }
+
+  function lowerBound(sorted, value) {
+    let low = 0, high = sorted.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (sorted[middle] < value) low = middle + 1; else high = middle;
+    }
+    return low;
+  }
+
+  function seek(token) {
+    position = Math.min(Math.max(Math.round(token), 0), search.ids.length - 1);
+    show();
+  }
+
+  const seekLine = (line) => {
+    const inside = Math.min(Math.max(line, 0), search.numLines - 1);
+    seek(search.endOf(inside) - 1);
+  };
+  // Events are shown with their whole line written.
+  const seekEvent = (starts, isBack) => {
+    const line = search.starts[search.lineAt(position)];
+    const index = isBack ? lowerBound(starts, line) - 1 : lowerBound(starts, line + 1);
+    if (index >= 0 && index < starts.length) seekLine(search.lineAt(starts[index]));
+  };
+
+  function choose(index) {
+    current = index;
+    search = searchOf(index);
+    const stream = streams[index];
+    $("slider").max = search.ids.length - 1;
+    document.querySelectorAll("[data-stream]").forEach((button) => {
+      if (button.tagName === "BUTTON") button.setAttribute("aria-pressed", String(Number(button.dataset.stream) === index));
+    });
+    document.querySelector('[data-action="summary"]').disabled = search.summaries.length === 0;
+    document.querySelector('[data-action="branch"]').disabled = search.branches.length === 0;
+    document.querySelector('[data-action="deadEnd"]').disabled = search.deadEnds.length === 0;
+    const cut = $("cut");
+    cut.hidden = stream.total <= search.ids.length;
+    cut.textContent = `This page holds the first ${count(search.ids.length)} of ${count(stream.total)} tokens.`;
+    drawOverview();
+    seek(position);
+  }
+
+  function play(isOn) {
+    if (timer !== null) cancelAnimationFrame(timer);
+    timer = null;
+    const button = $("play");
+    button.textContent = isOn ? "\u23f8\ufe0e" : "\u25b6\ufe0e";
+    button.setAttribute("aria-label", isOn ? "Pause" : "Play");
+    if (!isOn) return;
+    if (position >= search.ids.length - 1) seek(0);
+    let before = performance.now(), owed = 0;
+    const tick = (now) => {
+      owed += ((now - before) / 1000) * Number($("speed").value);
+      before = now;
+      const steps = Math.floor(owed);
+      owed -= steps;
+      if (steps > 0) seek(position + steps);
+      if (position >= search.ids.length - 1) play(false);
+      else timer = requestAnimationFrame(tick);
+    };
+    timer = requestAnimationFrame(tick);
+  }
+
+  const line = () => search.lineAt(position);
+  const actions = {
+    start: () => seek(0),
+    end: () => seek(search.ids.length - 1),
+    back: () => seek(position - 1),
+    forward: () => seek(position + 1),
+    lineBack: () => seekLine(line() - 1),
+    lineForward: () => seekLine(position === search.endOf(line()) - 1 ? line() + 1 : line()),
+    pageBack: () => seekLine(line() - PAGE_LINES),
+    pageForward: () => seekLine(line() + PAGE_LINES),
+    branch: (isBack) => seekEvent(search.branches, isBack),
+    deadEnd: (isBack) => seekEvent(search.deadEnds, isBack),
+    summary: (isBack) => seekEvent(search.summaries, isBack),
+    difference: () => data.difference !== null && seek(data.difference),
+    swap: () => streams.length > 1 && choose(1 - current),
+    play: () => play(timer === null),
+  };
+  const keys = {
+    ArrowLeft: "back", ArrowRight: "forward", ArrowUp: "lineBack", ArrowDown: "lineForward",
+    PageUp: "pageBack", PageDown: "pageForward", Home: "start", End: "end",
+    b: "branch", d: "deadEnd", s: "summary", x: "difference", m: "swap", " ": "play",
+  };
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
+    const isPress = event.key === " " && event.target.closest("button, summary");
+    const name = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (!name || isPress) return;
+    event.preventDefault();
+    if (name !== "play" && timer !== null) play(false);
+    actions[name](event.shiftKey);
+  });
+  document.addEventListener("click", (event) => {
+    const target = event.target.closest("[data-action], button[data-stream], [data-token], [data-line]");
+    if (!target) return;
+    const { action, stream, token: at, line: to } = target.dataset;
+    if (action) {
+      if (action !== "play" && timer !== null) play(false);
+      actions[action](event.shiftKey);
+    } else if (stream !== undefined) choose(Number(stream));
+    else if (at !== undefined) seek(Number(at));
+    else seekLine(Number(to));
+  });
+  $("slider").addEventListener("input", (event) => seek(Number(event.target.value)));
+  const seekPointer = (event) => {
+    const box = $("overview").getBoundingClientRect();
+    seek(((event.clientX - box.left) / box.width) * (search.ids.length - 1));
+  };
+  $("overview").addEventListener("pointerdown", (event) => {
+    $("overview").setPointerCapture(event.pointerId);
+    seekPointer(event);
+  });
+  $("overview").addEventListener("pointermove", (event) => { if (event.buttons) seekPointer(event); });
+  document.addEventListener("themechange", () => drawOverview());
+  addEventListener("resize", () => drawOverview());
+
+  drawContinuations();
+  position = 2 * data.givens.filter(Boolean).length + 1; // The end of the input block.
+  choose(current);
+})();
