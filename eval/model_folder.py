@@ -139,5 +139,5 @@ def _digest(tensors: dict[str, Tensor], network: NetworkConfig) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        digest.update(tensor.contiguous().view(torch.uint8).numpy())
+        digest.update(tensor.contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()

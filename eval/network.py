@@ -26,14 +26,15 @@ from torch.nn.functional import gelu, silu
 
 from data.precision import PrecisionPolicy
 from eval.model_folder import ModelFolder
-from eval.network_cache import Cache, Span, check_spans, span_positions
+from eval.network_cache import Cache, check_spans, span_positions
+from eval.network_types import SlotCache, Span
 from eval.network_weights import Layer, make_weights
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Network:
-    """A network with its weights on a device.
+    """A `TokenNetwork` with its weights on a device.
 
     Attributes:
         folder: where it came from.
@@ -41,6 +42,7 @@ class Network:
         precision: formats that it computes in.
         num_ids: width of the logits: the ids of the board and no more, whatever the rows of the
             output matrix.
+        max_positions: longest sequence in tokens.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Network:
         """
         self.folder, self.config, self.precision = folder, folder.network, precision
         self.device, self.num_ids = device, folder.vocabulary.size
+        self.max_positions = folder.max_positions
         self._dtype = DTYPES[precision.activations]
         self._weights = make_weights(
             folder.read_weights(),
@@ -68,30 +71,17 @@ class Network:
         return Cache(
             self.config,
             num_slots=num_slots,
-            capacity=min(capacity, self.config.max_positions),
+            capacity=min(capacity, self.max_positions),
             device=self.device,
             dtype=DTYPES[self.precision.cache],
         )
 
     @torch.inference_mode()
-    def extend(self, cache: Cache, spans: Sequence[Span], *, is_last_only: bool = False) -> Tensor:
-        """Append tokens to slots, each from its own position; one pass for all.
-
-        A token sees the tokens before it in its span and the positions below `start` of its slot,
-        as earlier calls left them. Each span needs a slot of its own.
-
-        Args:
-            cache: a cache of this network.
-            spans: what to append.
-            is_last_only: return the logits after the last token of each span only.
-
-        Returns:
-            Logits in fp32: (tokens of all spans, num_ids), packed in the order of the spans, or
-            (spans, num_ids).
-
-        Raises:
-            ValueError: a span does not fit the cache.
-        """
+    def extend(
+        self, cache: SlotCache, spans: Sequence[Span], *, is_last_only: bool = False
+    ) -> Tensor:
+        """See `TokenNetwork.extend`."""
+        assert isinstance(cache, Cache)
         check_spans(spans, cache=cache)
         tokens = self._to_device(np.concatenate([span.tokens for span in spans]).astype(np.int64))
         positions = self._to_device(span_positions(spans))
@@ -108,26 +98,15 @@ class Network:
     @torch.inference_mode()
     def step(
         self,
-        cache: Cache,
+        cache: SlotCache,
         tokens: Tensor,
         positions: Tensor,
         *,
         slots: Tensor | None = None,
         bound: int,
     ) -> Tensor:
-        """Append one token to each of several slots.
-
-        Args:
-            cache: a cache of this network.
-            tokens: ids, int64 (B,).
-            positions: position of each token in its slot, int64 (B,).
-            slots: slot of each row, distinct, int64 (B,); None for all slots in order, which is
-                the form that a CUDA graph can record.
-            bound: a number above every position, at most the capacity; work may grow with it.
-
-        Returns:
-            Logits in fp32 (B, num_ids).
-        """
+        """See `TokenNetwork.step`."""
+        assert isinstance(cache, Cache)
         x = self._weights.embedding[tokens]
         phases = self._cos[positions, None], self._sin[positions, None]
         mask = torch.arange(bound, device=self.device) <= positions[:, None, None, None]

@@ -9,32 +9,14 @@ truncate a slot is to go on from an earlier position, and nothing has to be clea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from eval.network_config import NetworkConfig
-from solver.vocabulary import Tokens
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Span:
-    """Tokens to append to the sequence in a slot."""
-
-    slot: int
-    """Slot of the cache."""
-    start: int
-    """Position of the first token: how many earlier tokens of the slot it sees."""
-    tokens: Tokens
-    """Ids, at least one."""
-
-    @property
-    def end(self) -> int:
-        """Position after the last token."""
-        return self.start + len(self.tokens)
+from eval.network_types import Span
 
 
 class Cache:
@@ -43,7 +25,6 @@ class Cache:
     Attributes:
         num_slots: sequences that it holds.
         capacity: positions of a slot.
-        num_bytes: memory of keys and values.
     """
 
     def __init__(
@@ -60,8 +41,18 @@ class Cache:
         self.keys = torch.zeros(shape, device=device, dtype=dtype)
         self.values = torch.zeros(shape, device=device, dtype=dtype)
         self.num_slots, self.capacity = num_slots, capacity
-        self.num_bytes = 2 * self.keys.numel() * self.keys.element_size()
         self._is_grouped = config.num_kv_heads != config.num_heads
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of keys and values."""
+        return 2 * self.keys.numel() * self.keys.element_size()
+
+    def grow(self, capacity: int) -> None:
+        """Enlarge every slot and keep what is in it; recorded CUDA graphs become invalid."""
+        added = (0, 0, 0, max(0, capacity - self.capacity))
+        self.keys, self.values = pad(self.keys, added), pad(self.values, added)
+        self.capacity = self.keys.shape[3]
 
     def copy_prefix(self, source: int, target: int, *, length: int) -> None:
         """Copy the first `length` positions of a slot to another one."""

@@ -20,7 +20,7 @@ from data.model_facts import ModelFacts
 from data.precision import get_precision
 from eval.model_folder import ModelFolder
 from eval.network import Network
-from eval.network_cache import Span
+from eval.network_types import Span
 from solver.boards import get_board
 from solver.mrv import TRACE_RULE
 from solver.vocabulary import Tokens, Vocabulary

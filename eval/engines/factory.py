@@ -1,0 +1,58 @@
+"""Engines by name; what an engine needs is imported when it is made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    import torch
+
+    from data.precision import PrecisionPolicy
+    from eval.contract import Engine
+    from eval.model_folder import ModelFolder
+
+EngineName = Literal["hf", "segment", "verify", "vllm"]
+ENGINES: tuple[str, ...] = get_args(EngineName)
+
+
+def make_engine(
+    name: str,
+    folder: ModelFolder,
+    *,
+    precision: PrecisionPolicy,
+    device: torch.device,
+    num_slots: int,
+) -> Engine:
+    """Load a model into an engine.
+
+    Args:
+        name: one of `ENGINES`.
+        folder: the model.
+        precision: formats to compute in.
+        device: where.
+        num_slots: segments in flight.
+
+    Raises:
+        ValueError: no such engine, or it cannot do this.
+        ImportError: the engine's library is not installed.
+    """
+    if num_slots < 1:
+        raise ValueError(f"num_slots: got {num_slots}, allowed is at least 1")
+    match name:
+        case "hf":
+            from eval.engines.hf import HfEngine
+
+            return HfEngine(folder, precision=precision, device=device, num_slots=num_slots)
+        case "vllm":
+            from eval.engines.vllm import VllmEngine
+
+            return VllmEngine(folder, precision=precision, num_slots=num_slots)
+        case "segment" | "verify":
+            from eval.engines.segment import SegmentEngine
+            from eval.engines.verify import VerifyEngine
+            from eval.network import Network
+
+            network = Network(folder, precision=precision, device=device)
+            engine_class = SegmentEngine if name == "segment" else VerifyEngine
+            return engine_class(network, num_slots=num_slots)
+    raise ValueError(f"engine: got {name!r}, allowed are {', '.join(ENGINES)}")

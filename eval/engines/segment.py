@@ -1,0 +1,78 @@
+"""The `segment` engine: fixed slots, each refilled the moment its segment ends.
+
+A segment is a sequence of its own: an SCoT's next prompt is prefilled afresh, in the slot of the
+segment that wrote it. So a step costs what the segments in the slots cost, however long the chains
+of thought have become, and no slot waits for another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from eval.contract import EngineStats, Request, Result
+from eval.engines.segment_slots import Slots, Start
+from eval.network_types import TokenNetwork
+from eval.puzzle_run import PuzzleRun
+
+_FIRST_CAPACITY = 1_024
+
+
+class SegmentEngine:
+    """Engine over a network of ours."""
+
+    name = "segment"
+
+    def __init__(self, network: TokenNetwork, *, num_slots: int) -> None:
+        """Allocate the slots.
+
+        Args:
+            network: the network.
+            num_slots: segments that are decoded side by side.
+        """
+        self.precision = network.precision
+        self.stats = EngineStats()
+        self._max_positions = network.max_positions
+        self._num_slots = num_slots
+        self._slots = Slots(network, num_slots=num_slots, capacity=_FIRST_CAPACITY)
+
+    @property
+    def num_cache_bytes(self) -> int:
+        """Memory of keys and values."""
+        return self._slots.cache.num_bytes
+
+    def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
+        """See `eval.contract.Engine`."""
+        slots, waiting = self._slots, iter(requests)
+        slots.clear()
+        runs: dict[int, PuzzleRun] = {}
+        free = list(reversed(range(self._num_slots)))
+        ready: list[int] = []
+        while True:
+            while free and (request := next(waiting, None)) is not None:
+                slot = free.pop()
+                runs[slot] = PuzzleRun(request, max_positions=self._max_positions)
+                ready.append(slot)
+            if not runs:
+                return
+            if ready:
+                slots.begin([_start(slot, runs[slot]) for slot in ready])
+                ready.clear()
+            for slot, tokens in slots.advance().items():
+                run = runs[slot]
+                run.end_segment(tokens)
+                if run.ended_by is None:
+                    ready.append(slot)
+                    continue
+                del runs[slot]
+                free.append(slot)
+                self._count(run.num_new_tokens)
+                yield run.result()
+
+    def _count(self, num_new_tokens: int) -> None:
+        self.stats.num_new_tokens += num_new_tokens
+        self.stats.num_forward_passes = self._slots.num_forward_passes
+        self.stats.num_prompt_tokens = self._slots.num_prompt_tokens
+
+
+def _start(slot: int, run: PuzzleRun) -> Start:
+    return Start(slot=slot, key=run.request.key, tokens=run.prompt, allowance=run.allowance)

@@ -1,0 +1,204 @@
+"""Greedy decoding in the slots of a cache, without a look at the host between the steps.
+
+All that a step needs and changes lies in tensors on the device:
+
+    text       int16 (num_slots, capacity)    the ids of each sequence, by position
+    positions  int64 (num_slots,)             of the last id, which is not in the cache yet
+    remaining  int64 (num_slots,)             tokens that may still come; 0: the segment has ended
+    is_finite  bool  (num_slots,)             whether all logits since the start were
+
+A step feeds the last id of each slot, takes the largest logit and tests for the end. A slot that
+has ended repeats its last step, which changes nothing. On a GPU several steps are recorded as one
+CUDA graph, and the host looks only after them; on a CPU it looks after each one, and the slots that
+have ended take no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eval.network_types import Span, TokenNetwork
+from eval.puzzle_run import STOP_TOKENS
+from solver.vocabulary import Tokens
+
+GPU_STEPS = 16
+"""Steps between two looks of the host on a GPU."""
+_BUCKET = 256
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Start:
+    """A sequence to go on from."""
+
+    slot: int
+    """A slot that is free."""
+    key: str
+    """Puzzle, for messages."""
+    tokens: Tokens
+    """The sequence so far, at least one id."""
+    num_cached: int = 0
+    """Leading tokens whose keys and values the slot has already; below their number."""
+    allowance: int
+    """Tokens that may come, at least one."""
+
+
+class Slots:
+    """Slots of a network in which segments are decoded side by side.
+
+    Attributes:
+        cache: keys and values.
+        num_forward_passes: calls of the network so far.
+        num_prompt_tokens: tokens that were fed and not generated here.
+    """
+
+    def __init__(self, network: TokenNetwork, *, num_slots: int, capacity: int) -> None:
+        """Allocate everything.
+
+        Args:
+            network: the network.
+            num_slots: segments at a time.
+            capacity: positions of a slot to begin with; they grow when a segment may need more.
+        """
+        self.cache = network.new_cache(num_slots=num_slots, capacity=capacity)
+        self.num_forward_passes = self.num_prompt_tokens = 0
+        device = network.device
+        self._network, self._is_cuda = network, device.type == "cuda"
+        self._text = torch.zeros(num_slots, self.cache.capacity, dtype=torch.int16, device=device)
+        self._positions = torch.zeros(num_slots, dtype=torch.int64, device=device)
+        self._remaining = torch.zeros_like(self._positions)
+        self._is_finite = torch.ones(num_slots, dtype=torch.bool, device=device)
+        self._all = torch.arange(num_slots, device=device)
+        self._stops = torch.tensor(STOP_TOKENS, device=device)
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._starts: dict[int, Start] = {}
+        self._last_position = np.zeros(num_slots, dtype=np.int64)
+
+    @property
+    def num_active(self) -> int:
+        """Slots with a segment that has not ended."""
+        return len(self._starts)
+
+    def clear(self) -> None:
+        """Drop all segments."""
+        self._starts.clear()
+        self._remaining.zero_()
+
+    @torch.inference_mode()
+    def begin(self, starts: Sequence[Start]) -> None:
+        """Put sequences into free slots; all of each but its last id goes through the network."""
+        self._make_room(max(len(start.tokens) + start.allowance for start in starts))
+        spans = [
+            Span(slot=s.slot, start=s.num_cached, tokens=s.tokens[s.num_cached : -1])
+            for s in starts
+            if s.num_cached < len(s.tokens) - 1
+        ]
+        if spans:
+            self._network.extend(self.cache, spans, is_last_only=True)
+            self.num_forward_passes += 1
+        rows = self._to_device([start.slot for start in starts])
+        positions = self._to_device([len(start.tokens) - 1 for start in starts])
+        last_ids = self._to_device([int(start.tokens[-1]) for start in starts])
+        self._positions[rows] = positions
+        self._remaining[rows] = self._to_device([start.allowance for start in starts])
+        self._is_finite[rows] = True
+        self._text[rows, positions] = last_ids.to(self._text.dtype)
+        for start in starts:
+            self._starts[start.slot] = start
+            self._last_position[start.slot] = len(start.tokens) - 1
+            self.num_prompt_tokens += len(start.tokens) - start.num_cached
+
+    @torch.inference_mode()
+    def advance(self) -> dict[int, Tokens]:
+        """Take steps in all slots that are not free.
+
+        Returns:
+            Generated ids of the segments that ended, by their slot, which is free now.
+
+        Raises:
+            FloatingPointError: a logit is not finite; the message names the puzzle.
+        """
+        active = np.fromiter(self._starts, dtype=np.int64)
+        num_steps = GPU_STEPS if self._is_cuda else 1
+        last = int(self._last_position[active].max()) + num_steps
+        if self._is_cuda:
+            self._run_recorded(bound=min(-(-last // _BUCKET) * _BUCKET, self.cache.capacity))
+        else:
+            is_full = len(active) == len(self._all)
+            self._step(self._all if is_full else torch.from_numpy(active), bound=last)
+        self.num_forward_passes += num_steps
+        state = torch.stack((self._positions, self._remaining, self._is_finite)).cpu().numpy()
+        self._last_position[:] = state[0]
+        return self._take_ended(active, *state[:, active])
+
+    def _take_ended(
+        self,
+        active: np.ndarray[tuple[int], np.dtype[np.int64]],
+        positions: np.ndarray[tuple[int], np.dtype[np.int64]],
+        remaining: np.ndarray[tuple[int], np.dtype[np.int64]],
+        is_finite: np.ndarray[tuple[int], np.dtype[np.int64]],
+    ) -> dict[int, Tokens]:
+        if not is_finite.all():
+            start = self._starts[int(active[is_finite.argmin()])]
+            raise FloatingPointError(f"puzzle {start.key}: the model's logits are not finite")
+        ended: dict[int, Tokens] = {}
+        for row in np.flatnonzero(remaining == 0):
+            start = self._starts.pop(int(active[row]))
+            ids = self._text[start.slot, len(start.tokens) : int(positions[row]) + 1]
+            ended[start.slot] = ids.cpu().numpy().astype(start.tokens.dtype)
+        return ended
+
+    def _step(self, rows: Tensor, *, bound: int) -> None:
+        """One step of the slots `rows`, on the device alone."""
+        positions, remaining = self._positions[rows], self._remaining[rows]
+        tokens = self._text[rows, positions].long()
+        logits = self._network.step(
+            self.cache,
+            tokens,
+            positions,
+            slots=None if rows is self._all else rows,
+            bound=bound,
+        )
+        is_going = remaining > 0
+        chosen = torch.where(is_going, logits.argmax(dim=-1), tokens)
+        positions = positions + is_going
+        is_stop = torch.isin(chosen, self._stops)
+        self._positions[rows] = positions
+        self._remaining[rows] = (remaining - 1).clamp(min=0) * ~is_stop
+        self._text[rows, positions] = chosen.to(self._text.dtype)
+        # A sum is finite only if all its terms are.
+        self._is_finite[rows] &= logits.sum(dim=-1).isfinite() | ~is_going
+
+    def _run_recorded(self, *, bound: int) -> None:
+        """Take `GPU_STEPS` steps; from the second time for a bound on as one CUDA graph."""
+        graph = self._graphs.get(bound)
+        if graph is not None:
+            graph.replay()
+            return
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # these steps count, and warm up what gets recorded
+            for _ in range(GPU_STEPS):
+                self._step(self._all, bound=bound)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(GPU_STEPS):
+                self._step(self._all, bound=bound)
+        self._graphs[bound] = graph
+
+    def _make_room(self, capacity: int) -> None:
+        """Grow the slots when `capacity` tokens do not fit; it happens a few times at most."""
+        if capacity <= self.cache.capacity:
+            return
+        self.cache.grow(min(max(capacity, 2 * self.cache.capacity), self._network.max_positions))
+        added = self.cache.capacity - self._text.shape[1]
+        self._text = torch.nn.functional.pad(self._text, (0, added))
+        self._graphs.clear()
+
+    def _to_device(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, device=self._all.device)
