@@ -20,7 +20,15 @@ import numpy.typing as npt
 
 from solver.boards import Board
 from solver.jit import inline_kernel, kernel
-from solver.vocabulary import END_INPUT, END_SUMMARY, NONE, NUM_SPECIALS, SUMMARY, Tokens
+from solver.vocabulary import (
+    END_INPUT,
+    END_SUMMARY,
+    NONE,
+    NUM_SPECIALS,
+    OUTPUT,
+    SUMMARY,
+    Tokens,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +76,18 @@ def _write_summary(
 
 
 @inline_kernel
+def _push(tokens: Any, k: int, is_line: bool, stack: Any, depth: int) -> int:
+    """Take `tokens[k]`, where a line may start, onto the stack; returns the new depth."""
+    if tokens[k - 1] == NONE:
+        # The line takes the place of the latest one of its cell; the lines above are gone.
+        depth -= 1
+        while depth > 0 and tokens[stack[depth]] != tokens[k]:
+            depth -= 1
+    stack[depth] = k
+    return depth + (1 if is_line else 0)
+
+
+@inline_kernel
 def _split(
     tokens: Any,
     num_cells: int,
@@ -92,7 +112,6 @@ def _split(
     position = _copy(tokens, 0, first, out, position)
     depth = 0
     for k in range(first, last):
-        is_dead_end = tokens[k - 1] == NONE
         is_line = np.uint64(np.int64(tokens[k]) - NUM_SPECIALS) < np.uint64(num_cells)
         if is_line and k - segment_start >= segment_tokens and depth > 0:
             position = _copy(tokens, segment_start, k, out, position)
@@ -103,16 +122,31 @@ def _split(
             prompt_lengths[num_segments] = position - summary
             position = _copy(out, summary, position, out, position)
             segment_start = k
-        if is_dead_end:
-            # The line takes the place of the latest one of its cell; the lines above are gone.
-            depth -= 1
-            while tokens[stack[depth]] != tokens[k]:
-                depth -= 1
-        stack[depth] = k
-        depth += 1 if is_line else 0
+        depth = _push(tokens, k, is_line, stack, depth)
     position = _copy(tokens, segment_start, len(tokens), out, position)
     ends[num_segments] = position
     return position, num_segments + 1
+
+
+@kernel
+def _cut_first(
+    tokens: Any, start: int, num_givens: int, num_cells: int, segment_tokens: int, out: Any
+) -> int:
+    """Cut what follows `tokens[start]` where a summary is due; returns the tokens written.
+
+    `tokens` is a prompt without its closing mark, and from `start` its continuation.
+    """
+    stack = np.empty(num_cells + 1, dtype=np.int64)
+    depth = 0
+    for k in range(1 + 2 * num_givens, len(tokens)):
+        if tokens[k] == OUTPUT or depth > num_cells:
+            break
+        is_line = np.uint64(np.int64(tokens[k]) - NUM_SPECIALS) < np.uint64(num_cells)
+        if is_line and k - start >= segment_tokens and depth > 0:
+            position = _copy(tokens, start, k, out, 0)
+            return _write_summary(tokens, num_givens, num_cells, stack, depth, out, position)
+        depth = _push(tokens, k, is_line, stack, depth)
+    return _copy(tokens, start, len(tokens), out, 0)
 
 
 @kernel
@@ -184,3 +218,38 @@ def split_into_segments(
         puzzles=puzzles,
         indices=indices,
     )
+
+
+def cut_segment(
+    board: Board, prompt: Tokens, continuation: Tokens, *, num_givens: int, segment_tokens: int
+) -> Tokens:
+    """Return the generated part of the first segment after a prompt.
+
+    Args:
+        board: The board.
+        prompt: An input block or a summary, whose first lines are the givens.
+        continuation: What the solver writes after it, from `solver.mrv`; it may be cut short.
+        num_givens: Givens of the puzzle.
+        segment_tokens: Trace tokens after which a summary is due.
+
+    Returns:
+        Ids up to the end of the summary; the whole continuation if none is due in it.
+
+    Raises:
+        ValueError: `segment_tokens` < 1, or the prompt does not begin with so many lines of one
+            cell and one digit each.
+    """
+    if segment_tokens < 1:
+        raise ValueError(f"segment_tokens: got {segment_tokens}, must be at least 1")
+    first_cell, first_digit = NUM_SPECIALS, NUM_SPECIALS + board.num_cells
+    lines = prompt[1 : min(1 + 2 * num_givens, len(prompt) - 1)]
+    cells, digits = lines[::2], lines[1::2]
+    is_cell, is_digit = (cells >= first_cell) & (cells < first_digit), digits >= first_digit
+    is_apart = len(lines) == 2 * num_givens and prompt[1 + 2 * num_givens] < first_digit
+    if not (is_apart and is_cell.all() and is_digit.all()):
+        raise ValueError(f"prompt: must begin with {num_givens} cells and their digits")
+    tokens = np.concatenate([prompt[:-1], continuation])
+    max_summary = 2 + board.num_cells * (board.side + 1)
+    out: Tokens = np.empty(len(continuation) + max_summary, dtype=continuation.dtype)
+    length = _cut_first(tokens, len(prompt) - 1, num_givens, board.num_cells, segment_tokens, out)
+    return out[:length]
