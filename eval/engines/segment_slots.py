@@ -91,7 +91,7 @@ class Slots:
     @torch.inference_mode()
     def begin(self, starts: Sequence[Start]) -> None:
         """Put sequences into free slots; all of each but its last id goes through the network."""
-        self._make_room(max(len(start.tokens) + start.allowance for start in starts))
+        self.make_room(max(len(start.tokens) + start.allowance for start in starts))
         spans = [
             Span(slot=s.slot, start=s.num_cached, tokens=s.tokens[s.num_cached : -1])
             for s in starts
@@ -191,7 +191,7 @@ class Slots:
                 self._step(self._all, bound=bound)
         self._graphs[bound] = graph
 
-    def _make_room(self, capacity: int) -> None:
+    def make_room(self, capacity: int) -> None:
         """Grow the slots when `capacity` tokens do not fit; it happens a few times at most."""
         if capacity <= self.cache.capacity:
             return
