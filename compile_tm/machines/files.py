@@ -1,0 +1,162 @@
+"""Machines as JSON or YAML.
+
+kind: turing (default where there are tapes) or dfa
+num_tapes, states, input_alphabet, tape_alphabet, blank, initial_state, halting_state,
+stuck_state (optional), name (optional),
+transitions: [state, [symbols read], next state, [symbols written], [moves]] each
+
+kind: dfa
+states, alphabet, initial_state, accepting, name, transitions: [state, symbol, next state] each
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from compile_tm.machines.dfa import Dfa
+from compile_tm.machines.turing import Rule, TuringMachine
+
+_TURING_FIELDS = {
+    "num_tapes": int,
+    "states": list,
+    "input_alphabet": list,
+    "tape_alphabet": list,
+    "blank": str,
+    "initial_state": str,
+    "halting_state": str,
+    "stuck_state": (str, type(None)),
+    "name": str,
+    "transitions": list,
+}
+_DFA_FIELDS = {
+    "states": list,
+    "alphabet": list,
+    "initial_state": str,
+    "accepting": list,
+    "name": str,
+    "transitions": list,
+}
+_OPTIONAL = {"stuck_state", "name", "num_tapes"}
+
+
+def machine_from_data(data: Mapping[str, Any]) -> TuringMachine | Dfa:
+    """A machine from plain lists and strings.
+
+    Raises:
+        ValueError: a field is missing, unknown or of the wrong type, or the machine is wrong.
+    """
+    if not isinstance(data, Mapping):
+        raise ValueError(f"machine: got {type(data).__name__}, allowed is a mapping of fields")
+    kind = data.get("kind", "dfa" if "accepting" in data else "turing")
+    if kind not in ("turing", "dfa"):
+        raise ValueError(f"kind: got {kind!r}, allowed are turing and dfa")
+    fields = _DFA_FIELDS if kind == "dfa" else _TURING_FIELDS
+    values = {key: value for key, value in data.items() if key != "kind"}
+    for key in sorted(values.keys() - fields.keys()):
+        raise ValueError(f"{key}: unknown field of a {kind} machine")
+    for key in sorted(fields.keys() - values.keys() - _OPTIONAL):
+        raise ValueError(f"{key}: missing from a {kind} machine")
+    for key, value in values.items():
+        if not isinstance(value, fields[key]):  # type: ignore[arg-type]
+            raise ValueError(f"{key}: got {value!r} of the wrong type")
+    transitions = [_transition(row, n, kind) for n, row in enumerate(values.pop("transitions"))]
+    plain: dict[str, Any] = {
+        key: tuple(v) if isinstance(v, list) else v for key, v in values.items()
+    }
+    if kind == "dfa":
+        plain["accepting"] = frozenset(plain["accepting"])
+        return Dfa(transitions=tuple(transitions), **plain)
+    return TuringMachine(rules=tuple(Rule(*row) for row in transitions), **plain)
+
+
+def machine_to_data(machine: TuringMachine | Dfa) -> dict[str, Any]:
+    """Plain lists and strings that `machine_from_data` reads."""
+    if isinstance(machine, Dfa):
+        return {
+            "kind": "dfa",
+            "name": machine.name,
+            "states": list(machine.states),
+            "alphabet": list(machine.alphabet),
+            "initial_state": machine.initial_state,
+            "accepting": [state for state in machine.states if state in machine.accepting],
+            "transitions": [list(row) for row in machine.transitions],
+        }
+    return {
+        "kind": "turing",
+        "name": machine.name,
+        "num_tapes": machine.num_tapes,
+        "states": list(machine.states),
+        "input_alphabet": list(machine.input_alphabet),
+        "tape_alphabet": list(machine.tape_alphabet),
+        "blank": machine.blank,
+        "initial_state": machine.initial_state,
+        "halting_state": machine.halting_state,
+        "stuck_state": machine.stuck_state,
+        "transitions": [
+            [item if isinstance(item, str) else list(item) for item in rule]
+            for rule in machine.rules
+        ],
+    }
+
+
+def read_machine(path: str | Path) -> TuringMachine | Dfa:
+    """Read a `.json`, `.yaml` or `.yml` file.
+
+    Raises:
+        ValueError: not such a file, or a wrong machine; names the file.
+        OSError: the file cannot be read.
+    """
+    path = Path(path)
+    text = path.read_text(encoding="utf-8")
+    try:
+        if path.suffix == ".json":
+            data = json.loads(text)
+        elif path.suffix in (".yaml", ".yml"):
+            data = yaml.safe_load(text)
+        else:
+            raise ValueError("allowed are .json, .yaml and .yml")
+        return machine_from_data(data)
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def write_machine(machine: TuringMachine | Dfa, path: str | Path) -> None:
+    """Write a `.json`, `.yaml` or `.yml` file.
+
+    Raises:
+        ValueError: another suffix.
+    """
+    path = Path(path)
+    data = machine_to_data(machine)
+    if path.suffix == ".json":
+        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    elif path.suffix in (".yaml", ".yml"):
+        text = yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=100)
+        path.write_text(text, encoding="utf-8")
+    else:
+        raise ValueError(f"{path}: allowed are .json, .yaml and .yml")
+
+
+def _transition(row: Any, number: int, kind: str) -> tuple[Any, ...]:
+    """One transition with tuples for lists.
+
+    A string or a bare symbol stands for a list of one item, which one-tape machines write.
+    """
+    size = 3 if kind == "dfa" else 5
+    if not isinstance(row, list) or len(row) != size:
+        raise ValueError(f"transition {number}: got {row!r}, allowed is a list of {size} items")
+    for place, item in enumerate(row):
+        is_list = kind == "turing" and place in (1, 3, 4)
+        if not isinstance(item, (str, list) if is_list else str):
+            raise ValueError(f"transition {number}: item {place} is {item!r}, of the wrong type")
+    if kind == "dfa":
+        return tuple(row)
+    return tuple(
+        (tuple(item) if isinstance(item, list) else (item,)) if place in (1, 3, 4) else item
+        for place, item in enumerate(row)
+    )

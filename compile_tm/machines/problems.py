@@ -1,0 +1,64 @@
+"""What is wrong with a machine: every problem at once, in words that name the rule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+
+class MachineError(ValueError):
+    """A machine that breaks its definition; `problems` lists all that is wrong with it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+
+def raise_problems(problems: Iterable[str]) -> None:
+    """Raise all problems in one error.
+
+    Raises:
+        MachineError: there is one.
+    """
+    found = list(problems)
+    if found:
+        raise MachineError(found)
+
+
+def name_problems(field: str, names: Sequence[str], *, are_symbols: bool) -> Iterator[str]:
+    """Empty names, symbols with white space (which words are split at), and repeated names."""
+    for name in names:
+        if not isinstance(name, str) or not name:
+            yield f"{field}: got {name!r}, allowed are non-empty strings"
+        elif are_symbols and any(c.isspace() for c in name):
+            yield f"{field}: got {name!r}, allowed are symbols without white space"
+    for name, count in Counter(names).items():
+        if count > 1:
+            yield f"{field}: {name!r} is listed {count} times"
+
+
+def split_word(word: str | Sequence[str], *, alphabet: Sequence[str]) -> tuple[str, ...]:
+    """Symbols of an input word.
+
+    Args:
+        word: Symbols; or a string, which is split at white space where it has any or where a
+            symbol of the alphabet has several characters, else into characters.
+        alphabet: Allowed symbols.
+
+    Raises:
+        ValueError: a symbol outside the alphabet; says where.
+    """
+    if not isinstance(word, str):
+        symbols = tuple(word)
+    elif any(c.isspace() for c in word) or any(len(symbol) > 1 for symbol in alphabet):
+        symbols = tuple(word.split())
+    else:
+        symbols = tuple(word)
+    allowed = frozenset(alphabet)
+    for place, symbol in enumerate(symbols):
+        if symbol not in allowed:
+            raise ValueError(
+                f"word: symbol {symbol!r} at place {place} is not in the input alphabet "
+                f"{' '.join(alphabet)}"
+            )
+    return symbols

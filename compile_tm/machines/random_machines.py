@@ -1,0 +1,95 @@
+"""Random machines and inputs for fuzzing, drawn as the paper's Section "Validation" describes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from compile_tm.machines.dfa import Dfa
+from compile_tm.machines.turing import MOVES, Rule, TuringMachine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomMachineConfig:
+    """Sizes of random machines; each is drawn uniformly from 1 (states: 2) to its bound."""
+
+    max_tapes: int = 2
+    """Greatest number of tapes."""
+    max_states: int = 6
+    """Greatest number of states, the halting one included."""
+    max_inputs: int = 2
+    """Greatest number of input symbols."""
+    max_extra_symbols: int = 1
+    """Greatest number of tape symbols beside input symbols and blank; 0 is drawn too."""
+    max_word: int = 8
+    """Greatest length of the input; 0 is drawn too."""
+
+    def __post_init__(self) -> None:
+        low = {"max_states": 2, "max_extra_symbols": 0, "max_word": 0}
+        for field in self.__slots__:
+            if getattr(self, field) < low.get(field, 1):
+                raise ValueError(
+                    f"{field}: got {getattr(self, field)}, allowed are {low.get(field, 1)} and more"
+                )
+
+
+def random_machine(
+    rng: np.random.Generator, config: RandomMachineConfig | None = None
+) -> TuringMachine:
+    """A machine with a random rule for every state and symbols."""
+    config = config or RandomMachineConfig()
+    num_tapes = int(rng.integers(1, config.max_tapes + 1))
+    states = (*(f"q{n}" for n in range(rng.integers(1, config.max_states))), "halt")
+    inputs = tuple("abcdefgh"[: rng.integers(1, config.max_inputs + 1)])
+    extra = tuple(f"x{n}" for n in range(rng.integers(0, config.max_extra_symbols + 1)))
+    symbols = ("_", *inputs, *extra)
+    reads = list(product(symbols, repeat=num_tapes))
+    rules = []
+    for state in states[:-1]:
+        targets = rng.integers(len(states), size=len(reads)).tolist()
+        writes = rng.integers(len(symbols), size=(len(reads), num_tapes)).tolist()
+        moves = rng.integers(3, size=(len(reads), num_tapes)).tolist()
+        for read, target, write, move in zip(reads, targets, writes, moves, strict=True):
+            written = tuple(symbols[place] for place in write)
+            moved = tuple(MOVES[place] for place in move)
+            rules.append(Rule(state, read, states[target], written, moved))
+    return TuringMachine(
+        name="random",
+        num_tapes=num_tapes,
+        states=states,
+        input_alphabet=inputs,
+        tape_alphabet=symbols,
+        blank="_",
+        initial_state="q0",
+        halting_state="halt",
+        rules=tuple(rules),
+    )
+
+
+def random_word(
+    rng: np.random.Generator, machine: TuringMachine | Dfa, *, max_length: int = 8
+) -> tuple[str, ...]:
+    """A word over the input alphabet, of uniform length."""
+    alphabet = machine.alphabet if isinstance(machine, Dfa) else machine.input_alphabet
+    length = int(rng.integers(max_length + 1)) if alphabet else 0
+    return tuple(alphabet[place] for place in rng.integers(len(alphabet), size=length).tolist())
+
+
+def random_dfa(rng: np.random.Generator, *, max_states: int = 6, max_symbols: int = 3) -> Dfa:
+    """An automaton with random transitions and accepting states."""
+    states = tuple(f"q{n}" for n in range(rng.integers(1, max_states + 1)))
+    alphabet = tuple("abcdefgh"[: rng.integers(1, max_symbols + 1)])
+    return Dfa(
+        name="random",
+        states=states,
+        alphabet=alphabet,
+        initial_state=states[int(rng.integers(len(states)))],
+        accepting=frozenset(state for state in states if rng.integers(2)),
+        transitions=tuple(
+            (state, symbol, states[int(rng.integers(len(states)))])
+            for state in states
+            for symbol in alphabet
+        ),
+    )

@@ -1,0 +1,174 @@
+"""Regular expressions to automata, by Brzozowski's derivatives.
+
+    expression   term | term | ..          alternatives
+    term         factor factor ..          one after the other; none: the empty word
+    factor       atom, then any of * + ?   repeated any number of times, at least once, at most once
+    atom         symbol  .  (expression)   a backslash makes a plain symbol of any character
+
+The states of the automaton are the derivatives of the expression, which tell what may still
+follow. With alternatives as flat sets, there are finitely many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compile_tm.machines.dfa import Dfa, from_function, minimal
+
+Node = tuple["str | Node | frozenset[Node]", ...]
+"""("none",), ("empty",), ("symbol", s), ("then", a, b), ("or", frozenset) or ("star", a)."""
+_NONE: Node = ("none",)
+_EMPTY: Node = ("empty",)
+
+
+def regex_dfa(expression: str, *, alphabet: Sequence[str]) -> Dfa:
+    """The smallest automaton of the words that match the whole expression.
+
+    Args:
+        expression: See the module docstring.
+        alphabet: Symbols, of one character each.
+
+    Raises:
+        ValueError: the expression is malformed; says where.
+    """
+    if any(len(symbol) != 1 for symbol in alphabet):
+        raise ValueError(f"alphabet: got {tuple(alphabet)}, allowed are symbols of one character")
+    start = _Parser(expression, tuple(alphabet)).parse()
+    names = {start: "0"}
+    transitions: dict[tuple[str, str], str] = {}
+    todo = [start]
+    for node in todo:
+        for symbol in alphabet:
+            target = _derivative(node, symbol)
+            if target not in names:
+                names[target] = str(len(names))
+                todo.append(target)
+            transitions[names[node], symbol] = names[target]
+    accepting = [name for node, name in names.items() if _has_empty(node)]
+    dfa = from_function(
+        tuple(names.values()),
+        alphabet,
+        accepting=accepting,
+        transitions=transitions,
+        name=f"regex {expression}",
+    )
+    return minimal(dfa)
+
+
+def _either(*nodes: Node) -> Node:
+    flat: set[Node] = set()
+    for node in nodes:
+        flat |= node[1] if node[0] == "or" else {node}  # type: ignore[arg-type]
+    flat.discard(_NONE)
+    if not flat:
+        return _NONE
+    return next(iter(flat)) if len(flat) == 1 else ("or", frozenset(flat))
+
+
+def _then(first: Node, second: Node) -> Node:
+    if _NONE in (first, second):
+        return _NONE
+    if first == _EMPTY:
+        return second
+    if second == _EMPTY:
+        return first
+    if first[0] == "then":
+        return _then(first[1], _then(first[2], second))  # type: ignore[arg-type]
+    return ("then", first, second)
+
+
+def _star(node: Node) -> Node:
+    if node in (_NONE, _EMPTY):
+        return _EMPTY
+    return node if node[0] == "star" else ("star", node)
+
+
+def _has_empty(node: Node) -> bool:
+    kind = node[0]
+    if kind == "or":
+        return any(map(_has_empty, node[1]))  # type: ignore[arg-type]
+    if kind == "then":
+        return _has_empty(node[1]) and _has_empty(node[2])  # type: ignore[arg-type]
+    return kind in ("empty", "star")
+
+
+def _derivative(node: Node, symbol: str) -> Node:
+    """What may follow `symbol`."""
+    kind = node[0]
+    if kind == "symbol":
+        return _EMPTY if node[1] == symbol else _NONE
+    if kind == "or":
+        return _either(*(_derivative(part, symbol) for part in node[1]))  # type: ignore[arg-type]
+    if kind == "star":
+        return _then(_derivative(node[1], symbol), node)  # type: ignore[arg-type]
+    if kind == "then":
+        first: Node = node[1]  # type: ignore[assignment]
+        second: Node = node[2]  # type: ignore[assignment]
+        taken = _then(_derivative(first, symbol), second)
+        return _either(taken, _derivative(second, symbol)) if _has_empty(first) else taken
+    return _NONE
+
+
+class _Parser:
+    """Recursive descent over the expression."""
+
+    def __init__(self, text: str, alphabet: tuple[str, ...]) -> None:
+        self.text, self.alphabet, self.place = text, alphabet, 0
+
+    def parse(self) -> Node:
+        node = self.expression()
+        if self.place < len(self.text):
+            raise self.error("unmatched )")
+        return node
+
+    def error(self, what: str) -> ValueError:
+        return ValueError(f"regular expression {self.text!r}, column {self.place + 1}: {what}")
+
+    def peek(self) -> str:
+        return self.text[self.place : self.place + 1]
+
+    def take(self) -> str:
+        self.place += 1
+        return self.text[self.place - 1]
+
+    def expression(self) -> Node:
+        nodes = [self.term()]
+        while self.peek() == "|":
+            self.take()
+            nodes.append(self.term())
+        return _either(*nodes)
+
+    def term(self) -> Node:
+        node = _EMPTY
+        while self.peek() not in ("", "|", ")"):
+            node = _then(node, self.factor())
+        return node
+
+    def factor(self) -> Node:
+        node = self.atom()
+        while self.peek() in ("*", "+", "?"):
+            sign = self.take()
+            again = _star(node)
+            node = {"*": again, "+": _then(node, again), "?": _either(node, _EMPTY)}[sign]
+        return node
+
+    def atom(self) -> Node:
+        if self.peek() in ("*", "+", "?"):
+            raise self.error(f"nothing to repeat before {self.peek()}")
+        sign = self.take()
+        if sign == "(":
+            node = self.expression()
+            if self.peek() != ")":
+                raise self.error("missing )")
+            self.take()
+            return node
+        if sign == ".":
+            return _either(*(("symbol", symbol) for symbol in self.alphabet))
+        if sign == "\\":
+            if not self.peek():
+                raise self.error("nothing after the backslash")
+            sign = self.take()
+        if sign not in self.alphabet:
+            self.place -= 1
+            raise self.error(f"{sign!r} is not in the alphabet {' '.join(self.alphabet)}")
+        return ("symbol", sign)

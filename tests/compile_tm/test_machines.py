@@ -1,0 +1,228 @@
+"""Specs: every problem is found and named; files and words; automata and expressions."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compile_tm.machines.dfa import Dfa, minimal
+from compile_tm.machines.examples import EXAMPLES, busy_beaver, example, multiples, parity
+from compile_tm.machines.files import (
+    machine_from_data,
+    machine_to_data,
+    read_machine,
+    write_machine,
+)
+from compile_tm.machines.problems import MachineError
+from compile_tm.machines.random_machines import (
+    RandomMachineConfig,
+    random_dfa,
+    random_machine,
+    random_word,
+)
+from compile_tm.machines.regex import regex_dfa
+from compile_tm.machines.turing import Rule, TuringMachine, make_rules
+
+
+def small_machine(**changes: object) -> TuringMachine:
+    fields: dict[str, object] = {
+        "states": ("q", "halt"),
+        "input_alphabet": ("a",),
+        "tape_alphabet": ("_", "a"),
+        "blank": "_",
+        "initial_state": "q",
+        "halting_state": "halt",
+        "rules": (Rule("q", ("_",), "halt", ("a",), ("S",)),),
+    }
+    return TuringMachine(**(fields | changes))  # type: ignore[arg-type]
+
+
+def test_every_problem_of_a_machine_is_listed() -> None:
+    rules = (
+        Rule("q", ("a", "a"), "q", ("a",), ("R",)),
+        Rule("q", ("_",), "nowhere", ("z",), ("X",)),  # type: ignore[arg-type]
+        Rule("q", ("_",), "q", ("a",), ("S",)),
+        Rule("halt", ("a",), "q", ("a",), ("S",)),
+    )
+    with pytest.raises(MachineError) as caught:
+        small_machine(
+            rules=rules,
+            states=("q", "halt", "q", ""),
+            tape_alphabet=("a", "b c"),
+            input_alphabet=("a", "d"),
+            initial_state="halt",
+            num_tapes=1,
+        )
+    problems = caught.value.problems
+    for part in (
+        "states: got ''",
+        "'q' is listed 2 times",
+        "tape_alphabet: got 'b c'",
+        "input_alphabet: 'd' is not in tape_alphabet",
+        "blank: '_' is not in tape_alphabet",
+        "must differ",
+        "rule 0 (q a,a -> q a R): read has 2 items for 1 tapes",
+        "rule 1 (q _ -> nowhere z X): 'nowhere' is not in states",
+        "rule 1 (q _ -> nowhere z X): symbol 'z' is not in tape_alphabet",
+        "rule 1 (q _ -> nowhere z X): move 'X' is none of L, S, R",
+        "rule 2 (q _ -> q a S): rule 1 is for the same state and symbols",
+        "rule 3 (halt a -> q a S): state 'halt' ends a run and has no rules",
+    ):
+        assert any(part in problem for problem in problems), part
+
+
+def test_every_problem_of_an_automaton_is_listed() -> None:
+    with pytest.raises(MachineError) as caught:
+        Dfa(
+            states=("p",),
+            alphabet=("a", "b"),
+            initial_state="x",
+            accepting=frozenset("y"),
+            transitions=(("p", "a", "p"), ("p", "a", "z"), ("p", "c", "p")),
+        )
+    text = str(caught.value)
+    for part in ("'x' is not", "'y' is not", "'z' is not", "'c' is not", "transition 0 is for"):
+        assert part in text
+    assert "none for state 'p' and symbol 'b'" in text
+
+
+def test_state_and_symbol_may_share_a_name_and_symbols_have_any_length() -> None:
+    machine = small_machine(
+        states=("10", "halt"),
+        initial_state="10",
+        input_alphabet=("10", "inp"),
+        tape_alphabet=("_", "10", "inp"),
+        rules=(),
+    )
+    assert machine.word("10 inp 10") == ("10", "inp", "10")
+    assert machine.word(["inp"]) == ("inp",)
+    with pytest.raises(ValueError, match="'1' at place 0 is not in the input alphabet"):
+        machine.word("1 0")
+
+
+def test_missing_rules_are_listed() -> None:
+    assert list(small_machine().missing_rules()) == [("q", ("a",))]
+
+
+def test_rows_with_wildcards() -> None:
+    rows = [("q", "a*", "q", "==", "RS"), ("q", "**", "halt", "=a", "SL")]
+    rules = make_rules(rows, tape_alphabet="_a", num_tapes=2)
+    assert len(rules) == 4
+    assert str(rules[0]) == "(q a,_ -> q a,_ R,S)"
+    assert Rule("q", ("_", "_"), "halt", ("_", "a"), ("S", "L")) in rules
+    with pytest.raises(ValueError, match="has 1 parts for 2 tapes"):
+        make_rules([("q", "a", "q", "==", "RS")], tape_alphabet="_a", num_tapes=2)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".yaml"])
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_files_round_trip(tmp_path: Path, name: str, suffix: str) -> None:
+    path = tmp_path / f"machine{suffix}"
+    write_machine(example(name), path)
+    assert read_machine(path) == example(name)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"blank": None}, "blank: got None"),
+        ({"colour": "red"}, "colour: unknown field"),
+        ({"transitions": [["q"]]}, "transition 0: got"),
+        ({"transitions": [["q", 1, "q", ["a"], ["R"]]]}, "transition 0: item 1 is 1"),
+        ({"kind": "pda"}, "kind: got 'pda'"),
+        ({"states": ["q"]}, "halting_state: 'halt' is not in states"),
+    ],
+)
+def test_bad_files_are_refused_by_name(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    path = tmp_path / "machine.json"
+    path.write_text(json.dumps(machine_to_data(small_machine()) | change))
+    with pytest.raises(ValueError, match=message) as caught:
+        read_machine(path)
+    assert str(path) in str(caught.value)
+
+
+def test_other_bad_files(tmp_path: Path) -> None:
+    for name, text, message in (
+        ("a.json", "[]", "mapping"),
+        ("a.json", "{", "a.json"),
+        ("a.txt", "", "allowed are .json"),
+        ("a.yaml", "a: [", "a.yaml"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_machine(tmp_path / name)
+    with pytest.raises(ValueError, match="allowed are"):
+        write_machine(parity(), tmp_path / "a.txt")
+    data = machine_to_data(small_machine())
+    del data["blank"]
+    with pytest.raises(ValueError, match="blank: missing"):
+        machine_from_data(data)
+
+
+def test_one_tape_files_may_write_symbols_bare() -> None:
+    data = machine_to_data(small_machine()) | {"transitions": [["q", "_", "halt", "a", "S"]]}
+    assert machine_from_data(data) == small_machine()
+
+
+def test_parity_and_multiples() -> None:
+    for number in range(200):
+        word = f"{number:b}"
+        assert parity().accepts(word) == (word.count("1") % 2 == 0)
+        assert multiples(7).accepts(word) == (number % 7 == 0)
+    assert multiples(3, base=10).accepts("123456")
+
+
+@pytest.mark.parametrize("expression", ["(a|b)*abb", "a*b+c?", "", "(ab)*|c", "a.b", "(a|)(b|c)*"])
+def test_expressions_match_as_in_python(expression: str) -> None:
+    dfa = regex_dfa(expression, alphabet="abc")
+    for length in range(6):
+        for word in product("abc", repeat=length):
+            assert dfa.accepts(word) == bool(re.fullmatch(expression, "".join(word))), word
+
+
+def test_escaped_and_malformed_expressions() -> None:
+    assert regex_dfa(r"\*+", alphabet="*").accepts("**")
+    for expression, message in (
+        ("a)", "column 2: unmatched"),
+        ("(a", "column 3: missing"),
+        ("*", "column 1: nothing to repeat"),
+        ("az", "column 2: 'z' is not in the alphabet"),
+        ("a\\", "column 3: nothing after"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            regex_dfa(expression, alphabet="a")
+    with pytest.raises(ValueError, match="one character"):
+        regex_dfa("a", alphabet=("ab",))
+
+
+def test_minimal_automata_accept_the_same_and_cannot_shrink() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        dfa = random_dfa(rng)
+        small = minimal(dfa)
+        assert minimal(small).states == small.states
+        for _ in range(30):
+            word = random_word(rng, dfa, max_length=12)
+            assert small.accepts(word) == dfa.accepts(word)
+
+
+def test_random_machines_are_reproducible_and_complete() -> None:
+    first, again = (random_machine(np.random.default_rng(5)) for _ in range(2))
+    assert first == again
+    assert not list(first.missing_rules())
+    with pytest.raises(ValueError, match="max_states: got 1"):
+        RandomMachineConfig(max_states=1)
+
+
+def test_unknown_examples_are_refused() -> None:
+    with pytest.raises(ValueError, match="example: got 'x'"):
+        example("x")
+    with pytest.raises(ValueError, match="num_states: got 6"):
+        busy_beaver(6)
