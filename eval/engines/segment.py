@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from eval.contract import EngineStats, Request, Result
+from eval.engines.begin import begin_run
 from eval.engines.segment_slots import Slots, Start
 from eval.network_types import TokenNetwork
 from eval.puzzle_run import PuzzleRun
@@ -31,7 +32,7 @@ class SegmentEngine:
         """
         self.precision = network.precision
         self.stats = EngineStats()
-        self._max_positions = network.max_positions
+        self._num_ids, self._max_positions = network.num_ids, network.max_positions
         self._num_slots = num_slots
         self._slots = Slots(network, num_slots=num_slots, capacity=_FIRST_CAPACITY)
 
@@ -50,7 +51,9 @@ class SegmentEngine:
         while True:
             while free and (request := next(waiting, None)) is not None:
                 slot = free.pop()
-                runs[slot] = PuzzleRun(request, max_positions=self._max_positions)
+                runs[slot] = begin_run(
+                    request, num_ids=self._num_ids, max_positions=self._max_positions
+                )
                 ready.append(slot)
             if not runs:
                 return

@@ -1,0 +1,154 @@
+"""The `hf` engine: plain `model.generate` with static batches, the baseline.
+
+Rows of a batch are padded on the left, with the mask from which transformers derives the positions
+of each row, so that a row does not see its padding. A batch lasts until its slowest row has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedModel,
+)
+from transformers.utils import logging as transformers_logging
+
+from data.precision import PrecisionPolicy
+from eval.contract import EngineStats, Request, Result
+from eval.engines.begin import begin_run
+from eval.model_folder import ModelFolder
+from eval.puzzle_run import STOP_TOKENS, PuzzleRun
+from solver.vocabulary import PAD, Tokens
+
+
+class HfEngine:
+    """Engine over a model that transformers loads.
+
+    `bf16` is autocast over fp32 weights, as in training. Keys then lie in the cache as fp32 and are
+    rounded when attention reads them, which gives the same numbers.
+    """
+
+    name = "hf"
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        *,
+        precision: PrecisionPolicy,
+        device: torch.device,
+        num_slots: int,
+    ) -> None:
+        """Load the model; `num_slots` is the number of rows of a batch."""
+        self.precision = precision
+        self.stats = EngineStats()
+        self._num_slots, self._device = num_slots, device
+        self._num_ids, self._max_positions = folder.vocabulary.size, folder.max_positions
+        self._model = _load_model(folder).to(device)  # type: ignore[arg-type]
+
+    def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
+        """See `eval.contract.Engine`."""
+        waiting = iter(requests)
+        runs: list[PuzzleRun] = []
+        while True:
+            while len(runs) < self._num_slots and (request := next(waiting, None)) is not None:
+                runs.append(
+                    begin_run(request, num_ids=self._num_ids, max_positions=self._max_positions)
+                )
+            if not runs:
+                return
+            for run, tokens in zip(runs, self._generate(runs), strict=True):
+                run.end_segment(tokens)
+                if run.ended_by is not None:
+                    self.stats.num_new_tokens += run.num_new_tokens
+                    yield run.result()
+            runs = [run for run in runs if run.ended_by is None]
+
+    @torch.inference_mode()
+    def _generate(self, runs: Sequence[PuzzleRun]) -> list[Tokens]:
+        """Generate the current segment of each run, as one batch."""
+        ids, mask = _pad_left([run.prompt for run in runs], self._device)
+        watch = _BoardIds(self._num_ids, len(runs), self._device)
+        is_bf16 = self.precision.activations == "bf16"
+        generate = cast("Any", self._model).generate
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=is_bf16):
+            output: Tensor = generate(
+                ids,
+                attention_mask=mask,
+                generation_config=GenerationConfig(
+                    max_new_tokens=max(run.allowance for run in runs),
+                    do_sample=False,
+                    eos_token_id=list(STOP_TOKENS),
+                    pad_token_id=PAD,
+                ),
+                logits_processor=LogitsProcessorList([watch]),
+            )
+        is_finite = watch.is_finite.cpu().numpy()
+        if not is_finite.all():
+            key = runs[int(is_finite.argmin())].request.key
+            raise FloatingPointError(f"puzzle {key}: the model's logits are not finite")
+        self.stats.num_forward_passes += output.shape[1] - ids.shape[1]
+        self.stats.num_prompt_tokens += int(mask.sum())
+        rows = output[:, ids.shape[1] :].cpu().numpy()
+        return [_cut(row[: run.allowance]) for row, run in zip(rows, runs, strict=True)]
+
+
+class _BoardIds(LogitsProcessor):
+    """Keeps generation to the ids of the board, and notes rows whose logits are not finite."""
+
+    def __init__(self, num_ids: int, num_rows: int, device: torch.device) -> None:
+        self._num_ids = num_ids
+        self.is_finite = torch.ones(num_rows, dtype=torch.bool, device=device)
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+        del input_ids
+        self.is_finite &= scores[:, : self._num_ids].sum(dim=-1).isfinite()
+        scores[:, self._num_ids :] = -torch.inf
+        return scores
+
+
+def _pad_left(prompts: Sequence[Tokens], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Ids and mask of a batch, int64 (B, longest prompt)."""
+    width = max(len(prompt) for prompt in prompts)
+    ids = np.full((len(prompts), width), PAD, dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for row, prompt in enumerate(prompts):
+        ids[row, width - len(prompt) :] = prompt
+        mask[row, width - len(prompt) :] = 1
+    return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
+
+
+def _cut(ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tokens:
+    """Ids up to the first stop token; what follows it is padding."""
+    stops = np.flatnonzero(np.isin(ids, STOP_TOKENS))
+    return cast("Tokens", (ids[: stops[0] + 1] if len(stops) else ids).astype(np.uint16))
+
+
+def _load_model(folder: ModelFolder) -> PreTrainedModel:
+    with _no_progress_bars():
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            folder.path, dtype=torch.float32, local_files_only=True
+        )
+    # The folder's own settings, a longest length among them, would be merged into ours.
+    model.generation_config = GenerationConfig()
+    return model.eval()
+
+
+@contextlib.contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """Spare the log the bars that transformers draws even for one small file."""
+    is_enabled = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            transformers_logging.enable_progress_bar()
