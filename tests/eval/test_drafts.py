@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from data.segments import split_into_segments
 from data.text import text_to_tokens, tokens_to_text
-from eval.drafts import Drafter
+from eval.drafts import draft_segment
 from solver.boards import BOARDS, Board, get_board
 from solver.mrv import trace
 from solver.vocabulary import END_OUTPUT, END_SUMMARY, NONE, SUMMARY, Tokens
@@ -33,14 +33,25 @@ def segments_of(
 
 
 def check_puzzle(board: Board, givens: npt.NDArray[np.uint8], segment_tokens: int) -> int:
-    drafter = Drafter(board, segment_tokens=segment_tokens)
     segments = segments_of(board, givens, segment_tokens)
     num_givens = int(np.count_nonzero(givens))
     for prompt, expected in segments:
-        draft = drafter.draft(prompt, num_givens=num_givens, max_tokens=10**6)
-        assert draft.dtype == expected.dtype
-        assert draft.tolist() == expected.tolist()
+        drafted = draft_segment(
+            board,
+            prompt,
+            num_givens=num_givens,
+            segment_tokens=segment_tokens,
+            max_tokens=10**6,
+        )
+        assert drafted.dtype == expected.dtype
+        assert drafted.tolist() == expected.tolist()
     return len(segments)
+
+
+def draft(prompt: Tokens, *, num_givens: int, segment_tokens: int) -> Tokens:
+    return draft_segment(
+        BOARD, prompt, num_givens=num_givens, segment_tokens=segment_tokens, max_tokens=1_000
+    )
 
 
 def hard_puzzle() -> npt.NDArray[np.uint8]:
@@ -64,11 +75,12 @@ def test_each_segment_on_each_board(board: Board) -> None:
 
 def test_a_cot_is_one_draft_cut_at_the_limit() -> None:
     tokens = trace(get_board("9x9"), hard_puzzle()).tokens
-    drafter = Drafter(get_board("9x9"), segment_tokens=None)
-    prompt = tokens[: 2 * 21 + 2]
-    draft = drafter.draft(prompt, num_givens=21, max_tokens=1000)
-    assert draft.tolist() == tokens[len(prompt) : len(prompt) + 1000].tolist()
-    assert len(drafter.draft(prompt, num_givens=21, max_tokens=10**6)) == len(tokens) - len(prompt)
+    prompt, expected = tokens[:44], tokens[44:]
+    for max_tokens in (1_000, 1_000_000):
+        drafted = draft_segment(
+            get_board("9x9"), prompt, num_givens=21, segment_tokens=None, max_tokens=max_tokens
+        )
+        assert drafted.tolist() == expected[:max_tokens].tolist()
 
 
 @pytest.mark.parametrize(
@@ -84,22 +96,20 @@ def test_a_cot_is_one_draft_cut_at_the_limit() -> None:
 )
 def test_a_prompt_that_is_no_state_of_the_solver_has_no_draft(text: str, num_givens: int) -> None:
     prompt = text_to_tokens(BOARD, text)
-    drafter = Drafter(BOARD, segment_tokens=8)
-    assert len(drafter.draft(prompt, num_givens=num_givens, max_tokens=100)) == 0
+    assert len(draft(prompt, num_givens=num_givens, segment_tokens=8)) == 0
 
 
 def test_a_wrong_summary_that_parses_is_gone_on_from() -> None:
     """The givens of the puzzle are what the summary says, and a dead end may end it."""
     prompt = text_to_tokens(BOARD, "<summary> (1,1) 2 (1,2) 1 3 </summary>")
-    draft = Drafter(BOARD, segment_tokens=4).draft(prompt, num_givens=1, max_tokens=100)
-    words = tokens_to_text(BOARD, draft)
+    words = tokens_to_text(BOARD, draft(prompt, num_givens=1, segment_tokens=4))
     assert words.startswith("(1,3) 3 4 (1,4) 4 ")
     assert words.endswith("<summary> (1,1) 2 (1,2) 1 3 (1,3) 3 4 (1,4) 4 </summary>")
     prompt = text_to_tokens(
         BOARD, "<summary> (1,1) 1 (1,2) 2 (1,3) 3 4 (2,4) 4 (1,4) <none> </summary>"
     )
-    draft = Drafter(BOARD, segment_tokens=2).draft(prompt, num_givens=1, max_tokens=100)
-    assert tokens_to_text(BOARD, draft).startswith("(1,3) 4 ")
+    words = tokens_to_text(BOARD, draft(prompt, num_givens=1, segment_tokens=2))
+    assert words.startswith("(1,3) 4 ")
 
 
 @given(
@@ -116,7 +126,6 @@ def test_any_summary_gives_a_draft_of_the_board(
     for cell, digits in lines:
         ids += [8 + cell, *(23 + d for d in sorted(digits))] if digits else [8 + cell, NONE]
     prompt = np.array([*ids, END_SUMMARY], np.uint8)
-    drafter = Drafter(BOARD, segment_tokens=segment_tokens)
-    draft = drafter.draft(prompt, num_givens=num_givens, max_tokens=10**6)
-    assert (draft < 28).all()
-    assert not np.isin(draft[:-1], [END_SUMMARY, END_OUTPUT]).any()
+    drafted = draft(prompt, num_givens=num_givens, segment_tokens=segment_tokens)
+    assert (drafted < 28).all()
+    assert not np.isin(drafted[:-1], [END_SUMMARY, END_OUTPUT]).any()
