@@ -26,7 +26,8 @@ from torch.nn.functional import gelu, silu
 
 from data.precision import PrecisionPolicy
 from eval.model_folder import ModelFolder
-from eval.network_cache import Cache, check_spans, span_positions
+from eval.network_cache import Attend, PaddedCache, span_positions
+from eval.network_ragged import RaggedCache
 from eval.network_types import SlotCache, Span
 from eval.network_weights import Layer, make_weights
 
@@ -66,14 +67,18 @@ class Network:
         )
         self._cos, self._sin = _rotary_phases(folder, device)
 
-    def new_cache(self, *, num_slots: int, capacity: int) -> Cache:
+    def new_cache(self, *, num_slots: int, capacity: int) -> SlotCache:
         """Allocate keys and values for `num_slots` sequences of at most `capacity` tokens."""
-        return Cache(
+        capacity = min(capacity, self.max_positions)
+        dtype = DTYPES[self.precision.cache]
+        if RaggedCache.can_hold(self.config, device=self.device, dtype=dtype):
+            return RaggedCache(self.config, num_slots=num_slots, capacity=capacity)
+        return PaddedCache(
             self.config,
             num_slots=num_slots,
-            capacity=min(capacity, self.max_positions),
+            capacity=capacity,
             device=self.device,
-            dtype=DTYPES[self.precision.cache],
+            dtype=dtype,
         )
 
     @torch.inference_mode()
@@ -81,18 +86,16 @@ class Network:
         self, cache: SlotCache, spans: Sequence[Span], *, is_last_only: bool = False
     ) -> Tensor:
         """See `TokenNetwork.extend`."""
-        assert isinstance(cache, Cache)
-        check_spans(spans, cache=cache)
-        tokens = self._to_device(np.concatenate([span.tokens for span in spans]).astype(np.int64))
-        positions = self._to_device(span_positions(spans))
-        x = self._weights.embedding[tokens]
-        phases = self._cos[positions, None], self._sin[positions, None]
-        for index, layer in enumerate(self._weights.layers):
-            qkv = self._project(layer, x, phases)
-            x = self._finish(layer, x, cache.extend(index, qkv, spans=spans))
+        _check_spans(spans, cache=cache)
+        tokens = np.concatenate([span.tokens for span in spans]).astype(np.int64)
+        x = self._run(
+            torch.from_numpy(tokens).to(self.device),
+            torch.from_numpy(span_positions(spans)).to(self.device),
+            _checked(cache).span_attention(spans),
+        )
         if is_last_only:
             ends = np.cumsum([len(span.tokens) for span in spans]) - 1
-            x = x[self._to_device(ends)]
+            x = x[torch.from_numpy(ends).to(self.device)]
         return self._logits(x)
 
     @torch.inference_mode()
@@ -106,18 +109,17 @@ class Network:
         bound: int,
     ) -> Tensor:
         """See `TokenNetwork.step`."""
-        assert isinstance(cache, Cache)
+        attend = _checked(cache).step_attention(positions, slots=slots, bound=bound)
+        return self._logits(self._run(tokens, positions, attend))
+
+    def _run(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """Residual stream after the last layer, (N, hidden_size), of tokens at positions (N,)."""
         x = self._weights.embedding[tokens]
         phases = self._cos[positions, None], self._sin[positions, None]
-        mask = torch.arange(bound, device=self.device) <= positions[:, None, None, None]
         for index, layer in enumerate(self._weights.layers):
-            qkv = self._project(layer, x, phases)
-            attended = cache.step(index, qkv, slots=slots, positions=positions, mask=mask)
+            attended = attend(index, *self._project(layer, x, phases))
             x = self._finish(layer, x, attended)
-        return self._logits(x)
-
-    def _to_device(self, values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor:
-        return torch.from_numpy(values).to(self.device)
+        return x
 
     def _project(
         self, layer: Layer, x: Tensor, phases: tuple[Tensor, Tensor]
@@ -168,3 +170,22 @@ def _rotary_phases(folder: ModelFolder, device: torch.device) -> tuple[Tensor, T
     frequencies = 1.0 / folder.network.rope_base**exponents
     phases = torch.arange(folder.max_positions, dtype=torch.float32)[:, None] * frequencies
     return phases.cos().to(device), phases.sin().to(device)
+
+
+def _checked(cache: SlotCache) -> PaddedCache | RaggedCache:
+    assert isinstance(cache, PaddedCache | RaggedCache), "a cache of another network"
+    return cache
+
+
+def _check_spans(spans: Sequence[Span], *, cache: SlotCache) -> None:
+    slots = [span.slot for span in spans]
+    if len(set(slots)) != len(slots):
+        raise ValueError(f"spans: got slots {slots}, allowed is each slot once")
+    for span in spans:
+        if not (0 <= span.slot < cache.num_slots and span.start >= 0 and len(span.tokens)):
+            raise ValueError(
+                f"span: got slot {span.slot}, start {span.start}, {len(span.tokens)} tokens, "
+                f"allowed is a slot below {cache.num_slots} and at least one token"
+            )
+        if span.end > cache.capacity:
+            raise ValueError(f"span: ends at {span.end}, allowed is at most {cache.capacity}")

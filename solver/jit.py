@@ -31,7 +31,7 @@ from numba.core.bytecode import FunctionIdentity
 from numba.extending import intrinsic
 
 _Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
-_KERNEL_PACKAGES = ("solver", "data")
+_KERNEL_PACKAGES = ("solver", "data", "eval")
 IS_JIT = not numba.config.DISABLE_JIT
 
 # Drawn one by one, so that forked children differ too; tests/solver/test_jit.py fails without it.

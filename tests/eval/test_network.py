@@ -35,7 +35,7 @@ SHARED = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "max_position_embeddings": 256,
-    "initializer_range": 0.3,
+    "initializer_range": 0.15,
 }
 
 

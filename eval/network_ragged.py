@@ -1,0 +1,122 @@
+"""Keys and values in fixed slots, and attention over them: fp32 on the CPU, without padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from eval.network_config import NetworkConfig
+from eval.network_kernels import UNROLLED, attend_rows
+from eval.network_types import Span
+
+if TYPE_CHECKING:
+    from eval.network_cache import Attend
+
+
+class RaggedCache:
+    """A `SlotCache` whose rows cost what their own lengths cost.
+
+    Memory is committed by the system as it is first written to, so a large capacity costs nothing
+    until a sequence gets that long. Layout: `eval.network_kernels`, behind an axis of layers.
+    """
+
+    def __init__(self, config: NetworkConfig, *, num_slots: int, capacity: int) -> None:
+        """Reserve it."""
+        self.num_slots, self.capacity = num_slots, capacity
+        self._config = config
+        self._allocate(capacity)
+
+    @staticmethod
+    def can_hold(config: NetworkConfig, *, device: torch.device, dtype: torch.dtype) -> bool:
+        """Whether the kernel takes a network: fp32 on the CPU, and heads of a multiple of 4."""
+        is_plain = device.type == "cpu" and dtype == torch.float32
+        return is_plain and config.head_size % UNROLLED == 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of keys and values, when every slot is full."""
+        return self._keys.nbytes + self._values.nbytes
+
+    def grow(self, capacity: int) -> None:
+        """See `SlotCache`."""
+        keys, values, length = self._keys, self._values, self.capacity
+        self.capacity = max(length, capacity)
+        self._allocate(self.capacity)
+        self._keys[..., :length] = keys
+        self._values[..., :length, :] = values
+
+    def copy_prefix(self, source: int, target: int, *, length: int) -> None:
+        """See `SlotCache`."""
+        self._keys[:, target, ..., :length] = self._keys[:, source, ..., :length]
+        self._values[:, target, :, :length] = self._values[:, source, :, :length]
+
+    def step_attention(self, positions: Tensor, *, slots: Tensor | None, bound: int) -> Attend:
+        """Attention of one position a row; arguments as in `TokenNetwork.step`."""
+        del bound
+        places = positions.numpy()
+        rows = np.arange(self.num_slots) if slots is None else slots.numpy()
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            out = torch.empty(q.shape)
+            attend_rows(
+                (q.numpy(), k.numpy(), v.numpy()),
+                (self._keys[layer], self._values[layer]),
+                rows,
+                places,
+                self._work,
+                out.numpy(),
+            )
+            return out
+
+        return attend
+
+    def span_attention(self, spans: Sequence[Span]) -> Attend:
+        """Attention of packed spans, one after another."""
+        sizes = [len(span.tokens) for span in spans]
+        is_grouped = self._config.num_kv_heads != self._config.num_heads
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            out = torch.empty(q.shape)
+            parts = (part.split(sizes) for part in (q, k, v, out))
+            for span, q_i, k_i, v_i, out_i in zip(spans, *parts, strict=True):
+                keys, values = self._write(layer, span, k_i, v_i)
+                # A whole sequence needs no mask; after a prefix the triangle starts further on.
+                mask = None
+                if span.start:
+                    size = (len(span.tokens), span.end)
+                    mask = torch.ones(size, dtype=torch.bool).tril(span.start)
+                out_i.copy_(
+                    scaled_dot_product_attention(
+                        q_i.transpose(0, 1)[None],
+                        keys[None],
+                        values[None],
+                        attn_mask=mask,
+                        is_causal=mask is None,
+                        enable_gqa=is_grouped,
+                    )[0].transpose(0, 1)
+                )
+            return out
+
+        return attend
+
+    def _allocate(self, capacity: int) -> None:
+        config = self._config
+        shape = (config.num_layers, self.num_slots, config.num_kv_heads)
+        self._keys = np.zeros((*shape, config.head_size, capacity), dtype=np.float32)
+        self._values = np.zeros((*shape, capacity, config.head_size), dtype=np.float32)
+        self._work = np.empty(capacity, dtype=np.float32)
+
+    def _write(self, layer: int, span: Span, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write a span; return keys and values up to its end, (num_kv_heads, T, head_size)."""
+        keys, values = self._keys[layer, span.slot], self._values[layer, span.slot]
+        keys[..., span.start : span.end] = k.permute(1, 2, 0).numpy()
+        values[:, span.start : span.end] = v.transpose(0, 1).numpy()
+        if not span.start:
+            return k.transpose(0, 1), v.transpose(0, 1)
+        seen = torch.from_numpy(keys[..., : span.end]).transpose(1, 2)
+        return seen, torch.from_numpy(values[:, : span.end])
