@@ -28,8 +28,10 @@ from data.plan import (
     Part,
     Plan,
     check_identity,
+    find_parts,
     identity,
     make_plan,
+    part_folder,
     write_identity,
 )
 from data.progress import progress
@@ -79,7 +81,7 @@ def build(
         ValueError: `resume` with another source or configuration; a bad row when `strict`.
         OSError: the disk is full, say; what is finished stays, for `resume`.
     """
-    final = _part_folder(out, part) if part else out
+    final = part_folder(out, part) if part else out
     staging = final.with_name(f".{final.name}.partial")
     wanted = identity(source, config, exclude=exclude)
     if final.exists() and not rebuild:
@@ -122,7 +124,7 @@ def merge(out: Path, *, rebuild: bool = False) -> Manifest:
     """
     if out.exists() and not rebuild:
         raise FileExistsError(f"{out}: exists; --rebuild replaces it")
-    folders = _find_parts(out)
+    folders = find_parts(out, marker=_PART_FILE)
     first = json.loads((folders[0] / _PART_FILE).read_bytes())
     wanted = json.loads((folders[0] / BUILD_FILE).read_bytes())
     for folder in folders:
@@ -146,26 +148,6 @@ def merge(out: Path, *, rebuild: bool = False) -> Manifest:
     publish_directory(staging, out, replace=rebuild)
     shutil.rmtree(folders[0].parent)
     return manifest
-
-
-def _part_folder(out: Path, part: Part) -> Path:
-    return out.with_name(f"{out.name}.parts") / f"{part.index}-of-{part.count}"
-
-
-def _find_parts(out: Path) -> list[Path]:
-    """Folders of all parts of `out`, in order."""
-    parent = out.with_name(f"{out.name}.parts")
-    counts = {path.name.partition("-of-")[2] for path in parent.glob("[0-9]*-of-*")}
-    if not counts:
-        raise FileNotFoundError(f"{parent}: no parts of {out}")
-    if len(counts) > 1:
-        raise ValueError(f"{parent}: parts of different divisions, {', '.join(sorted(counts))}")
-    count = int(counts.pop())
-    folders = [_part_folder(out, Part(index=index, count=count)) for index in range(count)]
-    missing = [folder.name for folder in folders if not (folder / _PART_FILE).exists()]
-    if missing:
-        raise FileNotFoundError(f"{parent}: missing {', '.join(missing)}")
-    return folders
 
 
 def _make_shards(

@@ -81,6 +81,36 @@ class Part:
         return cls(index=index, count=count)
 
 
+def part_folder(out: Path, part: Part) -> Path:
+    """Folder of a part of `out`, beside it: `NAME.parts/i-of-n`."""
+    return out.with_name(f"{out.name}.parts") / f"{part.index}-of-{part.count}"
+
+
+def find_parts(out: Path, *, marker: str) -> list[Path]:
+    """Folders of all parts of `out`, in order.
+
+    Args:
+        out: What the parts are parts of.
+        marker: File that a part has.
+
+    Raises:
+        FileNotFoundError: no parts, or some are missing; the message lists them.
+        ValueError: parts of different divisions.
+    """
+    parent = out.with_name(f"{out.name}.parts")
+    counts = {path.name.partition("-of-")[2] for path in parent.glob("[0-9]*-of-*")}
+    if not counts:
+        raise FileNotFoundError(f"{parent}: no parts of {out}")
+    if len(counts) > 1:
+        raise ValueError(f"{parent}: parts of different divisions, {', '.join(sorted(counts))}")
+    count = int(counts.pop())
+    folders = [part_folder(out, Part(index=index, count=count)) for index in range(count)]
+    missing = [folder.name for folder in folders if not (folder / marker).exists()]
+    if missing:
+        raise FileNotFoundError(f"{parent}: missing {', '.join(missing)}")
+    return folders
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """All that the shards depend on."""

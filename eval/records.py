@@ -245,14 +245,20 @@ class EvaluationConfig:
     """`hf`, `segment`, `verify` or `vllm`."""
     precision: PrecisionPolicy
     """Number formats that the engine computes in."""
+    keeps_tokens: bool = False
+    """Whether what the model generates is kept in `tokens.jsonl`."""
     sessions: tuple[Session, ...] = field(default=())
     """Every start of the program, in order."""
 
     def identity(self) -> dict[str, Any]:
-        """What must be equal for results to belong together: everything but the sessions."""
+        """What must be equal for results to belong together.
+
+        That is everything but the sessions; of the number formats the name of the policy, from
+        which the others follow.
+        """
         record = self.to_json()
         del record["sessions"]
-        return record
+        return {**record, "precision": self.precision.name}
 
     def to_json(self) -> dict[str, Any]:
         """Plain form, as JSON gives it back."""

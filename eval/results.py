@@ -152,9 +152,9 @@ class EvaluationFolder:
 class ResultLog:
     """Appends results to a folder; a context manager."""
 
-    def __init__(self, folder: EvaluationFolder, *, keep_tokens: bool) -> None:
+    def __init__(self, folder: EvaluationFolder) -> None:
         self._paths = [folder.path / RESULTS_FILE]
-        if keep_tokens:
+        if folder.config.keeps_tokens:
             self._paths.insert(0, folder.path / TOKENS_FILE)
 
     def __enter__(self) -> ResultLog:

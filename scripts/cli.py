@@ -84,6 +84,17 @@ COMMANDS: dict[tuple[str, ...], CommandEntry] = {
     ("train", "wandb-sync"): CommandEntry(
         "training.commands.wandb_sync", "rebuild one W&B run from a run folder"
     ),
+    ("eval", "run"): CommandEntry(
+        "eval.commands.run",
+        "let a model solve puzzles, and write down what came of each",
+        kept="finished puzzles are kept, and the same command goes on from them",
+    ),
+    ("eval", "merge"): CommandEntry(
+        "eval.commands.merge", "join the parts that --shard made into one evaluation"
+    ),
+    ("eval", "score"): CommandEntry(
+        "eval.commands.score", "score results again, without the model"
+    ),
 }
 
 

@@ -1,0 +1,199 @@
+"""`sudocot eval run`: let a model solve puzzles, and write down what came of each."""
+
+from __future__ import annotations
+
+import logging
+import math
+import platform
+import re
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+from tyro.conf import OmitArgPrefixes
+
+from data.plan import Part, part_folder
+from data.precision import PrecisionName, get_precision
+from data.signals import REQUEUE_EXIT_CODE, StopRequested, stop_at_once
+from eval.commands.tables import print_evaluation
+from eval.contract import Caps, paper_caps
+from eval.engines.factory import EngineName, make_engine
+from eval.pool import open_pool
+from eval.records import EvaluationConfig, ModelRecord, Session
+from eval.results import EvaluationFolder
+from eval.runner import evaluate, is_finished, open_existing, open_or_create
+from eval.sampling import Sample, SamplingConfig, draw_sample
+
+if TYPE_CHECKING:
+    from eval.model_folder import ModelFolder
+
+NOT_FINITE = 1
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Evaluate a model on puzzles, with greedy decoding.
+
+    The defaults are those of the paper: --sample random takes 10,000 puzzles, --sample targets
+    1,000 for each length, --sample hardest the 100 with the longest CoT and three times the tokens.
+    A list of puzzles needs its CoT lengths: a table that `sudocot data lengths` made, or one that
+    is made now and kept beside --out.
+
+    The same command again goes on with a run that was interrupted, in whatever way. On SIGTERM and
+    SIGUSR1 it leaves with exit code 75, for a batch system to start it again.
+
+    Examples:
+        sudocot eval run --model runs/scot/final --data sapientinc/sudoku-extreme:test --out e/10k
+        sudocot eval run --model runs/scot/final --data test.csv --sample hardest --out e/hardest
+        sudocot eval run --model runs/cot/final --data test.csv --sample targets --out e/targets
+        sudocot eval run --model m --data test.csv --lengths l.parquet --out e/10k --shard 0/8
+    """
+
+    model: Path
+    """Model folder, such as the `final` of a run."""
+    data: tuple[str, ...]
+    """Puzzle files; or the folder of a data set; or a split, `folder:test`, `owner/name:test`."""
+    out: Path
+    """Folder of the evaluation."""
+    sampling: OmitArgPrefixes[SamplingConfig] = field(default_factory=SamplingConfig)
+    """Which puzzles."""
+    lengths: Path | None = None
+    """Table of CoT lengths of a list."""
+    engine: EngineName = "segment"
+    """How to decode: all give the same tokens in fp32, at different speeds."""
+    mode: Literal["auto", "cot", "scot"] = "auto"
+    """What the model writes; auto takes what it was trained on."""
+    precision: PrecisionName = "fp32"
+    """Number formats: bf16 or fp32."""
+    device: str = "auto"
+    """Where to compute: cpu, cuda, cuda:1; auto takes a GPU if there is one."""
+    num_slots: int = 64
+    """Segments decoded side by side; it sets speed and memory."""
+    max_new_tokens: int | None = None
+    """Limit of a puzzle; by default 32,512 for CoT, 5 million for SCoT, 15 for the hardest."""
+    max_segment_tokens: int | None = None
+    """Limit of a segment, its summary included; by default 2,048, and none for CoT."""
+    shard: str | None = None
+    """Evaluate part i of n only, as i/n counted from 0; `sudocot eval merge` joins the parts."""
+    keep_tokens: bool = False
+    """Keep everything the model generates, compressed."""
+    name: str | None = None
+    """Name of the model in reports; by default that of its folder, or of the run it is of."""
+
+    def __post_init__(self) -> None:
+        if not self.data:
+            raise ValueError("data: got none, allowed are files, a folder or a hub name")
+        if self.num_slots < 1:
+            raise ValueError(f"num_slots: got {self.num_slots}, allowed is at least 1")
+
+
+def main(config: Config) -> int:
+    """Evaluate, then print the summary."""
+    try:
+        with stop_at_once():
+            folder = _run(config)
+    except StopRequested as stop:
+        logger.info("stopped by %s; the same command goes on", stop)
+        return REQUEUE_EXIT_CODE
+    except FloatingPointError as error:
+        logger.error("%s", error)
+        return NOT_FINITE
+    print_evaluation(Console(), folder)
+    return 0
+
+
+def _run(config: Config) -> EvaluationFolder:
+    import torch
+
+    from eval.model_folder import ModelFolder
+
+    model = ModelFolder.open(config.model)
+    part = Part.parse(config.shard) if config.shard else None
+    out = part_folder(config.out, part) if part else config.out
+    pool = open_pool(
+        config.data,
+        board=model.board.name,
+        lengths=config.lengths or _lengths_beside(config),
+        may_measure=part is None,
+    )
+    if pool.board != model.board:
+        raise ValueError(f"data: got {pool.board.name} puzzles, the model's are {model.board.name}")
+    sample = draw_sample(pool, config.sampling)
+    settings = _settings(config, model, sample)
+    existing = open_existing(out, settings)
+    if existing is not None and is_finished(existing, part=part):
+        logger.info("%s: finished already", out)
+        return existing
+    name = config.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        engine = make_engine(
+            config.engine,
+            model,
+            precision=settings.precision,
+            device=torch.device(name),
+            num_slots=config.num_slots,
+        )
+    except ImportError as error:
+        raise ValueError(f"engine: {config.engine} is not installed: {error}") from error
+    session = _session(config, device=name)
+    settings = replace(settings, precision=engine.precision, sessions=(session,))
+    folder = open_or_create(out, settings, sample.puzzles)
+    return evaluate(folder, engine, part=part)
+
+
+def _settings(config: Config, model: ModelFolder, sample: Sample) -> EvaluationConfig:
+    from eval.network_config import tensor_shapes
+
+    mode = model.facts.mode if config.mode == "auto" else config.mode
+    caps = paper_caps(mode, is_hardest=config.sampling.sample == "hardest")
+    max_new_tokens = config.max_new_tokens or caps.max_new_tokens
+    segment_cap = max_new_tokens if mode == "cot" else caps.max_segment_tokens
+    path = config.model.resolve()
+    default_name = path.parent.name if path.name == "final" else path.name
+    shapes = tensor_shapes(model.network).values()
+    return EvaluationConfig(
+        board=model.board.name,
+        mode=mode,
+        model=ModelRecord(
+            name=config.name or default_name,
+            digest=model.weights_digest,
+            model_type=model.network.family,
+            num_parameters=sum(math.prod(shape) for shape in shapes),
+            facts=asdict(model.facts),
+        ),
+        data=sample.data,
+        sampling=sample.record,
+        spreads=sample.spreads,
+        num_sampled=len(sample.puzzles),
+        caps=Caps(
+            max_new_tokens=max_new_tokens,
+            max_segment_tokens=config.max_segment_tokens or segment_cap,
+        ),
+        engine=config.engine,
+        precision=get_precision(config.precision),
+        keeps_tokens=config.keep_tokens,
+    )
+
+
+def _session(config: Config, *, device: str) -> Session:
+    packages = ["sudocot", "numpy", "torch"]
+    packages += {"hf": ["transformers"], "vllm": ["transformers", "vllm"]}.get(config.engine, [])
+    return Session(
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        part=config.shard,
+        device=device,
+        num_slots=config.num_slots,
+        versions={"python": platform.python_version()} | {name: version(name) for name in packages},
+    )
+
+
+def _lengths_beside(config: Config) -> Path:
+    names = "+".join(Path(name).name for name in config.data)
+    return config.out.parent / f"{re.sub(r'[^A-Za-z0-9.+_-]', '-', names)}.lengths.parquet"

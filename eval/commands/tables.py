@@ -1,0 +1,84 @@
+"""What the commands print of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+
+from data.commands.tables import print_table
+from data.progress import format_duration
+from eval.results import EvaluationFolder
+from eval.summary import Accuracy, Summary
+
+_GROUP_COLUMNS = ("group", "puzzles", "solved", "accuracy", "95% interval", "CoT lengths")
+
+
+def print_evaluation(console: Console, folder: EvaluationFolder) -> None:
+    """Print the headline, why puzzles ended, the cost, and the groups."""
+    summary, config = folder.summary, folder.config
+    title = f"{folder.path}: {config.model.name} on {config.data.name}"
+    print_table(console, title, ("fact", "value"), _facts(folder, summary))
+    if config.spreads:
+        picks = (
+            (
+                f"{spread.target:,}",
+                f"{spread.num_puzzles:,}",
+                _range(spread.min_cot_length, spread.max_cot_length),
+                "sparse" if spread.is_sparse else "",
+            )
+            for spread in config.spreads
+        )
+        print_table(console, "targets", ("CoT length", "puzzles", "picked", ""), picks)
+    for kind in dict.fromkeys(group.kind for group in summary.groups):
+        rows = (
+            (
+                group.label,
+                f"{group.accuracy.num_puzzles:,}",
+                f"{group.accuracy.num_solved:,}",
+                *_accuracy(group.accuracy),
+                _range(group.min_cot_length, group.max_cot_length),
+            )
+            for group in summary.groups
+            if group.kind == kind
+        )
+        print_table(console, f"by {kind.replace('_', ' ')}", _GROUP_COLUMNS, rows)
+
+
+def _facts(folder: EvaluationFolder, summary: Summary) -> Iterator[tuple[str, str]]:
+    config = folder.config
+    if not summary.is_complete:
+        yield "PARTIAL", f"{summary.accuracy.num_puzzles:,} of {config.num_sampled:,} puzzles"
+    accuracy, interval = _accuracy(summary.accuracy)
+    yield "puzzles", f"{summary.accuracy.num_puzzles:,}"
+    yield "solved", f"{summary.accuracy.num_solved:,}"
+    yield "accuracy", accuracy
+    yield "95% Wilson interval", interval
+    for ended_by, count in summary.ended_by.items():
+        if count:
+            yield f"ended by {ended_by.replace('_', ' ')}", f"{count:,}"
+    yield "generated tokens", f"{summary.num_new_tokens:,}"
+    yield "segments", f"{summary.num_segments:,}"
+    if summary.mean_new_tokens is not None and summary.mean_seconds is not None:
+        yield "generated tokens a puzzle", f"{summary.mean_new_tokens:,.0f}"
+        yield "seconds a puzzle", f"{summary.mean_seconds:.3f}"
+    yield "wall time", format_duration(summary.cost.wall_seconds)
+    if summary.cost.num_drafted_tokens:
+        share = summary.cost.num_accepted_tokens / summary.cost.num_drafted_tokens
+        yield "drafted tokens accepted", f"{share:.4f}"
+    yield "engine", f"{config.engine}, {config.precision.name}, {config.mode}"
+    yield "most new tokens", f"{config.caps.max_new_tokens:,}"
+    yield "model digest", config.model.digest[:16]
+    yield "test set digest", config.data.sample_digest[:16]
+
+
+def _accuracy(accuracy: Accuracy) -> tuple[str, str]:
+    if accuracy.accuracy is None:
+        return "-", "-"
+    return f"{accuracy.accuracy:.2%}", f"{accuracy.low:.2%} to {accuracy.high:.2%}"
+
+
+def _range(low: int | None, high: int | None) -> str:
+    if low is None or high is None:
+        return "-"
+    return f"{low:,} to {high:,}"

@@ -1,0 +1,66 @@
+"""The parts of a job array put together into one evaluation."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from data.files import staged_directory
+from data.plan import Part, find_parts
+from eval.results import CONFIG_FILE, RESULTS_FILE, TOKENS_FILE, EvaluationFolder
+from eval.runner import different_settings, part_of_sample
+
+
+def merge(out: Path, *, rebuild: bool = False) -> EvaluationFolder:
+    """Put the parts in `NAME.parts` together into the evaluation `out`, and remove them.
+
+    Raises:
+        FileExistsError: `out` is there and `rebuild` is off.
+        FileNotFoundError: no parts, or some are missing; the message lists them.
+        ValueError: parts of different evaluations, a puzzle in two of them or in none.
+    """
+    if out.exists() and not rebuild:
+        raise FileExistsError(f"{out}: exists; --rebuild replaces it")
+    paths = find_parts(out, marker=CONFIG_FILE)
+    folders = [EvaluationFolder.open(path) for path in paths]
+    first = folders[0]
+    owners: dict[str, EvaluationFolder] = {}
+    for folder in folders:
+        differences = different_settings(first.config, folder.config)
+        if differences:
+            raise ValueError(
+                f"{folder.path}: differs from {first.path.name} in {'; '.join(differences)}"
+            )
+        for row in folder.rows:
+            if row.key in owners:
+                names = f"{owners[row.key].path.name} and {folder.path.name}"
+                raise ValueError(f"{out}: puzzle {row.key} is in both {names}")
+            owners[row.key] = folder
+    _check_complete(first, folders, found=owners.keys())
+    sessions = tuple(session for folder in folders for session in folder.config.sessions)
+    with staged_directory(out, replace=rebuild) as staged:
+        merged = EvaluationFolder.create(
+            staged, replace(first.config, sessions=sessions), first.sample
+        )
+        for name in (RESULTS_FILE, TOKENS_FILE):
+            files = [path / name for path in paths if (path / name).exists()]
+            if files:
+                (staged / name).write_bytes(b"".join(file.read_bytes() for file in files))
+        merged.finish()
+    shutil.rmtree(paths[0].parent)
+    return EvaluationFolder.open(out)
+
+
+def _check_complete(
+    first: EvaluationFolder, folders: Sequence[EvaluationFolder], *, found: Collection[str]
+) -> None:
+    for index, folder in enumerate(folders):
+        part = Part(index=index, count=len(folders))
+        missing = [p.key for p in part_of_sample(first.sample, part) if p.key not in found]
+        if missing:
+            raise ValueError(
+                f"{folder.path}: {len(missing)} puzzles have no result, the first is "
+                f"{missing[0]}; run this part again to finish it"
+            )
