@@ -53,6 +53,9 @@ def make_engine(
             from eval.network import Network
 
             network = Network(folder, precision=precision, device=device)
-            engine_class = SegmentEngine if name == "segment" else VerifyEngine
-            return engine_class(network, num_slots=num_slots)
+            if name == "segment":
+                return SegmentEngine(network, num_slots=num_slots)
+            return VerifyEngine(
+                network, num_slots=num_slots, segment_tokens=folder.facts.segment_tokens
+            )
     raise ValueError(f"engine: got {name!r}, allowed are {', '.join(ENGINES)}")

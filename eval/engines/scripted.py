@@ -1,0 +1,168 @@
+"""A network without weights: it predicts what a script says, behind the engines' own code.
+
+A script is a function from the prompt of a segment to what follows it. `solver_script` answers with
+the solver's tokens, so that an engine can be run over millions of tokens without a trained model.
+Logits are 1 at the token of the script and 0 elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from data.precision import PrecisionPolicy, get_precision
+from eval.drafts import draft_segment
+from eval.network_types import SlotCache, Span
+from solver.boards import Board
+from solver.vocabulary import END_INPUT, END_SUMMARY, PAD, Tokens, Vocabulary
+
+Script = Callable[[Tokens], Tokens]
+"""From the prompt of a segment to the tokens after it; `<pad>` for ever where they end."""
+
+
+def solver_script(board: Board, *, num_givens: int, segment_tokens: int | None) -> Script:
+    """Return the script of a model that makes no mistake."""
+
+    def script(prompt: Tokens) -> Tokens:
+        return draft_segment(
+            board,
+            prompt,
+            num_givens=num_givens,
+            segment_tokens=segment_tokens,
+            max_tokens=_MAX_COT_TOKENS,
+        )
+
+    return script
+
+
+_MAX_COT_TOKENS = 1 << 20
+
+
+class ScriptedCache:
+    """The ids in each slot, and the script of each slot's prompt."""
+
+    def __init__(self, *, num_slots: int, capacity: int) -> None:
+        self.num_slots = num_slots
+        self.ids = np.zeros((num_slots, capacity), dtype=np.uint16)
+        self.prompt_lengths = [0] * num_slots
+        self.answers: list[Tokens] = [np.zeros(0, np.uint8)] * num_slots
+
+    @property
+    def capacity(self) -> int:
+        """Positions of a slot."""
+        return self.ids.shape[1]
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the ids."""
+        return self.ids.nbytes
+
+    def grow(self, capacity: int) -> None:
+        """Enlarge every slot and keep what is in it."""
+        self.ids = np.pad(self.ids, ((0, 0), (0, capacity - self.capacity)))
+
+    def copy_prefix(self, source: int, target: int, *, length: int) -> None:
+        """Copy the first `length` positions of a slot to another one."""
+        self.ids[target, :length] = self.ids[source, :length]
+        self.prompt_lengths[target] = self.prompt_lengths[source]
+        self.answers[target] = self.answers[source]
+
+
+class ScriptedNetwork:
+    """Predicts the tokens of a script, by position after the prompt.
+
+    It sees as much as a network does: a prediction depends on the ids in the slot up to the
+    position. What an engine feeds after the prompt is not looked at, so a wrong token of the script
+    changes nothing later in the segment.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        script: Script,
+        *,
+        max_positions: int,
+        precision: PrecisionPolicy | None = None,
+    ) -> None:
+        """Keep the script.
+
+        Args:
+            board: board of the puzzles.
+            script: what to predict.
+            max_positions: longest sequence that it takes.
+            precision: what it says to compute in; fp32 if not given.
+        """
+        self.precision = get_precision("fp32") if precision is None else precision
+        self.device = torch.device("cpu")
+        self.num_ids = Vocabulary(board).size
+        self.max_positions = max_positions
+        self._dtype = Vocabulary(board).dtype
+        self._script = script
+
+    def new_cache(self, *, num_slots: int, capacity: int) -> ScriptedCache:
+        """Allocate slots."""
+        return ScriptedCache(num_slots=num_slots, capacity=min(capacity, self.max_positions))
+
+    def extend(
+        self, cache: SlotCache, spans: Sequence[Span], *, is_last_only: bool = False
+    ) -> Tensor:
+        """See `eval.network_types.TokenNetwork`."""
+        assert isinstance(cache, ScriptedCache)
+        chosen = []
+        for span in spans:
+            cache.ids[span.slot, span.start : span.end] = span.tokens
+            if span.start == 0:
+                cache.prompt_lengths[span.slot] = 0
+            self._find_prompt(cache, span.slot, end=span.end)
+            first = span.end - 1 if is_last_only else span.start
+            chosen.append(self._predict(cache, span.slot, first=first, end=span.end))
+        return self._one_hot(np.concatenate(chosen))
+
+    def step(
+        self,
+        cache: SlotCache,
+        tokens: Tensor,
+        positions: Tensor,
+        *,
+        slots: Tensor | None = None,
+        bound: int,
+    ) -> Tensor:
+        """See `eval.network_types.TokenNetwork`."""
+        assert isinstance(cache, ScriptedCache)
+        del bound
+        rows = range(cache.num_slots) if slots is None else slots.tolist()
+        chosen = []
+        for slot, token, position in zip(rows, tokens.tolist(), positions.tolist(), strict=True):
+            cache.ids[slot, position] = token
+            if cache.prompt_lengths[slot] > position:
+                cache.prompt_lengths[slot] = 0
+            self._find_prompt(cache, slot, end=position + 1)
+            chosen.append(self._predict(cache, slot, first=position, end=position + 1))
+        return self._one_hot(np.concatenate(chosen))
+
+    def _find_prompt(self, cache: ScriptedCache, slot: int, *, end: int) -> None:
+        """Ask the script once the prompt of a slot is complete."""
+        if cache.prompt_lengths[slot]:
+            return
+        closing = np.flatnonzero(np.isin(cache.ids[slot, :end], (END_INPUT, END_SUMMARY)))
+        if len(closing):
+            length = int(closing[0]) + 1
+            cache.prompt_lengths[slot] = length
+            cache.answers[slot] = self._script(cache.ids[slot, :length].astype(self._dtype))
+
+    def _predict(self, cache: ScriptedCache, slot: int, *, first: int, end: int) -> Tokens:
+        """Tokens after the positions `first` to `end`."""
+        answer = cache.answers[slot]
+        places = np.arange(first, end) - (cache.prompt_lengths[slot] - 1)
+        known = (places >= 0) & (places < len(answer)) & (cache.prompt_lengths[slot] > 0)
+        chosen: Tokens = np.full(len(places), PAD, dtype=self._dtype)
+        chosen[known] = answer[places[known]]
+        return chosen
+
+    def _one_hot(self, ids: Tokens) -> Tensor:
+        logits = torch.zeros(len(ids), self.num_ids)
+        logits[torch.arange(len(ids)), torch.from_numpy(ids.astype(np.int64))] = 1.0
+        return logits

@@ -1,0 +1,140 @@
+"""The `verify` engine: the solver drafts, the model checks; the same results as `segment`, sooner.
+
+The solver's continuation of a prompt is known before the model has read it. One packed forward pass
+over prompt and draft tells how much of the draft greedy decoding would write. Where a draft is
+accepted to its end, the segment is done without a single step; where the model differs, its own
+token is known too, the cache holds what led to it, and the segment is decoded on in its slot, step
+by step, until its end gives the next prompt and the solver a new chance.
+
+    draft     all drafts in the slots are checked, pass by pass, until each is accepted or left;
+              a finished puzzle's slot is filled with a new one at once
+    decode    then the slots are full of segments that need steps, or the work is nearly done;
+              they take steps together until one ends, and drafting goes on in its slot
+
+Slots for which no puzzle is waiting check segments ahead: those that come next if the model goes on
+as the solver does. A puzzle gets as many as the number of its latest segments that were accepted
+whole, so a model that fails often never pays for them.
+
+How far to draft at first follows from what was accepted lately, so a model that leaves the solver
+early pays for little more than its prompts; while a draft is accepted, it is drawn twice as far
+each time. A draft is one segment, so memory does not grow with the length of a chain of thought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from eval.contract import EngineStats, Request, Result
+from eval.engines.begin import begin_run
+from eval.engines.segment_slots import Slots
+from eval.engines.verify_pass import DraftedSegment, check_drafts
+from eval.engines.verify_puzzle import DraftedPuzzle, fill_with_segments_ahead
+from eval.network_types import Span, TokenNetwork
+
+_FIRST_CAPACITY = 1_024
+_PASS_TOKENS = 8_192
+"""Tokens of a forward pass, unless the prompt of one segment has more."""
+_SPAN_TOKENS = 2_048
+"""Tokens of one segment in a pass; their attention is a matrix."""
+_LEAST_DRAFT, _FIRST_REACH = 16, 64
+_REACH_WEIGHT = 1 / 16
+
+
+class VerifyEngine:
+    """Engine over a network of ours and the solver."""
+
+    name = "verify"
+
+    def __init__(
+        self, network: TokenNetwork, *, num_slots: int, segment_tokens: int | None
+    ) -> None:
+        """Allocate the slots.
+
+        Args:
+            network: the network.
+            num_slots: segments that are checked or decoded side by side.
+            segment_tokens: trace tokens after which the model was trained to end a segment; None
+                for CoT.
+        """
+        self.precision = network.precision
+        self.stats = EngineStats()
+        self._network, self._num_slots = network, num_slots
+        self._segment_tokens = segment_tokens
+        self._slots = Slots(network, num_slots=num_slots, capacity=_FIRST_CAPACITY)
+        self._num_passes = 0
+        self._reach = float(_FIRST_REACH)
+
+    @property
+    def num_cache_bytes(self) -> int:
+        """Memory of keys and values."""
+        return self._slots.cache.num_bytes
+
+    def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
+        """See `eval.contract.Engine`."""
+        waiting = iter(requests)
+        self._slots.clear()
+        free = list(reversed(range(self._num_slots)))
+        drafted: list[DraftedPuzzle] = []
+        stepped: dict[int, DraftedPuzzle] = {}
+        while True:
+            while free and (request := next(waiting, None)) is not None:
+                drafted.append(self._begin(request, slot=free.pop()))
+            if drafted:
+                # A slot that is still free has no puzzle waiting for it.
+                fill_with_segments_ahead(drafted, free)
+                self._check(drafted)
+            elif stepped:
+                for slot, tokens in self._slots.advance().items():
+                    puzzle = stepped.pop(slot)
+                    puzzle.end_steps(tokens, slot=slot, free=free)
+                    drafted.append(puzzle)
+            else:
+                return
+            starts = []
+            for puzzle in drafted:
+                start = puzzle.take_segments(free)
+                if start is not None:
+                    starts.append(start)
+                    stepped[start.slot] = puzzle
+                elif puzzle.run.ended_by is not None:
+                    self._count(puzzle.run.num_new_tokens)
+                    yield puzzle.run.result()
+            drafted = [puzzle for puzzle in drafted if puzzle.segments]
+            if starts:
+                self._slots.begin(starts)
+
+    def _begin(self, request: Request, *, slot: int) -> DraftedPuzzle:
+        network = self._network
+        return DraftedPuzzle(
+            begin_run(request, num_ids=network.num_ids, max_positions=network.max_positions),
+            slot=slot,
+            segment_tokens=self._segment_tokens,
+            max_positions=network.max_positions,
+            stats=self.stats,
+        )
+
+    def _check(self, drafted: Sequence[DraftedPuzzle]) -> None:
+        """Check as many of the drafts as fit into one forward pass, the oldest puzzles first."""
+        picked: list[tuple[DraftedSegment, Span]] = []
+        num_fed = 0
+        for segment in (s for puzzle in drafted for s in puzzle.segments if not s.is_settled):
+            span = segment.span(
+                max_draft=max(_LEAST_DRAFT, int(2 * self._reach), segment.num_accepted),
+                max_fed=_SPAN_TOKENS,
+            )
+            num_fed += len(span.tokens)
+            if picked and num_fed > _PASS_TOKENS:
+                break
+            picked.append((segment, span))
+        if not picked:
+            return
+        self._slots.make_room(max(len(s.prompt) + len(s.draft) for s, _ in picked))
+        check_drafts(self._network, self._slots.cache, picked, stats=self.stats)
+        self._num_passes += 1
+        for segment, _ in picked:
+            if segment.is_settled:
+                self._reach += _REACH_WEIGHT * (segment.num_accepted - self._reach)
+
+    def _count(self, num_new_tokens: int) -> None:
+        self.stats.num_new_tokens += num_new_tokens
+        self.stats.num_forward_passes = self._num_passes + self._slots.num_forward_passes
