@@ -14,6 +14,7 @@ from importlib import resources
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 _PACKAGE = "eval.page"
 
@@ -38,16 +39,14 @@ def render_page(package: str, template: str, **values: Any) -> str:
     )
     hashes: list[str] = []
 
-    def script(name: str) -> jinja2.utils.markupsafe.Markup:
+    def script(name: str) -> Markup:
         code = _read(package, name)
         digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
         hashes.append(f"'sha256-{digest}'")
-        return jinja2.utils.markupsafe.Markup(f"<script>{code}</script>")  # noqa: S704 - our file
+        return Markup(f"<script>{code}</script>")  # noqa: S704 - our file
 
-    def style(name: str) -> jinja2.utils.markupsafe.Markup:
-        return jinja2.utils.markupsafe.Markup(  # noqa: S704 - our file
-            f"<style>\n{_read(package, name)}</style>"
-        )
+    def style(name: str) -> Markup:
+        return Markup(f"<style>\n{_read(package, name)}</style>")  # noqa: S704 - our file
 
     environment.globals.update(script=script, style=style, data=_data_block)
     body = environment.get_template(template).render(**values)
@@ -65,10 +64,9 @@ def script_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _data_block(name: str, value: Mapping[str, Any]) -> jinja2.utils.markupsafe.Markup:
-    return jinja2.utils.markupsafe.Markup(  # noqa: S704 - escaped by `script_json`
-        f'<script type="application/json" id="{name}">{script_json(value)}</script>'
-    )
+def _data_block(name: str, value: Mapping[str, Any]) -> Markup:
+    block = f'<script type="application/json" id="{name}">{script_json(value)}</script>'
+    return Markup(block)  # noqa: S704 - `script_json` escapes
 
 
 def _read(package: str, name: str) -> str:

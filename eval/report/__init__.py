@@ -1,0 +1,1 @@
+"""Reports from evaluation folders alone: leaderboard, plots, paired comparisons, one HTML page."""

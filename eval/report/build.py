@@ -1,0 +1,208 @@
+"""What a report says, as plain values: the one source of its Markdown, CSV, JSON, plots and page.
+
+Measured rows are ranked only within one sample of puzzles. What others published stands apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from eval.report.compare import Comparison, compare_all
+from eval.report.entries import Entry, PuzzleSample, group_by_sample
+from eval.report.published import PublishedResult, Regime, read_published
+from eval.summary import Accuracy
+
+REPORT_SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeaderboardRow:
+    """One evaluation in the leaderboard of its sample."""
+
+    rank: int | None
+    """1 for the highest accuracy, equal ones share a rank; None while it is not finished."""
+    label: str
+    """Name in the report."""
+    result: Accuracy
+    """Grids solved."""
+    hardest: Accuracy | None
+    """The same of the same model on the hardest puzzles of the data, if that was evaluated too."""
+    num_parameters: int
+    """Parameters of the model, embeddings included."""
+    train_tokens: int | None
+    """Tokens it was trained on, if known."""
+    max_cot_length: int | None
+    """N, the cut-off on the CoT length of its training puzzles, if known."""
+    train_seed: int | None
+    """Seed of its training, if known."""
+    mode: str
+    """`cot` or `scot`."""
+    precision: str
+    """Precision policy of the evaluation."""
+    engine: str
+    """Engine that decoded."""
+    mean_new_tokens: float | None
+    """Generated tokens a puzzle."""
+    mean_segments: float
+    """Segments a puzzle."""
+    mean_seconds: float | None
+    """Wall time a puzzle: all of it, divided by the puzzles."""
+    max_new_tokens: int
+    """Cap on the generated tokens of a puzzle."""
+    max_segment_tokens: int
+    """Cap on the generated tokens of a segment."""
+    device: str
+    """Where it was evaluated."""
+    model_digest: str
+    """Digest of the weights."""
+    data_digest: str
+    """Digest of the puzzle list."""
+    ended_by: dict[str, int]
+    """Puzzles by the class of their end."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LengthPoint:
+    """Accuracy of one evaluation on puzzles of about one CoT length."""
+
+    group: str
+    """Target, or bucket."""
+    cot_length: float
+    """Median CoT length of the puzzles."""
+    min_cot_length: int
+    """Least of them."""
+    max_cot_length: int
+    """Greatest of them."""
+    result: Accuracy
+    """Grids solved."""
+    is_sparse: bool
+    """Whether the target found too few puzzles, or some that are far away."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """All evaluations on one sample of puzzles."""
+
+    sample: PuzzleSample
+    """The puzzles."""
+    rows: tuple[LeaderboardRow, ...]
+    """By accuracy; unfinished ones last."""
+    by_length: dict[str, tuple[LengthPoint, ...]]
+    """Accuracy against CoT length, by label."""
+    comparisons: tuple[Comparison, ...]
+    """Every two evaluations on their shared puzzles."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """A whole report."""
+
+    sections: tuple[Section, ...]
+    """One for each sample of puzzles."""
+    published: dict[Regime, list[PublishedResult]]
+    """What others reported."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain form."""
+        return {"schema": REPORT_SCHEMA, **asdict(self)}
+
+
+def build_report(entries: Sequence[Entry]) -> Report:
+    """Put evaluations together into a report."""
+    sections = tuple(
+        _build_section(sample, members, entries) for sample, members in group_by_sample(entries)
+    )
+    return Report(sections=sections, published=read_published())
+
+
+def _build_section(
+    sample: PuzzleSample, members: Sequence[Entry], entries: Sequence[Entry]
+) -> Section:
+    ordered = sorted(members, key=lambda entry: (not _is_ranked(entry), -_share(entry)))
+    shares = [_share(entry) for entry in ordered if _is_ranked(entry)]
+    rows = tuple(
+        _build_row(
+            entry,
+            rank=1 + shares.index(_share(entry)) if _is_ranked(entry) else None,
+            hardest=_find_hardest(entry, entries),
+        )
+        for entry in ordered
+    )
+    return Section(
+        sample=sample,
+        rows=rows,
+        by_length={entry.label: _length_points(entry) for entry in ordered},
+        comparisons=tuple(compare_all(ordered)),
+    )
+
+
+def _is_ranked(entry: Entry) -> bool:
+    return entry.summary.is_complete
+
+
+def _share(entry: Entry) -> float:
+    return entry.summary.accuracy.accuracy or 0.0
+
+
+def _find_hardest(entry: Entry, entries: Sequence[Entry]) -> Accuracy | None:
+    """The finished evaluation of the same model, so decoded, on the hardest puzzles of the list."""
+
+    def setting(other: Entry) -> tuple[str, ...]:
+        config = other.config
+        return (
+            config.model.digest,
+            config.data.digest,
+            config.mode,
+            config.engine,
+            config.precision.name,
+        )
+
+    for other in entries:
+        is_hardest = other.config.sampling.kind == "hardest" and _is_ranked(other)
+        if is_hardest and setting(other) == setting(entry):
+            return other.summary.accuracy
+    return None
+
+
+def _build_row(entry: Entry, *, rank: int | None, hardest: Accuracy | None) -> LeaderboardRow:
+    config, summary = entry.config, entry.summary
+    training: dict[str, Any] = config.model.facts.get("training", {})
+    return LeaderboardRow(
+        rank=rank,
+        label=entry.label,
+        result=summary.accuracy,
+        hardest=hardest,
+        num_parameters=config.model.num_parameters,
+        train_tokens=training.get("num_tokens"),
+        max_cot_length=training.get("max_cot_length"),
+        train_seed=training.get("seed"),
+        mode=config.mode,
+        precision=config.precision.name,
+        engine=config.engine,
+        mean_new_tokens=summary.mean_new_tokens,
+        mean_segments=summary.num_segments / summary.accuracy.num_puzzles,
+        mean_seconds=summary.mean_seconds,
+        max_new_tokens=config.caps.max_new_tokens,
+        max_segment_tokens=config.caps.max_segment_tokens,
+        device=", ".join(dict.fromkeys(session.device for session in config.sessions)),
+        model_digest=config.model.digest,
+        data_digest=config.data.digest,
+        ended_by=summary.ended_by,
+    )
+
+
+def _length_points(entry: Entry) -> tuple[LengthPoint, ...]:
+    sparse = {str(spread.target) for spread in entry.config.spreads if spread.is_sparse}
+    return tuple(
+        LengthPoint(
+            group=group.label,
+            cot_length=group.median_cot_length,
+            min_cot_length=group.min_cot_length,
+            max_cot_length=group.max_cot_length,
+            result=group.accuracy,
+            is_sparse=group.label in sparse,
+        )
+        for group in entry.by_length
+    )

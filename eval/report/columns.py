@@ -1,0 +1,209 @@
+"""The columns of the leaderboard: one list, from which every form of the table is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eval.report.build import LeaderboardRow
+from eval.summary import Accuracy
+
+MISSING = "-"
+Value = str | int | float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """One column."""
+
+    name: str
+    """Name in CSV."""
+    title: str
+    """Heading."""
+    help: str
+    """What it is, in a few words."""
+    value: Callable[[LeaderboardRow], Value]
+    """What it is sorted by, and what CSV holds."""
+    text: Callable[[LeaderboardRow], str]
+    """What is shown."""
+    is_text: bool = False
+    """Aligned left, sorted as text."""
+
+
+def percent(share: float) -> str:
+    """Write a share in percent; never 100 when it is not all, never 0 when it is not none."""
+    hundredths = round(share * 1e4)
+    if share < 1:
+        hundredths = min(hundredths, 9999)
+    if share > 0:
+        hundredths = max(hundredths, 1)
+    return f"{hundredths / 100:.2f}"
+
+
+def with_interval(result: Accuracy | None) -> str:
+    """Write accuracy and 95% interval in percent."""
+    if result is None or result.accuracy is None:
+        return MISSING
+    return f"{percent(result.accuracy)} [{percent(result.low)}, {percent(result.high)}]"
+
+
+def compact(number: float | None) -> str:
+    """Write a large number with three digits and a unit: 19.0M."""
+    if number is None:
+        return MISSING
+    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size * 0.9995:
+            return f"{number / size:#.3g}".rstrip(".") + unit
+    return f"{number:.0f}"
+
+
+def grouped(number: float | None) -> str:
+    """Write a number in full, in groups of three digits."""
+    return MISSING if number is None else f"{number:,.0f}"
+
+
+def seconds(number: float | None) -> str:
+    """Write seconds with three digits."""
+    return MISSING if number is None else f"{number:.3g}" if number < 100 else f"{number:,.0f}"
+
+
+def _hardest_text(row: LeaderboardRow) -> str:
+    if row.hardest is None:
+        return MISSING
+    return f"{row.hardest.num_solved}/{row.hardest.num_puzzles}"
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column(
+        name="rank",
+        title="#",
+        help="rank among evaluations on the same puzzles",
+        value=lambda row: row.rank,
+        text=lambda row: MISSING if row.rank is None else str(row.rank),
+    ),
+    Column(
+        name="model",
+        title="Model",
+        help="name of the model",
+        value=lambda row: row.label,
+        text=lambda row: row.label,
+        is_text=True,
+    ),
+    Column(
+        name="accuracy",
+        title="Solved, %",
+        help="grids solved, with the 95% Wilson interval",
+        value=lambda row: row.result.accuracy,
+        text=lambda row: with_interval(row.result),
+    ),
+    Column(
+        name="num_puzzles",
+        title="n",
+        help="puzzles",
+        value=lambda row: row.result.num_puzzles,
+        text=lambda row: grouped(row.result.num_puzzles),
+    ),
+    Column(
+        name="hardest",
+        title="Hardest",
+        help="solved of the hardest puzzles by CoT length, where evaluated",
+        value=lambda row: row.hardest.accuracy if row.hardest else None,
+        text=_hardest_text,
+    ),
+    Column(
+        name="num_parameters",
+        title="Params",
+        help="parameters, embeddings included",
+        value=lambda row: row.num_parameters,
+        text=lambda row: compact(row.num_parameters),
+    ),
+    Column(
+        name="train_tokens",
+        title="Train tokens",
+        help="tokens trained on",
+        value=lambda row: row.train_tokens,
+        text=lambda row: compact(row.train_tokens),
+    ),
+    Column(
+        name="train_seed",
+        title="Seed",
+        help="seed of the training",
+        value=lambda row: row.train_seed,
+        text=lambda row: MISSING if row.train_seed is None else str(row.train_seed),
+    ),
+    Column(
+        name="mode",
+        title="Mode",
+        help="CoT, or summarised CoT",
+        value=lambda row: row.mode,
+        text=lambda row: {"cot": "CoT", "scot": "SCoT"}[row.mode],
+        is_text=True,
+    ),
+    Column(
+        name="max_cot_length",
+        title="N",
+        help="cut-off on the CoT length of training puzzles",
+        value=lambda row: row.max_cot_length,
+        text=lambda row: grouped(row.max_cot_length),
+    ),
+    Column(
+        name="precision",
+        title="Precision",
+        help="precision policy of the evaluation",
+        value=lambda row: row.precision,
+        text=lambda row: row.precision,
+        is_text=True,
+    ),
+    Column(
+        name="engine",
+        title="Engine",
+        help="engine that decoded",
+        value=lambda row: row.engine,
+        text=lambda row: row.engine,
+        is_text=True,
+    ),
+    Column(
+        name="mean_new_tokens",
+        title="Tokens/puzzle",
+        help="generated tokens a puzzle, on average",
+        value=lambda row: row.mean_new_tokens,
+        text=lambda row: grouped(row.mean_new_tokens),
+    ),
+    Column(
+        name="mean_segments",
+        title="Segments/puzzle",
+        help="segments a puzzle, on average",
+        value=lambda row: row.mean_segments,
+        text=lambda row: f"{row.mean_segments:,.1f}",
+    ),
+    Column(
+        name="mean_seconds",
+        title="s/puzzle",
+        help="wall seconds a puzzle: all of the time, divided by the puzzles",
+        value=lambda row: row.mean_seconds,
+        text=lambda row: seconds(row.mean_seconds),
+    ),
+    Column(
+        name="max_new_tokens",
+        title="Token cap",
+        help="cap on the generated tokens of a puzzle",
+        value=lambda row: row.max_new_tokens,
+        text=lambda row: grouped(row.max_new_tokens),
+    ),
+    Column(
+        name="device",
+        title="Device",
+        help="where it was evaluated",
+        value=lambda row: row.device,
+        text=lambda row: row.device,
+        is_text=True,
+    ),
+    Column(
+        name="data_digest",
+        title="Data",
+        help="digest of the puzzle list, its beginning",
+        value=lambda row: row.data_digest,
+        text=lambda row: row.data_digest[:8],
+        is_text=True,
+    ),
+)

@@ -1,0 +1,83 @@
+"""Paired comparison of two evaluations on the puzzles that both have: exact McNemar test."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from eval.report.entries import Entry
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """Two evaluations on their shared puzzles."""
+
+    first: str
+    """Label of one evaluation."""
+    second: str
+    """Label of the other."""
+    num_shared: int
+    """Puzzles with a result in both."""
+    both: int
+    """Solved by both."""
+    only_first: int
+    """Solved by the first alone; b in the usual notation."""
+    only_second: int
+    """Solved by the second alone; c."""
+    neither: int
+    """Solved by none."""
+    p_value: float
+    """Exact two-sided McNemar p-value."""
+    has_equal_caps: bool
+    """Whether both had the same limits."""
+
+
+def mcnemar_p(only_first: int, only_second: int) -> float:
+    """Return the exact two-sided p-value: is a puzzle that one alone solves as likely either's?
+
+    Twice the smaller binomial tail with p = 1/2, at most 1. Sums are of integers: exact for any
+    count, and rounded once.
+    """
+    num_discordant = only_first + only_second
+    smaller = min(only_first, only_second)
+    term = tail = 1
+    for k in range(1, smaller + 1):
+        term = term * (num_discordant - k + 1) // k
+        tail += term
+    return min(1.0, _ratio(2 * tail, num_discordant))
+
+
+def _ratio(numerator: int, power: int) -> float:
+    """Divide by 2**power, also where both numbers are beyond the range of a float."""
+    shift = max(0, numerator.bit_length() - 64)
+    return math.ldexp(float(numerator >> shift), shift - power)
+
+
+def compare(first: Entry, second: Entry) -> Comparison | None:
+    """Compare two evaluations; None when they share no puzzle."""
+    shared = first.solved.keys() & second.solved.keys()
+    if not shared:
+        return None
+    counts = {(one, two): 0 for one in (True, False) for two in (True, False)}
+    for key in shared:
+        counts[first.solved[key], second.solved[key]] += 1
+    only_first, only_second = counts[True, False], counts[False, True]
+    return Comparison(
+        first=first.label,
+        second=second.label,
+        num_shared=len(shared),
+        both=counts[True, True],
+        only_first=only_first,
+        only_second=only_second,
+        neither=counts[False, False],
+        p_value=mcnemar_p(only_first, only_second),
+        has_equal_caps=first.config.caps == second.config.caps,
+    )
+
+
+def compare_all(entries: Sequence[Entry]) -> list[Comparison]:
+    """Compare every two evaluations, in their order, that share puzzles."""
+    pairs = (compare(first, second) for first, second in combinations(entries, 2))
+    return [pair for pair in pairs if pair is not None]

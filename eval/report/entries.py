@@ -1,0 +1,159 @@
+"""The evaluations of a report, each read from its folder alone, and the test sets they share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from eval.records import EvaluationConfig
+from eval.results import EvaluationFolder
+from eval.summary import GroupSummary, Summary
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One evaluation."""
+
+    label: str
+    """Name in the report; no two are equal."""
+    config: EvaluationConfig
+    """Its settings."""
+    summary: Summary
+    """What its rows add up to."""
+    solved: dict[str, bool]
+    """Whether each puzzle was solved, by puzzle hash."""
+
+    @property
+    def sample(self) -> PuzzleSample:
+        """What it was tested on."""
+        config = self.config
+        return PuzzleSample(
+            board=config.board,
+            data_name=config.data.name,
+            data_digest=config.data.digest,
+            sample_digest=config.data.sample_digest,
+            sampling=_describe_sampling(config),
+            num_sampled=config.num_sampled,
+        )
+
+    @property
+    def by_length(self) -> list[GroupSummary]:
+        """Results by CoT length: by target if puzzles were chosen so, else by bucket."""
+        kind = "target" if self.config.sampling.kind == "targets" else "cot_length"
+        return [group for group in self.summary.groups if group.kind == kind]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PuzzleSample:
+    """Puzzles on which evaluations can be ranked against each other."""
+
+    board: str
+    """Board of the puzzles."""
+    data_name: str
+    """Name of the list they come from."""
+    data_digest: str
+    """Digest of that list."""
+    sample_digest: str
+    """Digest of the puzzles chosen."""
+    sampling: str
+    """How they were chosen, in words."""
+    num_sampled: int
+    """How many they are."""
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What must be equal for a common rank."""
+        return self.data_digest, self.sample_digest
+
+
+def read_entries(runs: Sequence[str], *, allow_partial: bool = False) -> list[Entry]:
+    """Read evaluation folders, each as FOLDER or LABEL=FOLDER.
+
+    Args:
+        runs: The folders.
+        allow_partial: Also take evaluations that are not finished.
+
+    Raises:
+        ValueError: none, one twice, two of one label, one without any result, or one that is not
+            finished.
+        OSError: no evaluation there.
+    """
+    if not runs:
+        raise ValueError("runs: got none, allowed is at least one evaluation folder")
+    named = [_split_label(run) for run in runs]
+    repeated = [path for path, n in Counter(path.resolve() for _, path in named).items() if n > 1]
+    if repeated:
+        raise ValueError(f"runs: got {repeated[0]} twice, allowed is each folder once")
+    folders = [EvaluationFolder.open(path) for _, path in named]
+    labels = _labels([(label, folder) for (label, _), folder in zip(named, folders, strict=True)])
+    return [
+        _read_entry(folder, label, allow_partial=allow_partial)
+        for folder, label in zip(folders, labels, strict=True)
+    ]
+
+
+def _read_entry(folder: EvaluationFolder, label: str, *, allow_partial: bool) -> Entry:
+    num_rows, num_sampled = len(folder.rows), folder.config.num_sampled
+    if num_rows == 0:
+        raise ValueError(f"{folder.path}: no puzzle has a result yet")
+    if num_rows < num_sampled and not allow_partial:
+        raise ValueError(
+            f"{folder.path}: {num_rows:,} of {num_sampled:,} puzzles have a result; finish it, or "
+            "take it unranked with --partial"
+        )
+    return Entry(
+        label=label,
+        config=folder.config,
+        summary=folder.summary,
+        solved={row.key: row.is_solved for row in folder.rows},
+    )
+
+
+def _split_label(run: str) -> tuple[str | None, Path]:
+    """Split LABEL=FOLDER; a folder whose own name has a `=` is taken as it is."""
+    label, separator, folder = run.partition("=")
+    if not separator or Path(run).exists():
+        return None, Path(run)
+    return label, Path(folder)
+
+
+def _labels(named: Sequence[tuple[str | None, EvaluationFolder]]) -> list[str]:
+    """Labels as given, else the model's name, with the folder's where that is not enough."""
+    given = [label or folder.config.model.name for label, folder in named]
+    counts = Counter(given)
+    labels = [
+        name if label or counts[name] == 1 else f"{name} ({folder.path.resolve().name})"
+        for name, (label, folder) in zip(given, named, strict=True)
+    ]
+    repeated = [label for label, n in Counter(labels).items() if n > 1]
+    if repeated:
+        raise ValueError(
+            f"runs: two are called {repeated[0]!r}, allowed are different names: LABEL=FOLDER"
+        )
+    return labels
+
+
+def _describe_sampling(config: EvaluationConfig) -> str:
+    sampling = config.sampling
+    if sampling.kind == "hardest":
+        return f"the {config.num_sampled:,} hardest by CoT length"
+    if sampling.kind == "all":
+        return "all puzzles"
+    each = "" if sampling.count is None else f"{sampling.count:,}"
+    chosen = {
+        "random": f"{config.num_sampled:,} at random",
+        "targets": f"the {each} nearest to each of {len(sampling.targets)} CoT lengths",
+        "buckets": f"{each} of each bucket of {sampling.bucket_by}",
+    }[sampling.kind]
+    return f"{chosen}, seed {sampling.seed}"
+
+
+def group_by_sample(entries: Sequence[Entry]) -> list[tuple[PuzzleSample, list[Entry]]]:
+    """Put evaluations of the same puzzles together, in the order in which they come."""
+    groups: dict[tuple[str, str], tuple[PuzzleSample, list[Entry]]] = {}
+    for entry in entries:
+        sample = entry.sample
+        groups.setdefault(sample.identity, (sample, []))[1].append(entry)
+    return list(groups.values())

@@ -1,0 +1,103 @@
+"""Results that others reported: one data file, never ranked with what was measured here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Literal, get_args
+
+import yaml
+
+from data.intervals import wilson_interval
+
+PUBLISHED_FILE = "published.yaml"
+Regime = Literal["full", "small", "none", "other"]
+Reporter = Literal["authors", "others", "secondary"]
+REGIME_TITLES: dict[Regime, str] = {
+    "full": "Trained on the full training set of Sudoku-Extreme (3.8 million puzzles)",
+    "small": "Trained on 1,000 puzzles of Sudoku-Extreme",
+    "none": "Not trained on Sudoku",
+    "other": "Another or an unstated training or test set: not comparable",
+}
+REPORTER_TITLES: dict[Reporter, str] = {
+    "authors": "its authors",
+    "others": "others, who ran it",
+    "secondary": "a summary; the source was not read",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedResult:
+    """A result as somebody else stated it."""
+
+    method: str
+    """Name of the method or model."""
+    regime: Regime
+    """What it was trained on."""
+    accuracy: float
+    """Grids solved, in percent."""
+    test_set: str
+    """Puzzles it was tested on."""
+    reported: Reporter
+    """Whose number it is."""
+    source: str
+    """Where it stands."""
+    url: str
+    """Address of the source."""
+    caveats: tuple[str, ...]
+    """What to know before comparing."""
+    year: int | None = None
+    """Year of the source."""
+    parameters: int | None = None
+    """Parameters of the model."""
+    num_tested: int | None = None
+    """Puzzles of the test, where stated."""
+    hardest: int | None = None
+    """Solved of the 100 hardest test puzzles by CoT length."""
+    compute: str | None = None
+    """Computation at test time."""
+
+    def __post_init__(self) -> None:
+        for name, kind in (("regime", Regime), ("reported", Reporter)):
+            if getattr(self, name) not in get_args(kind):
+                allowed = ", ".join(get_args(kind))
+                raise ValueError(f"{name}: got {getattr(self, name)!r}, allowed are {allowed}")
+        if not 0 <= self.accuracy <= 100:
+            raise ValueError(f"accuracy: got {self.accuracy}, allowed are 0 to 100 percent")
+        if not self.url.startswith("https://"):
+            raise ValueError(f"url: got {self.url!r}, allowed is https://...")
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95% Wilson interval as shares, computed here; None where the number tested is unknown."""
+        if self.num_tested is None:
+            return None
+        num_solved = round(self.num_tested * self.accuracy / 100)
+        return wilson_interval(num_solved, trials=self.num_tested)
+
+
+def read_published() -> dict[Regime, list[PublishedResult]]:
+    """Read the data file: results by regime, in the order of the file.
+
+    Raises:
+        ValueError: an entry is not of the form; the message names its method.
+    """
+    text = resources.files("eval.report").joinpath(PUBLISHED_FILE).read_text(encoding="utf-8")
+    return parse_published(text)
+
+
+def parse_published(text: str) -> dict[Regime, list[PublishedResult]]:
+    """Read the text of a data file; see `read_published`."""
+    results: dict[Regime, list[PublishedResult]] = {regime: [] for regime in get_args(Regime)}
+    for entry in yaml.safe_load(text):
+        result = _parse_entry(entry)
+        results[result.regime].append(result)
+    return results
+
+
+def _parse_entry(entry: dict[str, Any]) -> PublishedResult:
+    try:
+        return PublishedResult(**{**entry, "caveats": tuple(entry["caveats"])})
+    except (KeyError, TypeError, ValueError) as error:
+        name = entry.get("method") if isinstance(entry, dict) else entry
+        raise ValueError(f"{PUBLISHED_FILE}: {name}: {error}") from error

@@ -1,0 +1,147 @@
+"""Writes a report: Markdown, JSON, CSV, plots, and one page that holds all of it.
+
+report.html        the page, self-contained
+report.md          the same tables for a repository or a card
+report.json        every number, in full
+leaderboard.csv    the leaderboards as one table
+plots/             each plot as SVG and PNG
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from data.files import staged_directory, to_json
+from eval.page.render import render_page
+from eval.report import columns
+from eval.report.build import Report, Section
+from eval.report.columns import COLUMNS
+from eval.report.plots import Drawing, draw_accuracy_by_length, draw_ended_by, themed_svg
+from eval.report.published import REGIME_TITLES, REPORTER_TITLES
+
+PAGE_FILE, MARKDOWN_FILE, JSON_FILE = "report.html", "report.md", "report.json"
+CSV_FILE, PLOTS_FOLDER = "leaderboard.csv", "plots"
+_PACKAGE = "eval.report"
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Plot:
+    """A plot of a section."""
+
+    name: str
+    """Name of its files, without the ending."""
+    title: str
+    """Title above it."""
+    drawing: Drawing
+    """What is drawn."""
+
+
+def write_report(report: Report, out: Path, *, title: str) -> None:
+    """Write all files of a report into a folder, which appears once they are complete.
+
+    The folder of an earlier report is replaced.
+
+    Raises:
+        FileExistsError: the folder holds something else.
+    """
+    is_report = (out / JSON_FILE).is_file() or (out.is_dir() and not any(out.iterdir()))
+    plots = {
+        index: _plots(section, number=index + 1) for index, section in enumerate(report.sections)
+    }
+    with staged_directory(out, replace=is_report) as folder:
+        (folder / PLOTS_FOLDER).mkdir()
+        figures: dict[int, list[tuple[_Plot, Markup]]] = {}
+        for index, of_section in plots.items():
+            figures[index] = []
+            for plot in of_section:
+                svg = plot.drawing.svg()
+                path = folder / PLOTS_FOLDER / plot.name
+                path.with_suffix(".svg").write_text(svg, encoding="utf-8")
+                path.with_suffix(".png").write_bytes(plot.drawing.png())
+                inlined = Markup(themed_svg(svg, prefix=plot.name))  # noqa: S704 - escaped by it
+                figures[index].append((plot, inlined))
+        values = {
+            "title": title,
+            "report": report,
+            "columns": COLUMNS,
+            "fmt": columns,
+            "regimes": REGIME_TITLES,
+            "reporters": REPORTER_TITLES,
+        }
+        page = render_page(_PACKAGE, "report.html.j2", figures=figures, **values)
+        (folder / PAGE_FILE).write_text(page, encoding="utf-8")
+        markdown = _render_markdown(plots=plots, plots_folder=PLOTS_FOLDER, **values)
+        (folder / MARKDOWN_FILE).write_text(markdown, encoding="utf-8")
+        (folder / CSV_FILE).write_text(leaderboard_csv(report), encoding="utf-8")
+        (folder / JSON_FILE).write_bytes(to_json(report.to_json()))
+
+
+def _plots(section: Section, *, number: int) -> list[_Plot]:
+    plots = []
+    by_length = draw_accuracy_by_length(section.by_length)
+    if by_length is not None:
+        plots.append(
+            _Plot(
+                name=f"accuracy-by-length-{number}",
+                title="Accuracy against CoT length",
+                drawing=by_length,
+            )
+        )
+    plots.append(
+        _Plot(
+            name=f"ended-by-{number}",
+            title="Why the puzzles ended",
+            drawing=draw_ended_by(section.rows),
+        )
+    )
+    return plots
+
+
+def leaderboard_csv(report: Report) -> str:
+    """The leaderboards as CSV, every number in full; a sample's digest tells them apart."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    extra = ("low", "high", "num_solved", "sample_digest", "model_digest")
+    writer.writerow([*(column.name for column in COLUMNS), *extra])
+    for section in report.sections:
+        for row in section.rows:
+            values = [_csv_cell(column.value(row)) for column in COLUMNS]
+            result = row.result
+            digests = (section.sample.sample_digest, row.model_digest)
+            writer.writerow([*values, result.low, result.high, result.num_solved, *digests])
+    return stream.getvalue()
+
+
+def _csv_cell(value: columns.Value) -> columns.Value:
+    """A cell that no spreadsheet takes for a formula."""
+    if isinstance(value, str) and value.startswith(_FORMULA_STARTS):
+        return f"'{value}"
+    return value
+
+
+def _render_markdown(**values: object) -> str:
+    environment = jinja2.Environment(  # noqa: S701 - Markdown; `md` escapes
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["md"] = escape_markdown
+    template = resources.files(_PACKAGE).joinpath("report.md.j2").read_text(encoding="utf-8")
+    return environment.from_string(template).render(**values)
+
+
+def escape_markdown(text: str) -> str:
+    """Escape a text for a cell of a Markdown table: no mark-up, no HTML, one line."""
+    line = " ".join(text.split())
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_{}\[\]|~$#!])", r"\\\1", line)
