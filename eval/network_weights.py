@@ -33,9 +33,10 @@ class Norm:
     eps: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Normalise the last axis."""
+        """Normalise the last axis; fp32 where `x` is not, since the weight is."""
         if self.bias is None:
-            return rms_norm(x, self.weight.shape, self.weight, self.eps)
+            scaled = rms_norm(x.float(), self.weight.shape, eps=self.eps)
+            return scaled.to(x.dtype) * self.weight
         return layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
 
 

@@ -6,90 +6,27 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from transformers import (
-    GPTNeoXConfig,
-    GPTNeoXForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedModel,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import PreTrainedModel
 
-from data.model_facts import ModelFacts
 from data.precision import get_precision
 from eval.model_folder import ModelFolder
 from eval.network import Network
+from eval.network_cache import PaddedCache
+from eval.network_ragged import RaggedCache
 from eval.network_types import Span
-from solver.boards import get_board
-from solver.mrv import TRACE_RULE
-from solver.vocabulary import Tokens, Vocabulary
-from training.export import export_model
+from solver.vocabulary import Tokens
+from tests.eval.toy_models import FAMILIES, NUM_IDS, export, make_model
 
-NUM_IDS = Vocabulary(get_board("4x4")).size
 CPU = torch.device("cpu")
-SHARED = {
-    "vocab_size": NUM_IDS,
-    "hidden_size": 48,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 256,
-    "initializer_range": 0.15,
-}
 
 
-def make_model(name: str) -> PreTrainedModel:
-    rope = {"rope_type": "default", "rope_theta": 500.0}
-    torch.manual_seed(0)
-    match name:
-        case "llama":
-            return LlamaForCausalLM(LlamaConfig(**SHARED, rope_parameters=rope))
-        case "llama-gqa":
-            extra = {"num_key_value_heads": 2, "attention_bias": True, "mlp_bias": True}
-            return LlamaForCausalLM(LlamaConfig(**SHARED, **extra, rope_parameters=rope))
-        case "llama-tied":
-            extra = {"head_dim": 16, "tie_word_embeddings": True}
-            return LlamaForCausalLM(LlamaConfig(**SHARED, **extra, rope_parameters=rope))
-        case "qwen3":
-            extra = {"num_key_value_heads": 4, "head_dim": 12}
-            return Qwen3ForCausalLM(Qwen3Config(**SHARED, **extra, rope_parameters=rope))
-        case "neox":
-            return GPTNeoXForCausalLM(
-                GPTNeoXConfig(**SHARED, rope_parameters={**rope, "partial_rotary_factor": 1.0})
-            )
-        case "neox-serial":
-            rope["partial_rotary_factor"] = 0.5
-            return GPTNeoXForCausalLM(
-                GPTNeoXConfig(**SHARED, use_parallel_residual=False, rope_parameters=rope)
-            )
-    raise ValueError(name)
-
-
-FACTS = ModelFacts(
-    board="4x4",
-    mode="scot",
-    trace_rule=TRACE_RULE,
-    segment_tokens=64,
-    data_digest=None,
-    precision=None,
-)
-
-
-@pytest.fixture(
-    params=["llama", "llama-gqa", "llama-tied", "qwen3", "neox", "neox-serial"], scope="module"
-)
+@pytest.fixture(params=FAMILIES, scope="module")
 def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[PreTrainedModel, ModelFolder]:
     model = make_model(request.param)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 1:  # norms and biases are ones and zeros, which prove little
-                parameter.add_(0.2 * torch.randn_like(parameter))
-    folder = tmp_path_factory.mktemp("models") / request.param
-    export_model(model, folder, facts=FACTS)
-    return model.eval(), ModelFolder.open(folder)
+    folder = export(model, tmp_path_factory.mktemp("models") / request.param)
+    return model, ModelFolder.open(folder)
 
 
 def sequences(*lengths: int) -> list[Tokens]:
@@ -168,3 +105,86 @@ def test_a_slot_is_truncated_extended_and_copied(
     for slot in (1, 2):
         got = network.extend(cache, [Span(slot=slot, start=20, tokens=other)])
         assert_close(got, reference(model, joined)[20:])
+
+
+def test_padded_cache_gives_the_same_logits(
+    pair: tuple[PreTrainedModel, ModelFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, folder = pair
+    network = fp32(folder)
+    texts = sequences(40, 3, 21)
+    ragged = network.new_cache(num_slots=4, capacity=32)
+    monkeypatch.setattr(RaggedCache, "can_hold", staticmethod(lambda *_, **__: False))
+    padded = network.new_cache(num_slots=4, capacity=32)
+    assert (type(ragged), type(padded)) == (RaggedCache, PaddedCache)
+    results = []
+    for cache in (ragged, padded):
+        cache.grow(64)
+        spans = [Span(slot=3 - i, start=0, tokens=tokens) for i, tokens in enumerate(texts)]
+        logits = [network.extend(cache, spans)]
+        cache.copy_prefix(3, 0, length=7)
+        spans = [Span(slot=0, start=7, tokens=texts[1]), Span(slot=2, start=3, tokens=texts[2])]
+        logits.append(network.extend(cache, spans))
+        tokens, positions = torch.tensor([5, 6, 7, 8]), torch.tensor([10, 21, 24, 40])
+        for slots in (None, torch.tensor([3, 1])):
+            count = 4 if slots is None else 2
+            logits.append(
+                network.step(cache, tokens[:count], positions[-count:], slots=slots, bound=41)
+            )
+        results.append(torch.cat(logits))
+    assert_close(results[1], results[0])
+
+
+def test_a_row_does_not_depend_on_the_others(pair: tuple[PreTrainedModel, ModelFolder]) -> None:
+    _, folder = pair
+    network = fp32(folder)
+    texts = sequences(9, 30, 17, 50, 4)
+    cache = network.new_cache(num_slots=5, capacity=64)
+    spans = [Span(slot=i, start=0, tokens=tokens) for i, tokens in enumerate(texts)]
+    together = network.extend(cache, spans, is_last_only=True)
+    alone = [network.extend(cache, [span], is_last_only=True) for span in spans]
+    assert_close(together, torch.cat(alone))
+    tokens, positions = torch.arange(5), torch.tensor([len(t) for t in texts])
+    together = network.step(cache, tokens, positions, bound=51)
+    alone = [
+        network.step(
+            cache, tokens[i : i + 1], positions[i : i + 1], slots=torch.tensor([i]), bound=51
+        )
+        for i in range(5)
+    ]
+    assert_close(together, torch.cat(alone))
+
+
+def test_bf16_is_the_autocast_of_training(pair: tuple[PreTrainedModel, ModelFolder]) -> None:
+    model, folder = pair
+    (tokens,) = sequences(60)
+    network = Network(folder, precision=get_precision("bf16"), device=CPU)
+    cache = network.new_cache(num_slots=1, capacity=64)
+    assert isinstance(cache, PaddedCache)
+    assert cache.keys.dtype == torch.bfloat16
+    got = network.extend(cache, [Span(slot=0, start=0, tokens=tokens)])
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = reference(model, tokens).float()
+    exact = reference(model, tokens)
+    assert (got - expected).abs().mean() < 0.3 * (exact - expected).abs().mean()
+
+
+@pytest.mark.parametrize(
+    ("spans", "message"),
+    [
+        ([(0, 0, 2), (0, 2, 2)], "each slot once"),
+        ([(2, 0, 1)], "slot below 2"),
+        ([(0, 0, 0)], "at least one token"),
+        ([(0, 60, 5)], "ends at 65"),
+    ],
+)
+def test_spans_must_fit_the_cache(
+    pair: tuple[PreTrainedModel, ModelFolder], spans: list[tuple[int, int, int]], message: str
+) -> None:
+    network = fp32(pair[1])
+    cache = network.new_cache(num_slots=2, capacity=64)
+    with pytest.raises(ValueError, match=message):
+        network.extend(
+            cache,
+            [Span(slot=s, start=a, tokens=np.ones(n, np.uint8)) for s, a, n in spans],
+        )
