@@ -95,6 +95,10 @@ COMMANDS: dict[tuple[str, ...], CommandEntry] = {
     ("eval", "score"): CommandEntry(
         "eval.commands.score", "score results again, without the model"
     ),
+    ("report",): CommandEntry("eval.commands.report", "make a leaderboard page from evaluations"),
+    ("trace",): CommandEntry(
+        "eval.commands.trace", "make a page that shows the search of one puzzle step by step"
+    ),
 }
 
 

@@ -1,0 +1,117 @@
+"""`sudocot trace`: the search of one puzzle as a page to step through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from tyro.conf import Positional
+
+from data.files import publish_file
+from data.precision import PrecisionName, get_precision
+from eval.engines.factory import EngineName
+from eval.trace_page.build import MAX_PAGE_TOKENS, trace_page
+from eval.trace_page.sources import Attempt, attempt_of_evaluation, attempt_of_model
+from eval.trace_page.streams import first_difference, model_stream, solver_stream
+from solver.boards import get_board
+from solver.puzzles import parse_puzzle
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Write the search of one puzzle as an HTML page: board, decision stack, tokens, step by step.
+
+    Without a model it shows the solver's trace. With --model, which solves the puzzle now, or
+    --evaluation, whose tokens were kept, it also shows the model's tokens, and marks the first that
+    is not the solver's. The page needs no other file and no network.
+
+    Examples:
+        sudocot trace '1...|..3.|.4..|...2' --out trace.html
+        sudocot trace PUZZLE --segment-tokens 512 --out scot.html
+        sudocot trace PUZZLE --model runs/scot/final --out model.html
+        sudocot trace --evaluation evals/scot --out first-failure.html
+    """
+
+    puzzle: Positional[str | None] = None
+    """The puzzle; with --evaluation also its key, or nothing: the failure with the shortest CoT."""
+    out: Path
+    """File to write."""
+    board: str | None = None
+    """Board: 4x4, 6x6, 9x9 or 16x16; told from the puzzle if not given."""
+    segment_tokens: int | None = None
+    """Show the solver's SCoT, a summary after so many trace tokens; with a model, its own number
+    is taken."""
+    model: Path | None = None
+    """Model folder."""
+    evaluation: Path | None = None
+    """Evaluation folder, made with --keep-tokens."""
+    engine: EngineName = "segment"
+    """How --model decodes."""
+    precision: PrecisionName = "fp32"
+    """Number formats of --model: bf16 or fp32."""
+    max_page_tokens: int = MAX_PAGE_TOKENS
+    """Tokens that the page holds of a longer trace."""
+
+    def __post_init__(self) -> None:
+        if self.model is not None and self.evaluation is not None:
+            raise ValueError("model and evaluation: give one of them")
+        if self.puzzle is None and self.evaluation is None:
+            raise ValueError("puzzle: got none, allowed without one is only --evaluation")
+        if self.board is not None:
+            get_board(self.board)
+        has_model = self.model is not None or self.evaluation is not None
+        if has_model and self.segment_tokens is not None:
+            raise ValueError("segment_tokens: follows from the model, give it without one")
+        for name, value in (
+            ("segment_tokens", self.segment_tokens),
+            ("max_page_tokens", self.max_page_tokens),
+        ):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: got {value}, allowed is at least 1")
+
+
+def main(config: Config) -> int:
+    """Write the page, and say where the model leaves the solver."""
+    console = Console(soft_wrap=True, highlight=False)
+    attempt = _find_attempt(config)
+    if attempt is None:
+        wanted = None if config.board is None else get_board(config.board)
+        board, givens = parse_puzzle(config.puzzle or "", board=wanted)
+        solver = solver_stream(board, givens, segment_tokens=config.segment_tokens)
+        model = None
+    else:
+        board, givens = attempt.board, attempt.givens
+        solver = solver_stream(board, givens, segment_tokens=attempt.segment_tokens)
+        model = model_stream(
+            givens,
+            solver=solver,
+            segments=attempt.segments,
+            name=attempt.model_name,
+            end=attempt.ended_by,
+        )
+        difference = first_difference(solver.ids, model.ids)
+        if difference is None:
+            console.print("the model wrote the solver's tokens")
+        else:
+            console.print(f"the model leaves the solver's trace at token {difference + 1:,}")
+    page = trace_page(board, givens, solver=solver, model=model, max_tokens=config.max_page_tokens)
+    publish_file(config.out, page.encode())
+    console.print(f"page in {config.out}", markup=False)
+    return 0
+
+
+def _find_attempt(config: Config) -> Attempt | None:
+    if config.evaluation is not None:
+        return attempt_of_evaluation(config.evaluation, puzzle=config.puzzle)
+    if config.model is None:
+        return None
+    wanted = None if config.board is None else get_board(config.board)
+    board, givens = parse_puzzle(config.puzzle or "", board=wanted)
+    return attempt_of_model(
+        config.model,
+        board,
+        givens,
+        engine=config.engine,
+        precision=get_precision(config.precision),
+    )

@@ -1,0 +1,125 @@
+"""Where a model's tokens for the trace page come from: an evaluation, or the model itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data.precision import PrecisionPolicy
+from eval.contract import Request, paper_caps
+from eval.engines.factory import EngineName, make_engine
+from eval.records import ResultRow
+from eval.results import EvaluationFolder
+from solver.boards import Board, Grid
+from solver.puzzles import format_grid, parse_puzzle, puzzle_id
+from solver.vocabulary import Tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Attempt:
+    """What a model wrote for a puzzle."""
+
+    board: Board
+    """Board of the puzzle."""
+    givens: Grid
+    """The puzzle."""
+    segments: tuple[Tokens, ...]
+    """Generated ids of each segment."""
+    model_name: str
+    """Name of the model."""
+    ended_by: str
+    """Class of the end."""
+    segment_tokens: int | None
+    """Trace tokens of a segment that it was trained on; None for CoT."""
+
+
+def attempt_of_evaluation(path: Path, *, puzzle: str | None) -> Attempt:
+    """Read what a model wrote for a puzzle of an evaluation with kept tokens.
+
+    Args:
+        path: Folder of the evaluation.
+        puzzle: The puzzle, or its key; None for the one with the shortest CoT among those that the
+            model failed on, or among all if it solved all.
+
+    Raises:
+        ValueError: no such puzzle there, or its tokens were not kept.
+        OSError: no evaluation there.
+    """
+    folder = EvaluationFolder.open(path)
+    config = folder.config
+    row = _choose_row(folder, puzzle)
+    segments = folder.generated([row.key]).get(row.key)
+    if segments is None:
+        raise ValueError(f"{path}: its tokens were not kept: `sudocot eval run --keep-tokens`")
+    facts: dict[str, Any] = config.model.facts
+    _, givens = parse_puzzle(row.puzzle.givens, board=folder.board)
+    return Attempt(
+        board=folder.board,
+        givens=givens,
+        segments=segments,
+        model_name=config.model.name,
+        ended_by=str(row.ended_by),
+        segment_tokens=facts.get("segment_tokens") if config.mode == "scot" else None,
+    )
+
+
+def _choose_row(folder: EvaluationFolder, puzzle: str | None) -> ResultRow:
+    rows = folder.rows
+    if not rows:
+        raise ValueError(f"{folder.path}: no puzzle has a result yet")
+    if puzzle is None:
+        return min(rows, key=lambda row: (row.is_solved, row.puzzle.cot_length, row.key))
+    by_key = {row.key: row for row in rows}
+    if puzzle in by_key:
+        return by_key[puzzle]
+    _, grid = parse_puzzle(puzzle, board=folder.board)
+    givens = format_grid(folder.board, grid)
+    for row in rows:
+        if row.puzzle.givens == givens:
+            return row
+    raise ValueError(f"{folder.path}: no result for the puzzle {givens}")
+
+
+def attempt_of_model(
+    path: Path,
+    board: Board,
+    givens: Grid,
+    *,
+    engine: EngineName,
+    precision: PrecisionPolicy,
+) -> Attempt:
+    """Let a model solve a puzzle, on a GPU if there is one, with the paper's caps.
+
+    Raises:
+        ValueError: the model is of another board, or cannot be read.
+        OSError: no model there.
+    """
+    import torch
+
+    from eval.model_folder import ModelFolder
+
+    folder = ModelFolder.open(path)
+    if folder.board != board:
+        raise ValueError(f"puzzle: got a {board.name} board, the model's is {folder.board.name}")
+    mode = folder.facts.mode
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    decoder = make_engine(engine, folder, precision=precision, device=device, num_slots=1)
+    request = Request(
+        key=f"{puzzle_id(board, givens[np.newaxis])[0]:016x}",
+        board=board,
+        givens=givens,
+        mode=mode,
+        caps=paper_caps(mode),
+    )
+    (result,) = decoder.decode([request])
+    return Attempt(
+        board=board,
+        givens=givens,
+        segments=result.segments,
+        model_name=path.resolve().parent.name if path.name == "final" else path.resolve().name,
+        ended_by=str(result.ended_by),
+        segment_tokens=folder.facts.segment_tokens if mode == "scot" else None,
+    )
