@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from tyro.conf import Positional
 
 from data.commands.tables import print_table
 from eval.report.build import build_report
-from eval.report.columns import grouped, seconds, with_interval
+from eval.report.columns import grouped, with_interval
 from eval.report.entries import read_entries
 from eval.report.write import PAGE_FILE, write_report
 
@@ -47,21 +48,20 @@ def main(config: Config) -> int:
     report = build_report(read_entries(config.runs, allow_partial=config.partial))
     write_report(report, config.out, title=config.title)
     console = Console()
-    names = ("model", "rank", "solved, %", "n", "tokens/puzzle", "s/puzzle")
+    names = ("model", "rank", "solved, %", "n")
     for section in report.sections:
         sample = section.sample
         rows = (
             (
-                row.label,
+                escape(row.label),
                 "-" if row.rank is None else str(row.rank),
                 with_interval(row.result),
                 grouped(row.result.num_puzzles),
-                grouped(row.mean_new_tokens),
-                seconds(row.mean_seconds),
             )
             for row in section.rows
         )
         title = f"{sample.board} puzzles of {sample.data_name}: {sample.sampling}"
         print_table(console, title, names, rows)
-    console.print(f"report in {config.out / PAGE_FILE}", markup=False, highlight=False)
+    where = f"report in {config.out / PAGE_FILE}"
+    console.print(where, markup=False, highlight=False, soft_wrap=True)
     return 0
