@@ -95,6 +95,9 @@ COMMANDS: dict[tuple[str, ...], CommandEntry] = {
     ("eval", "score"): CommandEntry(
         "eval.commands.score", "score results again, without the model"
     ),
+    ("eval", "replay"): CommandEntry(
+        "eval.commands.replay", "show where a model leaves the solver's trace, and by what margin"
+    ),
     ("report",): CommandEntry("eval.commands.report", "make a leaderboard page from evaluations"),
     ("trace",): CommandEntry(
         "eval.commands.trace", "make a page that shows the search of one puzzle step by step"

@@ -1,0 +1,208 @@
+"""`sudocot eval replay`: where a model leaves the solver's trace, or two evaluations part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+from tyro.conf import Positional
+
+from data.commands.tables import print_table
+from data.intervals import wilson_interval
+from data.precision import PrecisionName, get_precision
+from eval.board_state import BoardState, board_state
+from eval.contract import Request, paper_caps
+from eval.results import EvaluationFolder
+from solver.boards import Board, Grid
+from solver.puzzles import format_board, format_grid, parse_puzzle, puzzle_id
+from solver.vocabulary import Tokens, Vocabulary
+
+if TYPE_CHECKING:
+    from eval.differences import Comparison, Difference
+    from eval.network import Network
+    from eval.replay import Deviation, Replay
+
+_CONTEXT_TOKENS = 12
+DIFFERENT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Show the first token where a model leaves the solver's trace, its margin, and the board.
+
+    With two evaluations whose tokens were kept: the first token in which they differ, for each
+    puzzle, and the disagreement rate; with --model also the margin there. Ends with exit code 1 if
+    the model leaves the trace, or the evaluations differ.
+
+    Examples:
+        sudocot eval replay --model runs/scot/final --puzzle '53..7....6..195...'
+        sudocot eval replay evals/10k --model runs/scot/final --puzzle 0f3a5b7c9d1e2f40
+        sudocot eval replay evals/segment evals/verify --model runs/scot/final
+    """
+
+    evaluations: Positional[tuple[Path, ...]] = ()
+    """Folders of evaluations: none, one to take a puzzle from, or two to compare."""
+    model: Path | None = None
+    """Model folder."""
+    puzzle: str | None = None
+    """A puzzle, or the key of one in the evaluation."""
+    precision: PrecisionName = "fp32"
+    """Number formats: bf16 or fp32."""
+    device: str = "cpu"
+    """Where to compute: cpu or cuda."""
+    limit: int = 10
+    """Differences to show at most."""
+
+    def __post_init__(self) -> None:
+        is_pair = len(self.evaluations) == 2
+        if len(self.evaluations) > 2:
+            raise ValueError(f"evaluations: got {len(self.evaluations)}, allowed are 0 to 2")
+        if is_pair == (self.puzzle is not None):
+            raise ValueError("puzzle: allowed with one evaluation or none, and needed there")
+        if self.model is None and not is_pair:
+            raise ValueError("model: needed, unless two evaluations are compared")
+
+
+def main(config: Config) -> int:
+    """Replay or compare."""
+    console = Console(highlight=False, soft_wrap=True)
+    if len(config.evaluations) == 2:
+        return _compare(config, console)
+    network = _network(config)
+    assert network is not None
+    request = _request(config, network)
+    from eval.replay import replay
+
+    segment_tokens = network.folder.facts.segment_tokens if request.mode == "scot" else None
+    result = replay(network, request, segment_tokens=segment_tokens)
+    console.print(f"puzzle {request.key}: {format_grid(request.board, request.givens)}")
+    _show_replay(console, request, result)
+    return 0 if result.deviation is None else DIFFERENT
+
+
+def _network(config: Config) -> Network | None:
+    if config.model is None:
+        return None
+    import torch
+
+    from eval.model_folder import ModelFolder
+    from eval.network import Network
+
+    return Network(
+        ModelFolder.open(config.model),
+        precision=get_precision(config.precision),
+        device=torch.device(config.device),
+    )
+
+
+def _request(config: Config, network: Network) -> Request:
+    text, mode = config.puzzle or "", network.folder.facts.mode
+    board = network.folder.board
+    if config.evaluations:
+        folder = EvaluationFolder.open(config.evaluations[0])
+        found = {puzzle.key: puzzle.givens for puzzle in folder.sample}
+        text = found.get(text, text)
+    _, givens = parse_puzzle(text, board=board)
+    key = f"{puzzle_id(board, givens[None])[0]:016x}"
+    return Request(key=key, board=board, givens=givens, mode=mode, caps=paper_caps(mode))
+
+
+def _show_replay(console: Console, request: Request, result: Replay) -> None:
+    followed = f"{result.num_followed:,} tokens in {result.num_segments:,} segments"
+    if result.deviation is None:
+        end = "as far as the model's positions go" if result.is_cut else "to the end"
+        console.print(f"the model writes the solver's trace {end}: {followed}")
+    else:
+        console.print(f"the model leaves the solver's trace after {followed}")
+        _show_deviation(console, request, result.deviation)
+    if result.least_margin is not None:
+        console.print(f"least margin of the tokens before: {result.least_margin:.4g}")
+
+
+def _show_deviation(console: Console, request: Request, deviation: Deviation) -> None:
+    board, words = request.board, Vocabulary(request.board).tokens
+    preference = deviation.preference
+    console.print(
+        f"segment {deviation.segment + 1:,}, token {deviation.position + 1:,}, "
+        f"after ... {_tail(board, deviation.before)}"
+    )
+    console.print(f"the solver writes  {words[deviation.solver_token]}")
+    console.print(
+        f"the model writes   {words[preference.token]}, by a margin of {preference.margin:.4g} "
+        f"over {words[preference.runner_up]}, and {deviation.gap:.4g} over the solver's"
+    )
+    _show_board(console, board, request.givens, board_state(board, deviation.before))
+
+
+def _show_board(console: Console, board: Board, givens: Grid, state: BoardState) -> None:
+    drawing = Text(format_board(board, state.grid))
+    places = [k for k, char in enumerate(drawing.plain) if char.isalnum() or char == "."]
+    for cell in np.flatnonzero(givens).tolist():
+        drawing.stylize("bold cyan", places[cell], places[cell] + 1)
+    if state.cell is not None:
+        drawing.stylize("reverse", places[state.cell], places[state.cell] + 1)
+    console.print(drawing)
+    if state.cell is not None:
+        console.print(
+            f"line of {board.format_cell(state.cell)}: wrote {_digits(state.written)}; "
+            f"the board leaves {_digits(state.allowed)}"
+        )
+
+
+def _compare(config: Config, console: Console) -> int:
+    from eval.differences import compare
+
+    first, second = map(EvaluationFolder.open, config.evaluations)
+    comparison = compare(first, second)
+    network = _network(config)
+    for setting in comparison.settings:
+        console.print(f"differs in {setting}")
+    _show_comparison(console, comparison)
+    shown = comparison.differences[: config.limit]
+    if shown:
+        rows = _difference_rows(first.board, shown, network=network)
+        columns = ("puzzle", "segment", "token", "first", "second", "margin")
+        title = "first difference of each puzzle: what each writes, and the model's margin there"
+        print_table(console, title, columns, rows)
+    return DIFFERENT if comparison.differences else 0
+
+
+def _show_comparison(console: Console, comparison: Comparison) -> None:
+    num, total = len(comparison.differences), comparison.num_puzzles
+    low, high = wilson_interval(num, trials=total)
+    console.print(
+        f"{num:,} of {total:,} puzzles differ: {num / total:.2%} (95%: {low:.2%} to {high:.2%}), "
+        f"one in {comparison.num_tokens / max(num, 1):,.0f} tokens"
+        if num
+        else f"all {total:,} puzzles have the same {comparison.num_tokens:,} tokens"
+    )
+
+
+def _difference_rows(
+    board: Board, differences: Sequence[Difference], *, network: Network | None
+) -> Iterator[tuple[str, ...]]:
+    from eval.differences import preference_at
+
+    words = Vocabulary(board).tokens
+    for difference in differences:
+        margin = "-"
+        if network is not None:
+            preference = preference_at(network, difference)
+            margin = f"{preference.margin:.4g}"
+        written = ("(ended)" if token is None else words[token] for token in difference.tokens)
+        numbers = (f"{difference.segment + 1:,}", f"{difference.position + 1:,}")
+        yield (difference.key, *numbers, *written, margin)
+
+
+def _tail(board: Board, ids: Tokens) -> str:
+    words = Vocabulary(board).tokens
+    return " ".join(words[token] for token in ids[-_CONTEXT_TOKENS:].tolist())
+
+
+def _digits(digits: Sequence[int]) -> str:
+    return " ".join(map(str, digits)) or "nothing"
