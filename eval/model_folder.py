@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from data.model_facts import FACTS_FILE, ModelFacts, read_facts, read_json
-from eval.network_config import NetworkConfig, output_name, read_network_config, tensor_shapes
+from eval.network_config import OUTPUT_MATRIX, NetworkConfig, read_network_config, tensor_shapes
 from solver.boards import Board, get_board
 from solver.vocabulary import Vocabulary
 
@@ -27,6 +27,8 @@ WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# In memory transformers has the name that the other families have, in a file this one.
+_NEOX_OUTPUT_MATRIX = "embed_out.weight"
 # Constants that older versions of transformers wrote beside the weights.
 _BUFFERS = ("rotary_emb.inv_freq", "attention.bias", "attention.masked_bias")
 
@@ -105,10 +107,14 @@ def _read_tensors(path: Path, network: NetworkConfig) -> dict[str, Tensor]:
             tensors |= load_file(file)
         except SafetensorError as error:
             raise ValueError(f"{file}: damaged weights: {error}") from error
-    tensors = {n: t for n, t in tensors.items() if not n.endswith(_BUFFERS)}
+    tensors = {
+        OUTPUT_MATRIX if name == _NEOX_OUTPUT_MATRIX else name: tensor
+        for name, tensor in tensors.items()
+        if not name.endswith(_BUFFERS)
+    }
     expected = tensor_shapes(network)
     if network.has_tied_embeddings:
-        tensors.pop(output_name(network), None)
+        tensors.pop(OUTPUT_MATRIX, None)
     missing, unknown = expected.keys() - tensors.keys(), tensors.keys() - expected.keys()
     for kind, names in (("missing", missing), ("unknown", unknown)):
         if names:
@@ -135,7 +141,7 @@ def _digest(tensors: dict[str, Tensor], network: NetworkConfig) -> str:
     """Digest as training writes it: of a state dict, where a tied matrix has both its names."""
     if network.has_tied_embeddings:
         prefix = "gpt_neox.embed_in" if network.family == "gpt_neox" else "model.embed_tokens"
-        tensors = {**tensors, output_name(network): tensors[f"{prefix}.weight"]}
+        tensors = {**tensors, OUTPUT_MATRIX: tensors[f"{prefix}.weight"]}
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())

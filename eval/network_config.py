@@ -13,6 +13,8 @@ from typing import Any, Literal, get_args
 
 Family = Literal["llama", "qwen3", "gpt_neox"]
 FAMILIES: tuple[str, ...] = get_args(Family)
+OUTPUT_MATRIX = "lm_head.weight"
+"""Name of the output matrix; a folder with tied embeddings does not hold it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,16 +163,11 @@ def tensor_shapes(config: NetworkConfig) -> Shapes:
         prefix = "model.layers"
         shapes = {"model.embed_tokens.weight": vocab, "model.norm.weight": hidden}
     if not config.has_tied_embeddings:
-        shapes[output_name(config)] = vocab
+        shapes[OUTPUT_MATRIX] = vocab
     layer = name_layer(config)
     for index in range(config.num_layers):
         shapes |= {f"{prefix}.{index}.{name}": shape for name, shape in layer.items()}
     return shapes
-
-
-def output_name(config: NetworkConfig) -> str:
-    """Name of the output matrix; a folder with tied embeddings does not hold it."""
-    return "embed_out.weight" if config.family == "gpt_neox" else "lm_head.weight"
 
 
 def _linear(name: str, num_out: int, num_in: int, *, has_bias: bool) -> Shapes:

@@ -37,10 +37,13 @@ class SlotCache(Protocol):
     go on from an earlier position, and nothing has to be cleared.
     """
 
-    num_slots: int
-    """Sequences that it holds."""
-    capacity: int
-    """Positions of a slot."""
+    @property
+    def num_slots(self) -> int:
+        """Sequences that it holds."""
+
+    @property
+    def capacity(self) -> int:
+        """Positions of a slot."""
 
     @property
     def num_bytes(self) -> int:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm, linear, rms_norm
 
-from eval.network_config import NetworkConfig, output_name
+from eval.network_config import OUTPUT_MATRIX, NetworkConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def make_weights(
     is_neox = config.family == "gpt_neox"
     prefix = "gpt_neox" if is_neox else "model"
     embedding = tensors[f"{prefix}.{'embed_in' if is_neox else 'embed_tokens'}.weight"]
-    output = embedding if config.has_tied_embeddings else tensors[output_name(config)]
+    output = embedding if config.has_tied_embeddings else tensors[OUTPUT_MATRIX]
     make_layer = maker.neox_layer if is_neox else maker.llama_layer
     return Weights(
         embedding=embedding[:num_ids].to(device),

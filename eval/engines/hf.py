@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
     GenerationConfig,
@@ -52,7 +52,7 @@ class HfEngine:
         self.stats = EngineStats()
         self._num_slots, self._device = num_slots, device
         self._num_ids, self._max_positions = folder.vocabulary.size, folder.max_positions
-        self._model = _load_model(folder).to(device)  # type: ignore[arg-type]
+        self._model = _load_model(folder).to(device)
 
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
         """See `eval.contract.Engine`."""
@@ -133,13 +133,14 @@ def _cut(ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tokens:
 
 
 def _load_model(folder: ModelFolder) -> PreTrainedModel:
+    load: Any = AutoModelForCausalLM.from_pretrained
+    model: PreTrainedModel
     with _no_progress_bars():
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            folder.path, dtype=torch.float32, local_files_only=True
-        )
+        model = load(folder.path, dtype=torch.float32, local_files_only=True)
     # The folder's own settings, a longest length among them, would be merged into ours.
     model.generation_config = GenerationConfig()
-    return model.eval()
+    nn.Module.eval(model)
+    return model
 
 
 @contextlib.contextmanager

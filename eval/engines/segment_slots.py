@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -149,7 +150,7 @@ class Slots:
         for row in np.flatnonzero(remaining == 0):
             start = self._starts.pop(int(active[row]))
             ids = self._text[start.slot, len(start.tokens) : int(positions[row]) + 1]
-            ended[start.slot] = ids.cpu().numpy().astype(start.tokens.dtype)
+            ended[start.slot] = cast("Tokens", ids.cpu().numpy().astype(start.tokens.dtype))
         return ended
 
     def _step(self, rows: Tensor, *, bound: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from transformers import (
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
@@ -68,7 +69,8 @@ def make_model(name: str, *, max_positions: int = 256) -> PreTrainedModel:
         for parameter in model.parameters():
             if parameter.dim() == 1:  # ones and zeros would prove little
                 parameter.add_(0.2 * torch.randn_like(parameter))
-    return model.eval()
+    nn.Module.eval(model)
+    return model
 
 
 def export(model: PreTrainedModel, folder: Path, *, mode: Mode = "scot") -> Path:

@@ -1,0 +1,66 @@
+"""The hf engine: padding does not count, rows of a batch have caps of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from data.precision import get_precision
+from eval.contract import Caps, EndedBy, Request, Result
+from eval.engines.hf import HfEngine
+from eval.model_folder import ModelFolder
+from eval.puzzle_run import input_prompt
+from tests.eval.toy_models import export, make_model, toy_requests
+
+
+@pytest.fixture(params=["llama", "neox"], scope="module")
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ModelFolder:
+    path = tmp_path_factory.mktemp("models") / request.param
+    return ModelFolder.open(export(make_model(request.param), path))
+
+
+def decode(folder: ModelFolder, requests: list[Request], *, num_slots: int) -> dict[str, Result]:
+    engine = HfEngine(
+        folder,
+        precision=get_precision("fp32"),
+        device=torch.device("cpu"),
+        num_slots=num_slots,
+    )
+    return {result.key: result for result in engine.decode(requests)}
+
+
+def test_batched_is_single(folder: ModelFolder) -> None:
+    requests = toy_requests(7, mode="cot", max_new_tokens=40, segment=40)
+    assert len({len(input_prompt(request)) for request in requests}) > 2  # so rows are padded
+    single = decode(folder, requests, num_slots=1)
+    batched = decode(folder, requests, num_slots=7)
+    for key, result in single.items():
+        np.testing.assert_array_equal(batched[key].segments[0], result.segments[0])
+
+
+def test_rows_of_a_batch_have_their_own_caps(folder: ModelFolder) -> None:
+    requests = toy_requests(4, mode="cot", max_new_tokens=40, segment=40)
+    free = decode(folder, requests, num_slots=4)
+    capped = [
+        replace(request, caps=Caps(max_new_tokens=cap, max_segment_tokens=cap))
+        for request, cap in zip(requests, (1, 5, 6, 30), strict=True)
+    ]
+    for request, result in zip(capped, decode(folder, capped, num_slots=4).values(), strict=True):
+        cap, tokens = request.caps.max_new_tokens, free[request.key].segments[0]
+        np.testing.assert_array_equal(result.segments[0], tokens[:cap])
+        assert (result.ended_by == EndedBy.TOTAL_CAP) == (len(tokens) > cap or cap == 40)
+
+
+def test_positions_may_run_out(tmp_path: Path) -> None:
+    model = make_model("llama", max_positions=48)
+    folder = ModelFolder.open(export(model, tmp_path / "model"))
+    requests = toy_requests(3, mode="cot", max_new_tokens=500, segment=500)
+    for request, result in zip(
+        requests, decode(folder, requests, num_slots=3).values(), strict=True
+    ):
+        assert result.ended_by in (EndedBy.CONTEXT, EndedBy.MALFORMED)
+        assert result.num_new_tokens <= 48 - len(input_prompt(request))
