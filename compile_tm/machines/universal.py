@@ -2,8 +2,8 @@
 
 Its input is `^`, the rules of the machine, `;`, and the machine's input. A rule is `#`, state,
 symbol read, next state, symbol written, move; state n is n times `i`, the halting state is no `i`
-at all, the initial state is one; the blank is `x`. Tape 2 holds `^` and the machine's tape, tape 3 `^` and
-its state. The output is the machine's tape up to its first blank.
+at all, the initial state is one; the blank is `x`. Tape 2 holds `^` and the machine's tape, tape 3
+`^` and its state. The output is the machine's tape up to its first blank.
 """
 
 from __future__ import annotations

@@ -1,0 +1,132 @@
+"""Automata as transformers: the explicit theorem in "Proof of Theorem reglang".
+
+Position i holds a function f on states, at first that of its symbol. In round k it gets the
+function that position i - 2^k (or 0) holds, and replaces f by f after that one, so that after round
+k it has the effect of the last 2^(k+1) symbols; functions are held as the codes of their values.
+After r rounds, the value at the initial state, which comes first, tells the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from compile_tm.constructions.sizes import dfa_sizes
+from compile_tm.constructions.tokens import Answer, Symbol, Token
+from compile_tm.machines.dfa import Dfa
+from compile_tm.program.arithmetic import subtract_power
+from compile_tm.program.builder import ProgramBuilder
+from compile_tm.program.gadgets import compose, table, write, zero
+from compile_tm.program.program import Program
+from compile_tm.program.registers import Register, binary, num_bits_for
+
+
+@dataclass(frozen=True, kw_only=True)
+class DfaVocabulary:
+    """Ids: Sigma, then bos, true, false."""
+
+    dfa: Dfa
+    """The automaton."""
+
+    @property
+    def size(self) -> int:
+        """|V|."""
+        return len(self.dfa.alphabet) + len(Answer)
+
+    def answer_id(self, answer: Answer) -> int:
+        """Id of bos, true or false."""
+        return len(self.dfa.alphabet) + tuple(Answer).index(answer)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {symbol: place for place, symbol in enumerate(self.dfa.alphabet)}
+
+    def input_ids(self, word: str | Sequence[str]) -> npt.NDArray[np.int32]:
+        """Ids of bos and the word.
+
+        Raises:
+            ValueError: a symbol outside the alphabet.
+        """
+        symbols = [self._places[symbol] for symbol in self.dfa.word(word)]
+        return np.array([self.answer_id(Answer.BOS), *symbols], dtype=np.int32)
+
+    def token(self, token_id: int) -> Token:
+        """The token of an id.
+
+        Raises:
+            ValueError: no such id.
+        """
+        if not 0 <= token_id < self.size:
+            raise ValueError(f"token id: got {token_id}, allowed are 0 to {self.size - 1}")
+        num_symbols = len(self.dfa.alphabet)
+        if token_id < num_symbols:
+            return Symbol(self.dfa.alphabet[token_id])
+        return tuple(Answer)[token_id - num_symbols]
+
+
+def dfa_program(dfa: Dfa, *, bits: int) -> Program:
+    """The program for words of fewer than 2^r symbols, r = `bits`.
+
+    Raises:
+        ValueError: r is less than 1.
+    """
+    if bits < 1:
+        raise ValueError(f"bits: got {bits}, allowed are 1 and more")
+    vocabulary = DfaVocabulary(dfa=dfa)
+    order = sorted(range(len(dfa.states)), key=lambda n: dfa.states[n] != dfa.initial_state)
+    place_of = np.argsort(order)
+    num_states, width = len(order), num_bits_for(len(order))
+    codes = binary(np.arange(num_states), num_bits=width)
+    sizes = dfa_sizes(dfa, bits=bits)
+
+    build = ProgramBuilder(vocab_size=vocabulary.size, num_layers=sizes.L, position_bits=bits)
+    function = build.register("function", num_states * width)
+    earlier = build.register("earlier function", num_states * width)
+    symbol = build.register("symbol", num_bits_for(len(dfa.alphabet)))
+    bos = build.flag("bos")
+    target = build.register("earlier position", bits)
+
+    symbol_codes = binary(np.arange(len(dfa.alphabet)), num_bits=len(symbol))
+    build.embed(np.arange(len(dfa.alphabet)), (symbol, symbol_codes))
+    build.embed(vocabulary.answer_id(Answer.BOS), (bos, 1))
+
+    stage = build.stage("functions of symbols")
+    effects = codes[place_of[dfa.table[order]]]  # (|Q|, |Sigma|, b)
+    values = effects.transpose(1, 0, 2).reshape(len(dfa.alphabet), num_states * width)
+    stage.mlp(
+        1,
+        table(symbol, symbol_codes, function, values, when=bos.off),
+        write((function, codes.ravel()), when=bos.on),
+    )
+    for k in range(bits):
+        stage = build.stage(f"round {k}")
+        if k:
+            stage.mlp(k + 1, zero(target))
+        stage.mlp(k + 1, subtract_power(build.position, target, k))
+        stage.head(k + 2, queries=target, keys=build.position, values=function, outputs=earlier)
+        stage.mlp(k + 2, compose(function, earlier, codes), zero(function), zero(earlier))
+    _answer(build, dfa, order, function, codes, vocabulary)
+    return build.finish(sizes)
+
+
+def _answer(
+    build: ProgramBuilder,
+    dfa: Dfa,
+    order: list[int],
+    function: Register,
+    codes: npt.NDArray[np.int8],
+    vocabulary: DfaVocabulary,
+) -> None:
+    """Replace one coordinate by 1 if the state reached accepts, else by -1."""
+    final_state = function[: codes.shape[1]]
+    slot = final_state[0] if len(final_state) else build.position[0]
+    accepts = [dfa.states[n] in dfa.accepting for n in order]
+    answers = np.where(accepts, 1, -1)[:, None]
+    stage = build.stage("answer")
+    stage.mlp(len(build.heads), table(final_state, codes, slot, answers), zero(slot))
+    build.unembed(vocabulary.answer_id(Answer.TRUE), (slot, 1))
+    build.unembed(vocabulary.answer_id(Answer.FALSE), (slot, -1))

@@ -1,0 +1,72 @@
+"""Dimensions of the constructions by the theorems' formulas, without building anything.
+
+Where the paper's sums and its constructions differ, the theorem's numbers stand, with one
+exception, and neurons that a construction does not use stay zero:
+
+- SCoT, d_ff: the theorem has 18Kr + 2r + 1 as its second term, the authors' released code 18Kr +
+  2r, which is used here. The odd neuron is that of F_writesumm in layer 4, which for r = 4 is the
+  first layer of head propagation. But there the subtraction for output tokens is at its second
+  step, of 2(r - 1) neurons and not 2r, so that the layer has 18Kr + 2r - 1.
+- SCoT, layer 1: the listed operations take 18r + 2 + 4r + 6 = 22r + 8 neurons, not 22r + 11.
+- SCoT, layer L_3 + 1: copying tape symbols and marking heads needs one condition (another tape
+  cell is due), not one for each of two token types: 2K d_Gamma + 2K neurons, not twice as many.
+- CoT: registers and flags sum up to exactly d. d_ff = 18r + 2 is met by layer 1; 14Kr + 2r is not
+  met, as step j of the subtraction has 2(r - j) neurons; |Q||Gamma|^K + 1 counts rules for the
+  halting state, which has none.
+- CoT, heads: in layer L_2 + r - 1, the search takes K heads, position bits take K, and F_lastrun
+  one. For r = 2 this is layer L_2 + 1, where F_extok takes K more, one too many for 3K. But the
+  head of F_lastrun has the queries and keys of the position bits, and is one with tape 1's here.
+- DFA: d_ff has 4|Q|d_Q + 2|Q|^2 d_Q + 6r for layer k + 2; the last of these, k = r - 1, calculates
+  no position, and layer 1 has none to zero. For |Q| = 1, states have no bits, and the answer
+  takes the place of the position's first bit.
+"""
+
+from __future__ import annotations
+
+from compile_tm.constructions.vocabulary import Mode, TmVocabulary
+from compile_tm.machines.dfa import Dfa
+from compile_tm.machines.turing import TuringMachine
+from compile_tm.program.program import Sizes
+from compile_tm.program.registers import num_bits_for
+
+
+def dfa_sizes(dfa: Dfa, *, bits: int) -> Sizes:
+    """The theorem in "Proof of Theorem reglang" (r = `bits`)."""
+    num_states, num_symbols, r = len(dfa.states), len(dfa.alphabet), bits
+    d_q = num_bits_for(num_states)
+    return Sizes(
+        L=r + 2,
+        H=1,
+        d_k=r,
+        d_v=num_states * d_q,
+        d_ff=max(4 * num_states * d_q + 2 * num_states**2 * d_q, num_symbols + 1) + 6 * r,
+        d=2 * r + 2 * num_states * d_q + num_bits_for(num_symbols) + 1,
+        vocab_size=num_symbols + 3,
+    )
+
+
+def tm_sizes(
+    machine: TuringMachine, *, mode: Mode, bits: int, reachable_only: bool = False
+) -> Sizes:
+    """The theorems on Turing machines with CoT and SCoT (r = `bits`)."""
+    K, Q, G, r = machine.num_tapes, len(machine.states), len(machine.tape_alphabet), bits
+    d_q, d_g = num_bits_for(Q), num_bits_for(G)
+    vocabulary = TmVocabulary(machine=machine, mode=mode, reachable_only=reachable_only)
+    if mode == "cot":
+        H = 3 * K
+        d_ff = max(18 * r + 2, 14 * K * r + 2 * r, Q * G**K + 1)
+        d = 6 * K * r + 6 * r + 3 * d_q + (3 * K + 1) * d_g + 10 * K + 21
+    else:
+        H = 3 * K + 2
+        transition = Q * G**K + 4 * K * d_g + 4 * K + 1
+        d_ff = max(22 * r + 11, 18 * K * r + 2 * r, transition)
+        d = 7 * K * r + 9 * r + 5 * d_q + (4 * K + 1) * d_g + 13 * K + 31
+    return Sizes(
+        L=5 * r // 2 + 8,
+        H=H,
+        d_k=4 * r - 1,
+        d_v=max(r, d_q, d_g),
+        d_ff=d_ff,
+        d=d,
+        vocab_size=vocabulary.size,
+    )

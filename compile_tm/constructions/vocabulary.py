@@ -1,0 +1,185 @@
+"""Ids of tokens: V = delimiters, Sigma, {-1, 1}^K, run tokens, and for SCoT tape cells and states.
+
+Run tokens come last. There are |Q| (3 |Gamma|)^K of them; with `reachable_only`, those that the
+transition function has as values, at most |Q| |Gamma|^K: no others ever occur in a run. Ids are
+calculated, and token objects made when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from compile_tm.constructions.tokens import (
+    Delimiter,
+    PositionBits,
+    RunStep,
+    State,
+    Symbol,
+    TapeCell,
+    Token,
+)
+from compile_tm.machines.turing import MOVES, TuringMachine
+
+Mode = Literal["cot", "scot"]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TmVocabulary:
+    """Tokens of a machine."""
+
+    machine: TuringMachine
+    """The machine."""
+    mode: Mode
+    """Whether there are summaries."""
+    reachable_only: bool = False
+    """Leave out run tokens that no rule leads to."""
+
+    @property
+    def delimiters(self) -> tuple[Delimiter, ...]:
+        """Delimiters, ids 0, 1, .."""
+        return tuple(Delimiter) if self.mode == "scot" else tuple(Delimiter)[:6]
+
+    def delimiter_id(self, delimiter: Delimiter) -> int:
+        """Id of a delimiter."""
+        return self.delimiters.index(delimiter)
+
+    @cached_property
+    def symbols(self) -> range:
+        """Ids of Sigma."""
+        return _after(range(len(self.delimiters)), len(self.machine.input_alphabet))
+
+    @cached_property
+    def positions(self) -> range:
+        """Ids of {-1, 1}^K; tape 1 has the least significant bit."""
+        return _after(self.symbols, 1 << self.machine.num_tapes)
+
+    @cached_property
+    def cells(self) -> range:
+        """Ids of tape cells: per tape a digit in base 2|Gamma|, symbol + |Gamma| under a head."""
+        count = (2 * len(self.machine.tape_alphabet)) ** self.machine.num_tapes
+        return _after(self.positions, count if self.mode == "scot" else 0)
+
+    @cached_property
+    def states(self) -> range:
+        """Ids of Q."""
+        return _after(self.cells, len(self.machine.states) if self.mode == "scot" else 0)
+
+    @cached_property
+    def runs(self) -> range:
+        """Ids of run tokens."""
+        return _after(self.states, len(self.run_codes))
+
+    @property
+    def size(self) -> int:
+        """|V|."""
+        return self.runs.stop
+
+    def __len__(self) -> int:
+        return self.size
+
+    @cached_property
+    def run_codes(self) -> Ints:
+        """Code of each run token, in order: (state, symbols, moves) as mixed-radix numbers."""
+        if self.reachable_only:
+            return np.unique(self._rule_codes[self._rule_codes >= 0])
+        tapes = self.machine.num_tapes
+        count = len(self.machine.states) * (3 * len(self.machine.tape_alphabet)) ** tapes
+        return np.arange(count)
+
+    @cached_property
+    def run_parts(self) -> tuple[Ints, Ints, Ints]:
+        """States (n,), symbols (n, K) and moves + 1 (n, K) of the run tokens."""
+        tapes = self.machine.num_tapes
+        rest, moves = np.divmod(self.run_codes, 3**tapes)
+        states, symbols = np.divmod(rest, len(self.machine.tape_alphabet) ** tapes)
+        return states, self.machine.symbols_of(symbols), _digits(moves, 3, tapes)
+
+    @cached_property
+    def run_ids(self) -> npt.NDArray[np.int32]:
+        """(R,) id of the run token of each row of the machine's table; -1 without a rule."""
+        places = np.searchsorted(self.run_codes, self._rule_codes)
+        ids: npt.NDArray[np.int32] = np.where(self._rule_codes < 0, -1, places + self.runs.start)
+        return ids.astype(np.int32)
+
+    @cached_property
+    def cell_parts(self) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """Symbols (n, K) and heads (n, K) of the tape cells."""
+        num_symbols = len(self.machine.tape_alphabet)
+        digits = _digits(np.arange(len(self.cells)), 2 * num_symbols, self.machine.num_tapes)
+        return digits % num_symbols, digits >= num_symbols
+
+    def token(self, token_id: int) -> Token:
+        """The token of an id.
+
+        Raises:
+            ValueError: no such id.
+        """
+        machine = self.machine
+        if token_id in self.runs:
+            place = token_id - self.runs.start
+            states, symbols, moves = (part[place] for part in self.run_parts)
+            return RunStep(
+                machine.states[states],
+                tuple(machine.tape_alphabet[symbol] for symbol in symbols),
+                tuple(MOVES[move] for move in moves),
+            )
+        if token_id in self.symbols:
+            return Symbol(machine.input_alphabet[token_id - self.symbols.start])
+        if token_id in self.positions:
+            code = token_id - self.positions.start
+            return PositionBits(tuple((code >> k & 1) * 2 - 1 for k in range(machine.num_tapes)))
+        if token_id in self.cells:
+            symbols, heads = (part[token_id - self.cells.start] for part in self.cell_parts)
+            names = tuple(machine.tape_alphabet[symbol] for symbol in symbols)
+            return TapeCell(names, tuple(map(bool, heads)))
+        if token_id in self.states:
+            return State(machine.states[token_id - self.states.start])
+        if not 0 <= token_id < len(self.delimiters):
+            raise ValueError(f"token id: got {token_id}, allowed are 0 to {self.size - 1}")
+        return self.delimiters[token_id]
+
+    def tokens(self, ids: npt.ArrayLike) -> tuple[Token, ...]:
+        """Tokens of ids."""
+        return tuple(self.token(int(token_id)) for token_id in np.asarray(ids))
+
+    def input_ids(self, word: str | Sequence[str]) -> npt.NDArray[np.int32]:
+        """Ids of `<inp>`, the word, `</inp>`.
+
+        Raises:
+            ValueError: a symbol outside the input alphabet.
+        """
+        symbols = self.machine.word(word)
+        first, last = map(self.delimiter_id, (Delimiter.INP, Delimiter.EINP))
+        return np.array([first, *self.symbol_ids(symbols), last], dtype=np.int32)
+
+    def symbol_ids(self, symbols: Sequence[str]) -> list[int]:
+        """Ids of input symbols."""
+        places = {symbol: place for place, symbol in enumerate(self.machine.input_alphabet)}
+        return [self.symbols.start + places[symbol] for symbol in symbols]
+
+    @cached_property
+    def _rule_codes(self) -> Ints:
+        table, tapes = self.machine.table, self.machine.num_tapes
+        states = table.next_state.astype(np.int64)
+        codes = states * len(self.machine.tape_alphabet) ** tapes + self.machine.code_of(
+            table.write
+        )
+        codes = codes * 3**tapes + (table.step + 1) @ 3 ** np.arange(tapes - 1, -1, -1)
+        return np.where(states < 0, -1, codes)
+
+
+def _after(ids: range, count: int) -> range:
+    return range(ids.stop, ids.stop + count)
+
+
+def _digits(numbers: Ints, base: int, count: int) -> Ints:
+    """Digits (n, count) of numbers (n,), most significant first."""
+    digits: Ints = numbers[:, None] // base ** np.arange(count - 1, -1, -1) % base
+    return digits

@@ -1,0 +1,164 @@
+"""Gadgets that calculate with numbers in registers: one function a lemma, with its neurons.
+
+All rest on one fact. To take 2^k from a number p >= 2^k is to flip its lowest 1 at or above bit k
+to -1, and the -1 bits from k up to there to 1. For each m >= k there is a pair of equal neurons
+that fire if bit m is 1 and the bits k .. m-1 are -1, which is true for at most one m. As a neuron
+adds -1 or 1 and a flip is a change by 2, two of them make it. If p < 2^k, all bits from k on are
+-1, none of these fires, and the difference saturates at 0: for each m < k a pair of neurons fires
+if bit m is 1 and the bits from k on are -1, and flips it. Addition is the same with all signs
+turned, and saturates at the greatest number.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from compile_tm.program.gadgets import copy
+from compile_tm.program.neurons import (
+    Effect,
+    Gadget,
+    dense_entries,
+    merge,
+    pattern_neurons,
+)
+from compile_tm.program.registers import ALWAYS, Bits, Condition, Register
+
+
+def subtract_power(
+    source: Register, target: Register, power: int, *, when: Condition = ALWAYS
+) -> Gadget:
+    """Write max(0, p - 2^k) to the target: 4d' neurons for d' bits (Lemma "Power of 2 Subtraction").
+
+    2d' neurons copy the source, 2d' flip bits of the copy.
+    """
+    return _copy_and_flip(source, target, _subtraction(len(source), power), when)
+
+
+def subtract_power_in_place(register: Register, power: int, *, when: Condition = ALWAYS) -> Gadget:
+    """Replace p by max(0, p - 2^k): 2d' neurons (Lemma "In-place Power of 2 Subtraction")."""
+    return _flip(register, register, _subtraction(len(register), power), Effect.CHANGE, when)
+
+
+def add_power(
+    source: Register, target: Register, power: int, *, when: Condition = ALWAYS
+) -> Gadget:
+    """Write min(2^d' - 1, p + 2^k) to the target: 4d' neurons (Lemma "Power of 2 Addition")."""
+    return _copy_and_flip(source, target, _subtraction(len(source), power).turned(), when)
+
+
+def add_power_in_place(register: Register, power: int, *, when: Condition = ALWAYS) -> Gadget:
+    """Replace p by min(2^d' - 1, p + 2^k): 2d' neurons, as for subtraction."""
+    return _flip(
+        register, register, _subtraction(len(register), power).turned(), Effect.CHANGE, when
+    )
+
+
+def move_head(
+    source: Register,
+    target: Register,
+    move: Register,
+    *,
+    left: Bits,
+    right: Bits,
+    when: Condition = ALWAYS,
+) -> Gadget:
+    """Write p - 1, p + 1 or p to the target: 6r neurons (the paper's Lemma on head movements).
+
+    2r neurons copy, 2r decrement if `move` holds the code `left`, 2r increment if it holds the code
+    `right`. With k = 0 there is nothing to do for saturation at 0: no bit is 1. A source of zeros
+    makes no neuron fire.
+
+    Args:
+        source: p, r bits.
+        target: Register of r bits that gets the result.
+        move: The code.
+        left: Code for p - 1.
+        right: Code for p + 1.
+        when: The condition.
+    """
+    decrement = _subtraction(len(source), 0)
+    parts = [
+        copy(source, target, when=when),
+        _flip(source, target, decrement, Effect.WRITE, when & move.equals(left)),
+        _flip(source, target, decrement.turned(), Effect.WRITE, when & move.equals(right)),
+    ]
+    return _as_one(parts, target, when)
+
+
+def subtract_bit(
+    subtrahend: Register, minuend: Register, place: int, *, when: Condition = ALWAYS
+) -> Gadget:
+    """Step `place` of a subtraction in place: 2(r - place) neurons (the Lemma on full subtraction).
+
+    Takes 2^place from the minuend if that bit of the subtrahend is 1. After the steps 0 .. r-1, in
+    as many layers, the minuend is the difference, if it is not negative. For then it never falls
+    below 0 on the way, and no step saturates; the neurons for that are left out.
+    """
+    seen, flipped = _subtraction(len(minuend), place)
+    borrows = _Flips(seen[place:], flipped[place:])
+    gated = when & subtrahend[place].equals([1])
+    return _flip(minuend, minuend, borrows, Effect.CHANGE, gated)
+
+
+class _Flips(NamedTuple):
+    """What pairs of neurons see and flip, entries -1, 0 and 1, rows m, columns bits."""
+
+    seen: npt.NDArray[np.int8]
+    flipped: npt.NDArray[np.int8]
+
+    def turned(self) -> _Flips:
+        """The same for addition."""
+        return _Flips(-self.seen, -self.flipped)
+
+
+def _subtraction(size: int, power: int) -> _Flips:
+    """Flips for p - 2^k on d' bits, d' rows: m < k saturate, m >= k borrow.
+
+    Raises:
+        ValueError: k is not the place of a bit.
+    """
+    if not 0 <= power < size:
+        raise ValueError(f"power: got {power}, allowed are 0 to {size - 1}")
+    m, bit = np.arange(size)[:, None], np.arange(size)[None, :]
+    own = (bit == m).astype(np.int8)
+    others = ((bit >= power) & ((m < power) | (bit < m))).astype(np.int8)
+    return _Flips(seen=own - others, flipped=np.where(m < power, 0, others).astype(np.int8) - own)
+
+
+def _flip(
+    source: Register, target: Register, flips: _Flips, effect: Effect, when: Condition
+) -> Gadget:
+    """For each row a pair of equal neurons that see bits of the source and flip the target's."""
+    seen, flipped = (np.repeat(rows, 2, axis=0) for rows in flips)
+    return pattern_neurons(
+        len(seen),
+        bits=dense_entries(seen, source),
+        down=dense_entries(flipped, target),
+        effect=effect,
+        outputs=target,
+        when=when,
+    )
+
+
+def _copy_and_flip(source: Register, target: Register, flips: _Flips, when: Condition) -> Gadget:
+    parts = [
+        copy(source, target, when=when),
+        _flip(source, target, flips, Effect.WRITE, when),
+    ]
+    return _as_one(parts, target, when)
+
+
+def _as_one(parts: list[Gadget], target: Register, when: Condition) -> Gadget:
+    """The neurons of several gadgets that together write one register."""
+    up, bias, down = merge(parts)
+    return Gadget(
+        up=up,
+        bias=bias,
+        down=down,
+        effect=Effect.WRITE,
+        outputs=frozenset(target.coordinates),
+        when=when,
+    )

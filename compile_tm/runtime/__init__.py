@@ -1,0 +1,1 @@
+"""Ways to run a program: dense tensors, or look-ups that follow its attention."""

@@ -1,0 +1,191 @@
+"""A program as a torch module: the paper's definition of a hardmax transformer, with a KV cache.
+
+Shapes: B sequences, T positions, H heads, V tokens. All sequences of a batch stand at the same
+position, so that there is no padding: rows differ in how many of their tokens are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from compile_tm.program.dense import DenseWeights, dense_weights
+from compile_tm.program.program import Program, Sizes
+
+_MATRICES = ("W_Q", "W_K", "W_V", "W_O", "W_1", "b", "W_2", "embedding", "unembedding")
+
+
+class KvCache:
+    """Keys (L, B, H, T, d_k) and values (L, B, H, T, d_v) of the positions so far."""
+
+    def __init__(self, sizes: Sizes, *, batch: int, device: torch.device) -> None:
+        self.length = 0
+        shape = (sizes.L, batch, sizes.H, 64)
+        self.keys = torch.zeros(*shape, sizes.d_k, device=device)
+        self.values = torch.zeros(*shape, sizes.d_v, device=device)
+
+    def reserve(self, length: int) -> None:
+        """Make room for `length` positions."""
+        while length > self.keys.shape[3]:
+            self.keys = torch.cat([self.keys, torch.zeros_like(self.keys)], dim=3)
+            self.values = torch.cat([self.values, torch.zeros_like(self.values)], dim=3)
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows of the batch but these."""
+        self.keys, self.values = self.keys[:, rows], self.values[:, rows]
+
+
+class HardmaxTransformer(nn.Module):
+    """A transformer decoder with averaging hardmax attention and binary positional embeddings."""
+
+    W_Q: Tensor
+    W_K: Tensor
+    W_V: Tensor
+    W_O: Tensor
+    W_1: Tensor
+    b: Tensor
+    W_2: Tensor
+    embedding: Tensor
+    unembedding: Tensor
+
+    def __init__(self, weights: DenseWeights, *, position: Sequence[int]) -> None:
+        super().__init__()
+        self.sizes = weights.sizes
+        self.position = tuple(position)
+        """Coordinates that get bin_r(i)."""
+        for name in _MATRICES:
+            values = torch.from_numpy(getattr(weights, name)).to(torch.float32)
+            self.register_buffer(name, values)
+
+    @classmethod
+    def from_program(cls, program: Program) -> HardmaxTransformer:
+        """The module of a program."""
+        return cls(dense_weights(program), position=program.position.coordinates)
+
+    @property
+    def max_positions(self) -> int:
+        """Positions that the positional embedding can tell apart."""
+        return 1 << len(self.position)
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        tokens: Tensor,
+        cache: KvCache | None = None,
+        *,
+        layers_out: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Scores of all tokens at all given positions.
+
+        Args:
+            tokens: Ids (B, T).
+            cache: Keys and values of earlier positions; gets those of the given ones.
+            layers_out: Gets the residual stream (B, T, d) before layer 1, and then, for each layer,
+                after its heads and after its MLP.
+
+        Returns:
+            (B, T, V).
+
+        Raises:
+            ValueError: there are more positions than the positional embedding can tell apart.
+        """
+        cache = cache or KvCache(self.sizes, batch=len(tokens), device=self.embedding.device)
+        start, stop = cache.length, cache.length + tokens.shape[1]
+        if stop > self.max_positions:
+            raise ValueError(
+                f"positions: got {stop}, allowed are {self.max_positions}; compile with more bits"
+            )
+        cache.reserve(stop)
+        x = self._embed(tokens, start)
+        seen = [x]
+        for layer in range(self.sizes.L):
+            x = x + self._attend(x, layer, cache, start)
+            seen.append(x)
+            hidden = torch.relu(x @ self.W_1[layer].T + self.b[layer])
+            x = x + hidden @ self.W_2[layer].T
+            seen.append(x)
+        cache.length = stop
+        if layers_out is not None:
+            layers_out.extend(seen)
+        return x @ self.unembedding.T
+
+    def predict(self, ids: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
+        """The token (n,) that the transformer says after each of the prefixes of ids (n,)."""
+        tokens = torch.from_numpy(np.asarray(ids, dtype=np.int64))[None].to(self.embedding.device)
+        best: npt.NDArray[np.int32] = self(tokens)[0].argmax(dim=-1).cpu().numpy().astype(np.int32)
+        return best
+
+    @torch.inference_mode()
+    def generate(
+        self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]
+    ) -> list[npt.NDArray[np.int32]]:
+        """Continue each prompt to a stop token, or to the last position.
+
+        Args:
+            prompts: Ids, of any lengths.
+            stop: Ids that end a sequence.
+
+        Returns:
+            The sequences, with their prompts and their stop tokens.
+
+        Raises:
+            ValueError: a prompt is empty, or has more tokens than there are positions.
+        """
+        if any(not 1 <= len(prompt) <= self.max_positions for prompt in prompts):
+            raise ValueError(f"prompts: allowed are 1 to {self.max_positions} tokens")
+        done = [np.asarray(prompt, dtype=np.int32) for prompt in prompts]
+        rows = list(range(len(prompts)))
+        ids = [prompt.tolist() for prompt in prompts]
+        device = self.embedding.device
+        cache = KvCache(self.sizes, batch=len(rows), device=device)
+        fed = min(map(len, prompts), default=0)
+        tokens = torch.tensor([row[:fed] for row in ids], device=device)
+        while rows:
+            best = self(tokens, cache)[:, -1].argmax(dim=-1).tolist()
+            ended = []
+            for place, row in enumerate(rows):
+                if len(ids[row]) == cache.length:
+                    ids[row].append(best[place])
+                    is_stop = best[place] in stop
+                    if is_stop or cache.length == self.max_positions:
+                        ended.append(place)
+            for place in ended:
+                done[rows[place]] = np.array(ids[rows[place]], dtype=np.int32)
+            if ended:
+                kept = [place for place in range(len(rows)) if place not in set(ended)]
+                rows = [rows[place] for place in kept]
+                cache.keep(torch.tensor(kept, dtype=torch.long, device=device))
+            tokens = torch.tensor([[ids[row][cache.length]] for row in rows], device=device)
+        return done
+
+    def _embed(self, tokens: Tensor, start: int) -> Tensor:
+        positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)
+        shifts = torch.arange(len(self.position), device=tokens.device)
+        bits = (positions[:, None] >> shifts & 1) * 2 - 1
+        x = self.embedding[tokens].clone()
+        x[..., list(self.position)] += bits.to(x.dtype)
+        return x
+
+    def _attend(self, x: Tensor, layer: int, cache: KvCache, start: int) -> Tensor:
+        """Sum of the heads' outputs (B, T, d); fills the cache."""
+        stop = start + x.shape[1]
+        q, k, v = (
+            torch.einsum("btd,hkd->bhtk", x, weight[layer])
+            for weight in (self.W_Q, self.W_K, self.W_V)
+        )
+        cache.keys[layer, :, :, start:stop] = k
+        cache.values[layer, :, :, start:stop] = v
+        # Scores are small integers, exact in fp32; 1/sqrt(d_k) does not change their maximum.
+        scores = q @ cache.keys[layer, :, :, :stop].transpose(-1, -2)
+        if x.shape[1] > 1:
+            own = torch.arange(start, stop, device=x.device)
+            later = torch.arange(stop, device=x.device) > own[:, None]
+            scores = scores.masked_fill(later, -torch.inf)
+        best = (scores == scores.amax(dim=-1, keepdim=True)).to(x.dtype)
+        weights = best / best.sum(dim=-1, keepdim=True)
+        heads = weights @ cache.values[layer, :, :, :stop]
+        return torch.einsum("bhtv,hdv->btd", heads, self.W_O[layer])

@@ -1,0 +1,77 @@
+"""Generation by the definitions of CoT and SCoT, with any runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from compile_tm.constructions.compiled import CompiledMachine, read_output, read_summary
+
+
+class Decoder(Protocol):
+    """A runtime: greedy decoding of a program."""
+
+    def generate(
+        self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]
+    ) -> list[npt.NDArray[np.int32]]:
+        """Continue each prompt to a stop token, or to the last position."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What a transformer generated from one word."""
+
+    segments: tuple[npt.NDArray[np.int32], ...]
+    """Ids of each segment, prompts included; CoT has one."""
+    output: tuple[str, ...] | None
+    """T_CoT(w) or T_SCoT(w); None where they are undefined."""
+
+    @property
+    def num_tokens(self) -> int:
+        """t_T(w): tokens of all segments, prompts included."""
+        return sum(map(len, self.segments))
+
+
+def generate_words(
+    decoder: Decoder,
+    compiled: CompiledMachine,
+    words: Sequence[str | Sequence[str]],
+    *,
+    max_segments: int = 1_000_000,
+) -> list[Generation]:
+    """Run a transformer on words, as a batch, segment after segment.
+
+    Args:
+        decoder: The runtime.
+        compiled: What the runtime runs.
+        words: Inputs.
+        max_segments: Segments after which a word is given up.
+
+    Raises:
+        ValueError: a symbol outside the input alphabet.
+    """
+    vocabulary, stop = compiled.vocabulary, compiled.stop_ids
+    prompts = dict(enumerate(vocabulary.input_ids(word) for word in words))
+    segments: list[list[npt.NDArray[np.int32]]] = [[] for _ in words]
+    outputs: list[tuple[str, ...] | None] = [None] * len(words)
+    for _ in range(max_segments):
+        if not prompts:
+            break
+        rows = list(prompts)
+        generated = decoder.generate([prompts[row] for row in rows], stop=stop)
+        for row, ids in zip(rows, generated, strict=True):
+            segments[row].append(ids)
+            new = ids[len(prompts.pop(row)) :]
+            summary = read_summary(new, vocabulary) if compiled.mode == "scot" else None
+            if summary is not None:
+                prompts[row] = summary
+            elif len(new):
+                outputs[row] = read_output(vocabulary.tokens(new))
+    return [
+        Generation(tuple(parts), output) for parts, output in zip(segments, outputs, strict=True)
+    ]
