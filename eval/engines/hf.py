@@ -52,7 +52,8 @@ class HfEngine:
         self.stats = EngineStats()
         self._num_slots, self._device = num_slots, device
         self._num_ids, self._max_positions = folder.vocabulary.size, folder.max_positions
-        self._model = _load_model(folder).to(device)
+        self._model = _load_model(folder)
+        nn.Module.to(self._model, device)
 
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
         """See `eval.contract.Engine`."""
@@ -108,7 +109,7 @@ class _BoardIds(LogitsProcessor):
         self._num_ids = num_ids
         self.is_finite = torch.ones(num_rows, dtype=torch.bool, device=device)
 
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         del input_ids
         self.is_finite &= scores[:, : self._num_ids].sum(dim=-1).isfinite()
         scores[:, self._num_ids :] = -torch.inf
