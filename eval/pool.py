@@ -91,20 +91,23 @@ def open_pool(
 
     Args:
         names: One of these, or several files that together are one list.
-        board: Name of the board, or None to take it from the puzzles.
+        board: Name of the board that the puzzles must be of; None for any.
         lengths: Table of lengths of a list; made if it is missing. A data set needs none.
         may_measure: Allow to make it.
 
     Raises:
         OSError: the input cannot be read.
-        ValueError: no puzzles, or a table that was made from another list.
+        ValueError: no puzzles, those of another board, or a table that was made from another list.
     """
     puzzles: PuzzleSet
     if len(names) == 1:
-        puzzles = open_puzzle_set(names[0], board=board)
+        puzzles = open_puzzle_set(names[0])
     else:
-        puzzles = ListedPuzzles(open_files(tuple(names), board=board, split=None, revision=None))
-    name = ", ".join(Path(name).name or name for name in names)
+        puzzles = ListedPuzzles(open_files(tuple(names), board=None, split=None, revision=None))
+    if board is not None and puzzles.board.name != board:
+        raise ValueError(f"data: got {puzzles.board.name} puzzles, allowed are {board}")
+    # A name on the hub stays whole, of a path the last part is left.
+    name = ", ".join(Path(name).name if Path(name).exists() else name for name in names)
     if isinstance(puzzles, TracedPuzzles):
         return _pool_of_store(puzzles, name=name)
     assert isinstance(puzzles, ListedPuzzles), puzzles

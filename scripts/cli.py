@@ -95,6 +95,9 @@ COMMANDS: dict[tuple[str, ...], CommandEntry] = {
     ("eval", "score"): CommandEntry(
         "eval.commands.score", "score results again, without the model"
     ),
+    ("eval", "card"): CommandEntry(
+        "eval.commands.card", "write results into a model folder, as the hub reads them"
+    ),
     ("eval", "replay"): CommandEntry(
         "eval.commands.replay", "show where a model leaves the solver's trace, and by what margin"
     ),

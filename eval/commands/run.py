@@ -121,8 +121,6 @@ def _run(config: Config) -> EvaluationFolder:
         lengths=config.lengths or _lengths_beside(config),
         may_measure=part is None,
     )
-    if pool.board != model.board:
-        raise ValueError(f"data: got {pool.board.name} puzzles, the model's are {model.board.name}")
     sample = draw_sample(pool, config.sampling)
     settings = _settings(config, model, sample)
     existing = open_existing(out, settings)

@@ -1,0 +1,292 @@
+"""`sudocot eval` from the command line, on a model with random weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard, parse_eval_result_entries
+from huggingface_hub.repocard_data import model_index_to_eval_results
+
+from eval.commands import run as run_command
+from eval.contract import Request, Result
+from eval.results import SUMMARY_FILE, EvaluationFolder
+from scripts.cli import main
+from tests.data.puzzle_files import make_puzzles, write_csv
+from tests.eval.fake_engine import FakeEngine
+from tests.eval.toy_models import export, make_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(make_model("llama"), tmp_path_factory.mktemp("models") / "final")
+
+
+@pytest.fixture(scope="module")
+def puzzles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_csv(tmp_path_factory.mktemp("list") / "test.csv", make_puzzles("4x4", 12))
+
+
+@pytest.fixture
+def solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is the solver, with some failures."""
+    monkeypatch.setattr(run_command, "make_engine", lambda *_, **__: FakeEngine())
+
+
+def words(model: Path, puzzles: Path, out: Path, *options: str) -> list[str]:
+    paths = ["--model", str(model), "--data", str(puzzles), "--out", str(out)]
+    return ["eval", "run", *paths, "--device", "cpu", *options]
+
+
+def test_a_model_is_evaluated_and_the_same_command_finds_it_done(
+    model: Path, puzzles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "evals" / "e"
+    options = ("--num-slots", "4", "--count", "7", "--keep-tokens", "--name", "toy [x]")
+    assert main(words(model, puzzles, out, *options)) == 0
+    printed = capsys.readouterr().out
+    assert "95% Wilson interval" in printed
+    assert "toy [x] on test.csv" in printed
+    assert (tmp_path / "evals" / "test.csv.lengths.parquet").is_file()
+    folder = EvaluationFolder.open(out)
+    config = folder.config
+    assert folder.is_complete
+    assert (config.num_sampled, config.engine, config.mode) == (7, "segment", "scot")
+    assert (config.caps.max_new_tokens, config.caps.max_segment_tokens) == (5_000_000, 2048)
+    assert config.model.num_parameters == sum(p.numel() for p in make_model("llama").parameters())
+    assert config.model.digest == json.loads((model / "sudocot.json").read_text())["weights_digest"]
+    [session] = config.sessions
+    assert {"python", "sudocot", "torch"} <= session.versions.keys()
+    assert config.precision.as_dict()["cache"] == "fp32"
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert main(words(model, puzzles, out, *options)) == 0
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert main(words(model, puzzles, out, *options[:-2], "--name", "other")) == 2
+    assert "differs in model.name (toy [x], got other)" in capsys.readouterr().err
+    assert main(["eval", "score", str(out)]) == 0
+
+
+@pytest.mark.usefixtures("solver")
+def test_parts_are_made_and_merged(model: Path, puzzles: Path, tmp_path: Path) -> None:
+    whole, out = tmp_path / "whole", tmp_path / "e"
+    assert main(words(model, puzzles, whole, "--sample", "all")) == 0
+    lengths = tmp_path / "test.csv.lengths.parquet"
+    for index in range(2):
+        options = ("--sample", "all", "--shard", f"{index}/2", "--lengths", str(lengths))
+        assert main(words(model, puzzles, out, *options)) == 0
+    assert main(["eval", "merge", str(out)]) == 0
+    ours, theirs = EvaluationFolder.open(out), EvaluationFolder.open(whole)
+    assert [row.key for row in ours.rows] == [row.key for row in theirs.rows]
+    assert ours.summary.accuracy == theirs.summary.accuracy
+    assert [session.part for session in ours.config.sessions] == ["0/2", "1/2"]
+
+
+@pytest.mark.usefixtures("solver")
+def test_a_part_needs_a_table_of_lengths(
+    model: Path, puzzles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words(model, puzzles, tmp_path / "e", "--shard", "0/2")) == 2
+    assert "make it with `sudocot data lengths`" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("solver")
+def test_the_hardest_get_more_tokens_and_targets_are_shown(
+    model: Path, puzzles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words(model, puzzles, tmp_path / "h", "--sample", "hardest", "--count", "2")) == 0
+    assert EvaluationFolder.open(tmp_path / "h").config.caps.max_new_tokens == 15_000_000
+    options = ("--sample", "targets", "--targets", "70", "5000", "--mode", "cot")
+    assert main(words(model, puzzles, tmp_path / "t", *options)) == 0
+    config = EvaluationFolder.open(tmp_path / "t").config
+    assert config.caps.max_segment_tokens == config.caps.max_new_tokens == 32_512
+    assert "sparse" in capsys.readouterr().out
+
+
+class EndingEngine(FakeEngine):
+    """Ends in a chosen way after three puzzles."""
+
+    def __init__(self, ending: BaseException | signal.Signals) -> None:
+        super().__init__()
+        self._ending = ending
+
+    def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
+        for count, result in enumerate(super().decode(requests)):
+            if count == 3:
+                if isinstance(self._ending, signal.Signals):
+                    os.kill(os.getpid(), self._ending)
+                else:
+                    raise self._ending
+            yield result
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "said"),
+    [
+        (signal.SIGTERM, 75, "stopped by SIGTERM; the same command goes on"),
+        (signal.SIGUSR1, 75, "stopped by SIGUSR1"),
+        (KeyboardInterrupt(), 130, "finished puzzles are kept"),
+        (FloatingPointError("puzzle 12: logits are not finite"), 1, "logits are not finite"),
+        (OSError(28, "No space left on device", "results.jsonl"), 2, "No space left"),
+    ],
+    ids=str,
+)
+def test_endings_keep_what_is_done(
+    model: Path,
+    puzzles: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    ending: Any,
+    code: int,
+    said: str,
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(run_command, "make_engine", lambda *_, **__: EndingEngine(ending))
+    assert main(words(model, puzzles, tmp_path / "e", "--sample", "all")) == code
+    assert said in capsys.readouterr().err + caplog.text
+    assert len(EvaluationFolder.open(tmp_path / "e").rows) == 3
+    assert not (tmp_path / "e" / SUMMARY_FILE).exists()
+    monkeypatch.setattr(run_command, "make_engine", lambda *_, **__: FakeEngine())
+    assert main(words(model, puzzles, tmp_path / "e", "--sample", "all")) == 0
+    folder = EvaluationFolder.open(tmp_path / "e")
+    assert folder.is_complete
+    assert len(folder.config.sessions) == 2
+
+
+def test_a_missing_library_and_another_board_are_one_line(
+    model: Path,
+    puzzles: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise ImportError("No module named 'vllm'")
+
+    monkeypatch.setattr(run_command, "make_engine", missing)
+    assert main(words(model, puzzles, tmp_path / "e")) == 2
+    assert "engine: segment is not installed" in capsys.readouterr().err
+    other = write_csv(tmp_path / "six.csv", make_puzzles("6x6", 2))
+    assert main(words(model, other, tmp_path / "e")) == 2
+    assert "data: got 6x6 puzzles, allowed are 4x4" in capsys.readouterr().err
+    assert not list(tmp_path.glob("six*parquet")), "a table of the wrong board was kept"
+    for options, message in ((("--num-slots", "0"), "num_slots"), (("--shard", "3"), "shard")):
+        assert main(words(model, puzzles, tmp_path / "e", *options)) == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.fixture
+def evaluated(solver: None, puzzles: Path, tmp_path: Path) -> tuple[Path, list[Path]]:
+    """A model folder of its own, and two evaluations of it."""
+    model = export(make_model("llama"), tmp_path / "m" / "final")
+    folders = [tmp_path / "e" / "random", tmp_path / "e" / "hardest"]
+    assert main(words(model, puzzles, folders[0], "--count", "9")) == 0
+    assert main(words(model, puzzles, folders[1], "--sample", "hardest", "--count", "5")) == 0
+    return model, folders
+
+
+def card_words(model: Path, folders: list[Path], *options: str) -> list[str]:
+    hub = ["--dataset", "someone/sudoku", "--split", "test"]
+    return ["eval", "card", *map(str, folders), "--model", str(model), *hub, *options]
+
+
+def test_cards_are_read_by_the_hubs_own_parser(evaluated: tuple[Path, list[Path]]) -> None:
+    model, paths = evaluated
+    text = (model / "README.md").read_text()
+    before = ModelCard(text)
+    assert main(card_words(model, paths)) == 0
+    card = ModelCard.load(model / "README.md")
+    assert card.text == before.text
+    kept = {k: v for k, v in card.data.to_dict().items() if k != "model-index"}
+    assert kept == before.data.to_dict()
+    name, results = model_index_to_eval_results(card.data.to_dict()["model-index"])
+    assert name == "m"
+    folders = list(map(EvaluationFolder.open, paths))
+    for folder, result in zip(folders, results, strict=True):
+        assert result.metric_value == folder.summary.accuracy.accuracy
+        assert result.metric_args["num_puzzles"] == folder.config.num_sampled
+        assert (result.dataset_type, result.dataset_split) == ("someone/sudoku", "test")
+    files = sorted((model / ".eval_results").iterdir())
+    assert [file.name for file in files] == [
+        "sudoku-hardest-5-scot-fp32.yaml",
+        "sudoku-random-9-scot-fp32.yaml",
+    ]
+    [entry] = parse_eval_result_entries(yaml.safe_load(files[1].read_text()))
+    assert entry.value == folders[0].summary.accuracy.accuracy
+    assert (entry.dataset_id, entry.task_id) == ("someone/sudoku", "default")
+    assert entry.date == folders[0].config.sessions[0].started_at
+    assert "of 9 solved" in entry.notes
+
+
+def test_cards_written_twice_are_the_same_and_other_results_stay(
+    evaluated: tuple[Path, list[Path]],
+) -> None:
+    model, folders = evaluated
+    assert main(card_words(model, folders[:1])) == 0
+    path = model / "README.md"
+    card = ModelCard.load(path)
+    other = model_index_to_eval_results(card.data.to_dict()["model-index"])[1][0]
+    other.metric_name, other.metric_value = "cells", 0.5
+    card.data.eval_results.append(other)
+    card.save(path)
+    assert main(card_words(model, folders)) == 0
+    once = path.read_bytes()
+    assert main(card_words(model, folders)) == 0
+    assert path.read_bytes() == once
+    names = [result.metric_name for result in ModelCard.load(path).data.eval_results]
+    assert sorted(names) == [
+        "cells",
+        "puzzles solved (hardest 5 scot fp32)",
+        "puzzles solved (random 9 scot fp32)",
+    ]
+
+
+def test_a_folder_without_a_card_gets_one(evaluated: tuple[Path, list[Path]]) -> None:
+    model, folders = evaluated
+    (model / "README.md").unlink()
+    assert main(card_words(model, folders, "--source-url", "https://example.org/log")) == 0
+    card = ModelCard.load(model / "README.md")
+    assert [result.source_url for result in card.data.eval_results] == [
+        "https://example.org/log"
+    ] * 2
+
+
+def test_what_is_no_result_is_not_published(
+    evaluated: tuple[Path, list[Path]],
+    puzzles: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model, folders = evaluated
+    text = (model / "README.md").read_text()
+
+    def refuse(said: str, *paths: Path) -> None:
+        assert main(card_words(model, list(paths))) == 2
+        assert said in capsys.readouterr().err
+        assert (model / "README.md").read_text() == text
+
+    targets = tmp_path / "e" / "targets"
+    assert main(words(model, puzzles, targets, "--sample", "targets", "--targets", "70")) == 0
+    refuse("they have no one accuracy", targets)
+    refuse("two are 'random 9 scot fp32'", folders[0], folders[0])
+    hub = ["eval", "card", str(folders[0]), "--model", str(model)]
+    assert main(hub) == 2
+    assert "dataset: give the one on the hub" in capsys.readouterr().err
+    assert main([*hub, "--dataset", "sudoku"]) == 2
+    assert "allowed is owner/name" in capsys.readouterr().err
+    other = export(make_model("neox"), tmp_path / "other")
+    assert main(card_words(other, folders)) == 2
+    assert "those of other weights" in capsys.readouterr().err
+    rows = (folders[0] / "results.jsonl").read_text().splitlines(keepends=True)
+    (folders[0] / "results.jsonl").write_text("".join(rows[:-1]))
+    refuse("8 of 9 puzzles have a result", folders[0])
+    (model / "README.md").write_text("---\n- a\n---\ntext\n")
+    assert main(card_words(model, folders[1:])) == 2
+    assert "metadata is malformed" in capsys.readouterr().err
