@@ -70,6 +70,8 @@ class ModelConfig:
     init: Init = "normal"
     """Initial weights: `normal` is N(0, 0.02) as in transformers; `scaled` divides the matrices
     that write to the residual stream by sqrt(2L); `zero` sets them to zero."""
+    embedding_std: float = 0.02
+    """Standard deviation of the initial embeddings; more makes an update smaller beside them."""
 
     def __post_init__(self) -> None:
         get_board(self.board)
@@ -87,6 +89,8 @@ class ModelConfig:
                 f"hidden_size: got {self.hidden_size} with {self.num_heads} heads, "
                 "allowed are heads of an even size of at least 4"
             )
+        if not self.embedding_std > 0:
+            raise ValueError(f"embedding_std: got {self.embedding_std}, allowed is above 0")
         if not self.rope_theta > 1:
             raise ValueError(f"rope_theta: got {self.rope_theta}, allowed is above 1")
         if self.qk_norm and self.family != "llama":
@@ -155,12 +159,13 @@ def build_model(config: ModelConfig, *, seed: int) -> PreTrainedModel:
     pin_rotary(model)
     check_rotary(model, rope_theta=config.rope_theta, rotary_dims=config.head_size)
     check_master_weights(model)
-    _rescale_residual_writes(model, config)
+    _rescale_initial_weights(model, config)
     return model
 
 
 @torch.no_grad()
-def _rescale_residual_writes(model: PreTrainedModel, config: ModelConfig) -> None:
+def _rescale_initial_weights(model: PreTrainedModel, config: ModelConfig) -> None:
+    model.get_input_embeddings().weight.mul_(config.embedding_std / model.config.initializer_range)
     factor = {"normal": 1.0, "scaled": (2 * config.num_layers) ** -0.5, "zero": 0.0}[config.init]
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and name.endswith(_RESIDUAL_PROJECTIONS):
