@@ -27,6 +27,13 @@ step format, lint, types
 "$python" -m ruff check .
 "$python" -m mypy
 
+# Pages are tried in Chromium; their tests are skipped where it is missing and cannot be had.
+if ! command -v chromedriver >/dev/null && command -v apt-get >/dev/null && ((EUID == 0)); then
+    step Chromium from the system\'s packages
+    { apt-get update && apt-get install -y --no-install-recommends chromium chromium-driver; } \
+        >"$work/apt.log" 2>&1 || echo "not to be had: $(tail -n 1 "$work/apt.log")"
+fi
+
 step tests, compiled
 "$python" -m pytest
 
@@ -54,4 +61,6 @@ cd "$work"
 venv/bin/python -I check_wheel.py "${packages[@]}"
 venv/bin/sudocot --help
 venv/bin/sudocot solve '1...|..3.|.4..|...2'
+venv/bin/sudocot trace '1...|..3.|.4..|...2' --out trace.html
+venv/bin/python -I -c 'from eval.report.published import read_published; read_published()'
 step all green

@@ -29,7 +29,7 @@ _KEYS = {
     "Tab": "\ue004",
     "Shift": "\ue008",
 }
-_START_S = 30.0
+_PATIENCE_S = 30.0
 
 
 class Browser:
@@ -99,6 +99,18 @@ class Browser:
         """Run the body of a JavaScript function and return what it returns."""
         return self._command("POST", "/execute/sync", {"script": body, "args": []})
 
+    def wait_for(self, condition: str) -> None:
+        """Wait until a JavaScript expression is true.
+
+        Raises:
+            TimeoutError: it stays false.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        while not self.run(f"return {condition}"):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"never became true: {condition}")
+            time.sleep(0.02)
+
     def press(self, *names: str, with_shift: bool = False) -> None:
         """Press and release keys, one after another: a character, or a name such as `PageUp`."""
         strokes: list[dict[str, str]] = []
@@ -151,7 +163,7 @@ class Browser:
                 raise AssertionError(f"{method} {path}: {error.read().decode()}") from error
 
     def _wait_for_driver(self) -> None:
-        deadline = time.monotonic() + _START_S
+        deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
                 self._call("GET", "/status")

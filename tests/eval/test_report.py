@@ -189,8 +189,9 @@ def test_colours_of_a_plot_become_those_of_the_page() -> None:
 @given(st.integers(0, 60), st.integers(0, 60))
 def test_mcnemar_is_the_exact_binomial_test(only_first: int, only_second: int) -> None:
     n, smaller = only_first + only_second, min(only_first, only_second)
-    tail = Fraction(sum(comb(n, k) for k in range(smaller + 1)), 2**n)
-    assert mcnemar_p(only_first, only_second) == pytest.approx(float(min(1, 2 * tail)), rel=1e-12)
+    twice_tail = Fraction(2 * sum(comb(n, k) for k in range(smaller + 1)), 2**n)
+    expected = float(min(Fraction(1), twice_tail))
+    assert mcnemar_p(only_first, only_second) == pytest.approx(expected, rel=1e-12)
     assert mcnemar_p(only_first, only_second) == mcnemar_p(only_second, only_first)
 
 

@@ -1,0 +1,287 @@
+"""Both pages in headless Chromium: light and dark, narrow and wide, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eval.contract import EndedBy
+from eval.report.build import build_report
+from eval.report.entries import read_entries
+from eval.report.write import write_report
+from eval.trace_page.build import trace_page
+from eval.trace_page.streams import Stream, solver_stream
+from solver.prompts import parse_prompt
+from solver.puzzles import parse_puzzle
+from solver.vocabulary import END_SUMMARY, NONE, OUTPUT, SUMMARY, Vocabulary
+from tests.eval.browser import Browser
+from tests.eval.evaluations import write_evaluation
+
+NASTY = '<script>alert("x")</script><img src=x onerror=alert(1)>'
+PUZZLE = "4.....8.5.3..........7......2.....6.....8.4......1.......6.3.7.5..2.....1.4......"
+WINDOWS = [(375, False), (375, True), (1440, False), (1440, True)]
+DEVIATION = 901
+SEARCHED = {  # Puzzles with a summary after so many trace tokens; dead ends on all but 4x4.
+    "4x4": ("..1.4......2.3..", 8),
+    "6x6": (".51.........6...4.....5....23...6...", 16),
+    "9x9": (PUZZLE, 100),
+    "16x16": (
+        (
+            "........B.85A.6.E..582D..C..7B...28B..3.A....4FD76.9B....1..5..8"
+            "FE2D.9A.C.3.4.8...B1.3..2....67A.3.8...6.5D....2G4...B1.FA.....3"
+            "47.FA..E...2..D9.9D3..2C4..A.E16.8C...5....F.G...B.2...F.D9....."
+            ".GE7D5...B...3...1.4.7C8G...6DA.B..A....5..D874.3.....9...4..5G."
+        ),
+        300,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def report_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    write_evaluation(folder / "a", name="middle", solve_rates=(0.8,) * 7, seed=1)
+    write_evaluation(folder / "b", name=NASTY, solve_rates=(0.3,) * 7, seed=2)
+    write_evaluation(
+        folder / "c",
+        name="best",
+        solve_rates=(0.99,) * 7,
+        mode="cot",
+        failures={EndedBy.TOTAL_CAP: 1.0},
+    )
+    write_evaluation(folder / "h", name="best", mode="cot", kind="hardest", puzzles_per_length=5)
+    runs = [str(folder / name) for name in "abc"] + [f"hardest={folder / 'h'}"]
+    write_report(build_report(read_entries(runs)), folder / "out", title="Leaderboard")
+    return folder / "out" / "report.html"
+
+
+@pytest.fixture(scope="module")
+def model_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A 9x9 SCoT whose model writes a digit too many at `DEVIATION`, and goes on."""
+    board, givens = parse_puzzle(PUZZLE)
+    solver = solver_stream(board, givens, segment_tokens=512)
+    extra = np.array([Vocabulary(board).first_digit + 2], dtype=solver.ids.dtype)
+    ids = np.concatenate([solver.ids[:DEVIATION], extra, solver.ids[DEVIATION:1100]])
+    model = Stream(name=NASTY, ids=ids, end="segment_cap")
+    path = tmp_path_factory.mktemp("trace") / "trace.html"
+    path.write_text(trace_page(board, givens, solver=solver, model=model), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("width", "is_dark"), WINDOWS)
+def test_pages_fit_their_window_without_complaints(
+    browser: Browser, report_page: Path, model_page: Path, width: int, is_dark: bool
+) -> None:
+    for page in (report_page, model_page):
+        browser.open(page, width=width, is_dark=is_dark)
+        assert browser.problems() == []
+        assert browser.overflow() == 0
+        assert browser.run("return document.documentElement.dataset.theme") == (
+            "dark" if is_dark else "light"
+        )
+        assert browser.run("return document.images.length") == 0
+        assert NASTY in browser.run("return document.body.textContent")
+
+
+def test_text_stands_out_from_its_ground(browser: Browser, report_page: Path) -> None:
+    """The WCAG contrast of the palette: 4.5 for text, 3 for what plots are drawn with."""
+    for is_dark in (False, True):
+        browser.open(report_page, width=1440, is_dark=is_dark)
+        for name, grounds, least in (
+            ("--ink", ("--ground", "--panel", "--sunken", "--accent-soft"), 4.5),
+            ("--ink-soft", ("--ground", "--panel", "--sunken", "--accent-soft"), 4.5),
+            ("--accent", ("--panel", "--accent-soft", "--sunken"), 4.5),
+            ("--good", ("--panel", "--good-soft"), 4.5),
+            ("--bad", ("--panel", "--bad-soft"), 4.5),
+            ("--warn", ("--panel", "--warn-soft"), 4.5),
+            *((f"--series-{i}", ("--panel",), 4.5) for i in range(1, 9)),
+        ):
+            for ground in grounds:
+                ratio = contrast(*(colour_of(browser, each) for each in (name, ground)))
+                assert ratio >= least, (is_dark, name, ground, ratio)
+
+
+def colour_of(browser: Browser, name: str) -> list[float]:
+    text: str = browser.run(
+        f"return getComputedStyle(document.documentElement).getPropertyValue('{name}').trim()"
+    )
+    return [int(text[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+
+
+def contrast(first: list[float], second: list[float]) -> float:
+    def luminance(colour: list[float]) -> float:
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+        return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def names_in_order(browser: Browser) -> list[str]:
+    names: list[str] = browser.run(
+        "return [...document.querySelector('.leaderboard tbody').rows]"
+        ".map((row) => row.cells[1].dataset.value)"
+    )
+    return names
+
+
+def test_leaderboard_sorts_by_mouse_and_by_keyboard(browser: Browser, report_page: Path) -> None:
+    browser.open(report_page, width=1440)
+    assert names_in_order(browser) == ["best", "middle", NASTY]
+    button = "document.querySelectorAll('.leaderboard thead')[0].rows[0].cells[2].firstChild"
+    browser.run(f"{button}.click()")  # Accuracy, greatest first.
+    assert names_in_order(browser) == ["best", "middle", NASTY]
+    browser.run(f"{button}.focus()")
+    browser.press("Enter")
+    assert names_in_order(browser) == [NASTY, "middle", "best"]
+    assert browser.run(f"return {button}.parentElement.ariaSort") == "ascending"
+    # The hardest puzzles were evaluated for one model: it comes first either way.
+    hardest = button.replace("cells[2]", "cells[4]")
+    for _ in range(2):
+        browser.run(f"{hardest}.click()")
+        assert names_in_order(browser)[0] == "best"
+    assert browser.problems() == []
+
+
+def test_theme_button_switches(browser: Browser, report_page: Path) -> None:
+    browser.open(report_page, width=1440)
+    click = "document.querySelector('button.theme').click();"
+    theme = "return document.documentElement.dataset.theme"
+    assert browser.run(click + theme) == "dark"
+    ground = "getComputedStyle(document.querySelector('.plot svg path')).fill"
+    assert browser.run(f"return {ground}") == "rgb(26, 29, 32)"
+    assert browser.run(click + theme) == "light"
+
+
+def position(browser: Browser) -> int:
+    return int(browser.run("return document.getElementById('slider').value"))
+
+
+def test_keys_move_through_a_trace(browser: Browser, model_page: Path) -> None:
+    browser.open(model_page, width=1440)
+    board, givens = parse_puzzle(PUZZLE)
+    solver = solver_stream(board, givens, segment_tokens=512)
+    prompt_length = 2 * np.count_nonzero(givens) + 2
+    assert position(browser) == prompt_length - 1
+    browser.press("ArrowRight", "ArrowRight", "ArrowLeft")
+    assert position(browser) == prompt_length
+    browser.press("Home", "PageDown", "PageUp", "End")
+    assert position(browser) == 1100
+    browser.press("Home")
+    assert position(browser) == 0
+    browser.press("s")
+    assert position(browser) == np.flatnonzero(solver.ids == SUMMARY)[0]
+    browser.press("d")
+    assert "dead end" in browser.run("return document.getElementById('caption').textContent")
+    after = position(browser)
+    browser.press("d", with_shift=True)
+    assert position(browser) < after
+    browser.press("b")
+    assert " is tried" in browser.run("return document.getElementById('caption').textContent")
+    browser.press("ArrowDown", "ArrowUp", "x")
+    assert position(browser) == DEVIATION
+    marked = "return document.querySelector('#tokens .deviation.current')?.textContent"
+    assert browser.run(marked) == "3"
+    browser.press("m")
+    assert browser.run(marked).startswith("(")  # The solver begins a line there.
+    assert position(browser) == DEVIATION
+    assert browser.problems() == []
+
+
+def test_both_continuations_are_shown(browser: Browser, model_page: Path) -> None:
+    browser.open(model_page, width=1440)
+    rows = browser.run(
+        "return [...document.querySelectorAll('#continuations dd')].map((row) => row.textContent)"
+    )
+    board, givens = parse_puzzle(PUZZLE)
+    words = Vocabulary(board).tokens
+    solver = solver_stream(board, givens, segment_tokens=512)
+    before = " ".join(words[token] for token in solver.ids[DEVIATION - 6 : DEVIATION])
+    after = " ".join(words[token] for token in solver.ids[DEVIATION : DEVIATION + 8])
+    assert rows[0].startswith(f"{before} {after}")
+    assert rows[1].startswith(f"{before} 3 {after}")
+
+
+def test_playing_moves_on_and_stops(browser: Browser, model_page: Path) -> None:
+    browser.open(model_page, width=1440)
+    browser.run("document.getElementById('speed').value = '6000'")
+    browser.press(" ")
+    # Frames come when they come: wait for the end, which playing reaches and then stops at.
+    browser.wait_for("document.getElementById('slider').value === '1100'")
+    assert browser.run("return document.getElementById('play').ariaLabel") == "Play"
+
+
+STACKS = """
+const data = JSON.parse(document.getElementById("trace-data").textContent);
+const ids = decodeIds(data.streams[0].ids, data.words.length);
+const search = new Search(ids, data.side * data.side, data.givens);
+return arguments_.map((token) => search.stateAt(token).stack.map(
+  (line) => [search.cellOf(line), search.digitsOf(line, token + 1)]));
+"""
+
+
+@pytest.mark.parametrize("board_name", SEARCHED)
+def test_replayed_stacks_are_those_that_summaries_state(
+    browser: Browser, tmp_path: Path, board_name: str
+) -> None:
+    """The solver's summaries, written by another program, state the stack at their place."""
+    text, segment_tokens = SEARCHED[board_name]
+    board, givens = parse_puzzle(text)
+    stream = solver_stream(board, givens, segment_tokens=segment_tokens)
+    assert (stream.ids == NONE).any() == (board.side > 4)
+    path = tmp_path / "page.html"
+    path.write_text(trace_page(board, givens, solver=stream), encoding="utf-8")
+    browser.open(path, width=1440)
+    starts = np.flatnonzero(stream.ids == SUMMARY)
+    assert len(starts)
+    ends = np.flatnonzero(stream.ids == END_SUMMARY)
+    places = [place for start, end in zip(starts, ends, strict=True) for place in (start - 1, end)]
+    tokens = [int(place) for place in places]
+    stacks = browser.run(STACKS.replace("arguments_", str(tokens)))
+    for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        cells, masks = parse_prompt(board, stream.ids[start : end + 1])
+        expected = [
+            [cell, [d + 1 for d in range(board.side) if mask >> d & 1]]
+            for cell, mask in zip(cells.tolist(), masks.tolist(), strict=True)
+            if not givens[cell]
+        ]
+        assert stacks[2 * index] == expected
+        assert stacks[2 * index + 1] == expected
+    # At the last token the board shows the solution, and nothing is marked as wrong.
+    browser.press("End")
+    shown = browser.run("return [...document.querySelectorAll('.cell')].map((c) => c.textContent)")
+    assert stream.solution is not None
+    assert shown == [str(digit) for digit in stream.solution]
+    assert browser.run("return document.querySelectorAll('.cell.wrong').length") == 0
+    assert browser.overflow() == 0
+    assert browser.problems() == []
+
+
+def test_long_traces_keep_the_page_small(browser: Browser, tmp_path: Path) -> None:
+    board, givens = parse_puzzle(PUZZLE)
+    solver = solver_stream(board, givens, segment_tokens=None)
+    prompt_length = 2 * int(np.count_nonzero(givens)) + 2
+    end = int(np.flatnonzero(solver.ids == OUTPUT)[0])
+    # The same search over and over: a legal page, and quick to make.
+    middle = np.tile(solver.ids[prompt_length:end], 400)
+    ids = np.concatenate([solver.ids[:prompt_length], middle, solver.ids[end:]])
+    long = Stream(name="solver", ids=ids, end="solved", solution=solver.solution)
+    path = tmp_path / "long.html"
+    path.write_text(trace_page(board, givens, solver=long, max_tokens=300_000), encoding="utf-8")
+    browser.open(path, width=1440)
+    for key in ("End", "PageUp", "Home", "End"):
+        browser.press(key)
+        assert browser.run("return document.getElementsByTagName('*').length") < 4000
+    assert position(browser) == 299_999
+    note = browser.run("return document.getElementById('cut').textContent")
+    assert note == f"This page holds the first 300,000 of {len(ids):,} tokens."
+    assert browser.problems() == []
