@@ -76,7 +76,7 @@ def _write_summary(
 
 
 @inline_kernel
-def _push(tokens: Any, k: int, is_line: bool, stack: Any, depth: int) -> int:
+def _push(tokens: Any, k: int, is_line: Any, stack: Any, depth: int) -> int:
     """Take `tokens[k]`, where a line may start, onto the stack; returns the new depth."""
     if tokens[k - 1] == NONE:
         # The line takes the place of the latest one of its cell; the lines above are gone.

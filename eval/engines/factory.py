@@ -46,7 +46,7 @@ def make_engine(
         case "vllm":
             from eval.engines.vllm import VllmEngine
 
-            return VllmEngine(folder, precision=precision, num_slots=num_slots)
+            return VllmEngine(folder, precision=precision, device=device, num_slots=num_slots)
         case "segment" | "verify":
             from eval.engines.segment import SegmentEngine
             from eval.engines.verify import VerifyEngine

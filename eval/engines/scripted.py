@@ -8,6 +8,7 @@ Logits are 1 at the token of the script and 0 elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -119,7 +120,7 @@ class ScriptedNetwork:
             self._find_prompt(cache, span.slot, end=span.end)
             first = span.end - 1 if is_last_only else span.start
             chosen.append(self._predict(cache, span.slot, first=first, end=span.end))
-        return self._one_hot(np.concatenate(chosen))
+        return self._one_hot(chosen)
 
     def step(
         self,
@@ -141,7 +142,7 @@ class ScriptedNetwork:
                 cache.prompt_lengths[slot] = 0
             self._find_prompt(cache, slot, end=position + 1)
             chosen.append(self._predict(cache, slot, first=position, end=position + 1))
-        return self._one_hot(np.concatenate(chosen))
+        return self._one_hot(chosen)
 
     def _find_prompt(self, cache: ScriptedCache, slot: int, *, end: int) -> None:
         """Ask the script once the prompt of a slot is complete."""
@@ -151,7 +152,8 @@ class ScriptedNetwork:
         if len(closing):
             length = int(closing[0]) + 1
             cache.prompt_lengths[slot] = length
-            cache.answers[slot] = self._script(cache.ids[slot, :length].astype(self._dtype))
+            prompt = cast("Tokens", cache.ids[slot, :length].astype(self._dtype))
+            cache.answers[slot] = self._script(prompt)
 
     def _predict(self, cache: ScriptedCache, slot: int, *, first: int, end: int) -> Tokens:
         """Tokens after the positions `first` to `end`."""
@@ -162,7 +164,6 @@ class ScriptedNetwork:
         chosen[known] = answer[places[known]]
         return chosen
 
-    def _one_hot(self, ids: Tokens) -> Tensor:
-        logits = torch.zeros(len(ids), self.num_ids)
-        logits[torch.arange(len(ids)), torch.from_numpy(ids.astype(np.int64))] = 1.0
-        return logits
+    def _one_hot(self, chosen: Sequence[Tokens]) -> Tensor:
+        ids = torch.from_numpy(np.concatenate(chosen).astype(np.int64))
+        return torch.nn.functional.one_hot(ids, self.num_ids).float()

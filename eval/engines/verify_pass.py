@@ -58,7 +58,8 @@ class DraftedSegment:
         accepted = self.draft[: self.num_accepted]
         if self.own_token is None:
             return accepted
-        return join(accepted, np.array([self.own_token], dtype=accepted.dtype))
+        own: Tokens = np.full(1, self.own_token, dtype=self.prompt.dtype)
+        return join(accepted, own)
 
     def span(self, *, max_draft: int, max_fed: int) -> Span:
         """Return what to feed next.

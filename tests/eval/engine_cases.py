@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
+from data.model_facts import Mode
 from eval.contract import Caps, Request, Result
 from eval.engines.scripted import Script, solver_script
 from solver.boards import Board, get_board
@@ -28,8 +30,8 @@ def toy_requests(
 ) -> list[Request]:
     """4x4 puzzles, all with `NUM_GIVENS` givens, so that one script does for all."""
     rng = np.random.default_rng(seed)
-    mode = "cot" if is_cot else "scot"
-    givens = []
+    mode: Mode = "cot" if is_cot else "scot"
+    givens: list[npt.NDArray[np.uint8]] = []
     while len(givens) < count:
         puzzle = toy_puzzle(rng)
         filled = rng.permutation(np.flatnonzero(puzzle))
@@ -57,21 +59,21 @@ def failing_script(script: Script, *, share: float, seed: int = 0, board: Board 
     size = Vocabulary(board).size
 
     def answer(prompt: Tokens) -> Tokens:
-        tokens = script(prompt).copy()
+        tokens = script(prompt)
         rng = np.random.default_rng([seed, zlib.crc32(prompt.tobytes())])
         if not len(tokens):  # the prompt means nothing to the solver: it babbles
-            tokens = rng.integers(3, size, 40).astype(prompt.dtype)
-        if rng.random() >= share:
-            return tokens
+            return cast("Tokens", rng.integers(3, size, 40).astype(prompt.dtype))
+        return spoil(prompt, tokens.copy(), rng) if rng.random() < share else tokens
+
+    def spoil(prompt: Tokens, tokens: Tokens, rng: np.random.Generator) -> Tokens:
         place = int(rng.integers(len(tokens)))
         match rng.integers(5):
             case 0:  # one wrong token
                 tokens[place] = rng.integers(size)
             case 1:  # writes on and on
-                tokens = np.resize(tokens[:place], 5_000)
-                tokens[np.isin(tokens, (4, 6))] = 7
+                return cast("Tokens", np.full(5_000, 7, dtype=prompt.dtype))
             case 2 if prompt[0] == SUMMARY:  # back to its own prompt
-                tokens = np.concatenate([tokens[:place], prompt])
+                return cast("Tokens", np.concatenate([tokens[:place], prompt]))
             case 3:  # a stop token too early
                 tokens[place] = rng.choice([4, 6])
             case _:  # two wrong tokens

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from data.model_facts import Mode
 from data.segments import split_into_segments
 from data.text import text_to_tokens
 from eval.contract import (
@@ -38,7 +39,7 @@ def request(
     is_cot: bool = False,
     caps: Caps = WIDE,
 ) -> Request:
-    mode = "cot" if is_cot else "scot"
+    mode: Mode = "cot" if is_cot else "scot"
     return Request(key="a", board=board, givens=givens, mode=mode, caps=caps)
 
 
@@ -100,7 +101,8 @@ def test_output_with_a_wrong_digit_is_wrong_and_other_faults_malformed() -> None
     assert score_output(asked, with_id(1, 9)) is EndedBy.MALFORMED  # not row-major
     assert score_output(asked, with_id(0, SUMMARY)) is EndedBy.MALFORMED
     assert score_output(asked, block[:-3]) is EndedBy.MALFORMED
-    assert score_output(asked, np.insert(block, 33, 8)) is EndedBy.MALFORMED
+    longer = block[[*range(33), 1, 33]]
+    assert score_output(asked, longer) is EndedBy.MALFORMED
 
 
 def test_a_solution_of_another_puzzle_is_wrong() -> None:
