@@ -69,16 +69,18 @@ def attend_rows(
     cache: tuple[Any, Any],
     slots: Any,
     positions: Any,
+    rows: tuple[int, int],
     work: Any,
     out: Any,
 ) -> None:
-    """Write the key and value of one position of each row, and attend from it.
+    """Write the key and value of one position of some rows, and attend from it.
 
     Args:
         qkv: queries (B, num_heads, head_size), keys and values (B, num_kv_heads, head_size).
         cache: keys and values of a layer.
         slots: slot of each row (B,).
         positions: position of each row (B,).
+        rows: first row and the one after the last.
         work: scratch (capacity,).
         out: result (B, num_heads, head_size).
     """
@@ -87,7 +89,7 @@ def attend_rows(
     num_heads, size = q.shape[1], q.shape[2]
     group = num_heads // k.shape[1]
     scale = np.float32(1 / np.sqrt(size))
-    for row in range(len(slots)):
+    for row in range(rows[0], rows[1]):
         slot, position = slots[row], positions[row]
         for kv_head in range(k.shape[1]):
             keys[slot, kv_head, :, position] = k[row, kv_head]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +19,9 @@ from eval.network_types import Span
 if TYPE_CHECKING:
     from eval.network_cache import Attend
 
+_PART_POSITIONS = 2_048
+"""Least positions for a thread; fewer are read before another one has begun."""
+
 
 class RaggedCache:
     """A `SlotCache` whose rows cost what their own lengths cost.
@@ -29,6 +34,7 @@ class RaggedCache:
         """Reserve it."""
         self.num_slots, self.capacity = num_slots, capacity
         self._config = config
+        self._pool = ThreadPoolExecutor(torch.get_num_threads())
         self._allocate(capacity)
 
     @staticmethod
@@ -60,17 +66,24 @@ class RaggedCache:
         del bound
         places = positions.numpy()
         rows = np.arange(self.num_slots) if slots is None else slots.numpy()
+        parts = _equal_parts(places, num_parts=len(self._work))
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             out = torch.empty(q.shape)
-            attend_rows(
+            arrays = (
                 (q.numpy(), k.numpy(), v.numpy()),
                 (self._keys[layer], self._values[layer]),
                 rows,
                 places,
-                self._work,
-                out.numpy(),
             )
+            target = out.numpy()
+            others = [
+                self._pool.submit(attend_rows, *arrays, part, work, target)
+                for part, work in zip(parts[1:], self._work[1:], strict=False)
+            ]
+            attend_rows(*arrays, parts[0], self._work[0], target)
+            for other in others:
+                other.result()
             return out
 
         return attend
@@ -109,7 +122,7 @@ class RaggedCache:
         shape = (config.num_layers, self.num_slots, config.num_kv_heads)
         self._keys = np.zeros((*shape, config.head_size, capacity), dtype=np.float32)
         self._values = np.zeros((*shape, capacity, config.head_size), dtype=np.float32)
-        self._work = np.empty(capacity, dtype=np.float32)
+        self._work = np.empty((torch.get_num_threads(), capacity), dtype=np.float32)
 
     def _write(self, layer: int, span: Span, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write a span; return keys and values up to its end, (num_kv_heads, T, head_size)."""
@@ -120,3 +133,13 @@ class RaggedCache:
             return k.transpose(0, 1), v.transpose(0, 1)
         seen = torch.from_numpy(keys[..., : span.end]).transpose(1, 2)
         return seen, torch.from_numpy(values[:, : span.end])
+
+
+def _equal_parts(
+    positions: np.ndarray[tuple[int], np.dtype[np.int64]], *, num_parts: int
+) -> list[tuple[int, int]]:
+    """Split rows into runs that read about as many positions each: [first, after the last)."""
+    read = np.cumsum(positions + 1)
+    num_parts = max(1, min(num_parts, int(read[-1]) // _PART_POSITIONS))
+    edges = np.searchsorted(read, read[-1] * np.arange(1, num_parts) / num_parts) + 1
+    return list(pairwise([0, *edges.tolist(), len(positions)]))
