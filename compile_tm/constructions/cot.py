@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from compile_tm.constructions.tokens import Delimiter
 from compile_tm.constructions.vocabulary import TmVocabulary
@@ -153,7 +154,7 @@ def position_blocks_read(build: ProgramBuilder, w: CotWires, at: Schedule) -> No
 
 
 def head_propagation(build: ProgramBuilder, w: CotWires, at: Schedule, codes: Codes) -> None:
-    """Paragraph "Head and Symbol Positions 3": one more run token a layer gets its head positions."""
+    """Paragraph "Head and Symbol Positions 3": each layer reaches one more run token."""
     stage = build.stage("head propagation")
     left, _, right = codes.move
     stage.mlp(1, subtract_power(w.position, w.one_back, 0))
@@ -186,9 +187,11 @@ def symbol_search(build: ProgramBuilder, w: CotWires, at: Schedule, codes: Codes
                   blank: int) -> None:  # fmt: skip
     """Paragraph "Symbol Extraction": the latest token that wrote at the sought position.
 
-    Scores of a head that asks for the sought position and for j + 1 bits of the token's position:
-    2r + ... is left to the paper; what counts is that a token that answers has one more than the
-    fall-back token, and all others at least one less than that.
+    Step j asks whether such a token has bit r-1-j of its position 1, the bits above being known.
+    Its score has three parts: r if it wrote at the sought position, else at most r - 2; r + j for
+    the fall-back token alone; j + 1 if the j + 1 bits are as wanted, else at most j - 1. So a token
+    that answers has r + j + 1, the fall-back token r + j, and all others at most r + j - 1. All
+    that answer have the value 1, the fall-back token 0.
     """
     r = at.bits
     stage = build.stage("symbol search")
@@ -266,7 +269,9 @@ def transition(
     states, reads = np.divmod(rows, num_symbols**machine.num_tapes)
     symbols = machine.symbols_of(reads)
 
-    def columns(state_ids: Bits, symbol_ids: Bits) -> list[Bits]:
+    def columns(
+        state_ids: npt.NDArray[np.integer], symbol_ids: npt.NDArray[np.integer]
+    ) -> list[Bits]:
         tapes = range(machine.num_tapes)
         return [codes.state[state_ids], *(codes.symbol[symbol_ids[:, k]] for k in tapes)]
 

@@ -77,7 +77,7 @@ def continue_from_summary(build: ProgramBuilder, w: CotWires, s: SummaryWires) -
 
 
 def length_cap(build: ProgramBuilder, w: CotWires, s: SummaryWires) -> None:
-    """Paragraph "Initiating the Final Summary": position i = 4j, j the position of the prompt's end.
+    """Paragraph "Initiating the Final Summary": position i = 4j, where j is the prompt's end.
 
     That is: bits s + 2 of i are bits s of j, bits 0 and 1 of i are 0, and so are the two highest
     bits of j, which would be lost.

@@ -65,7 +65,7 @@ class PositionBits:
     bits: tuple[int, ...]
 
     def __str__(self) -> str:
-        return "".join("1" if bit > 0 else "0" for bit in self.bits)
+        return f"|{''.join('1' if bit > 0 else '0' for bit in self.bits)}|"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,9 @@ from compile_tm.program.registers import ALWAYS, Bits, Condition, Register
 def subtract_power(
     source: Register, target: Register, power: int, *, when: Condition = ALWAYS
 ) -> Gadget:
-    """Write max(0, p - 2^k) to the target: 4d' neurons for d' bits (Lemma "Power of 2 Subtraction").
+    """Write max(0, p - 2^k) to the target: 4d' neurons (Lemma "Power of 2 Subtraction").
 
-    2d' neurons copy the source, 2d' flip bits of the copy.
+    2d' neurons copy the d' bits of the source, 2d' flip bits of the copy.
     """
     return _copy_and_flip(source, target, _subtraction(len(source), power), when)
 
@@ -135,6 +135,7 @@ def _flip(
     seen, flipped = (np.repeat(rows, 2, axis=0) for rows in flips)
     return pattern_neurons(
         len(seen),
+        inputs=source,
         bits=dense_entries(seen, source),
         down=dense_entries(flipped, target),
         effect=effect,

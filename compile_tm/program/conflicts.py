@@ -24,8 +24,15 @@ class ConflictError(ValueError):
 class PlacedHead(Protocol):
     """What is asked of a head."""
 
-    name: str
-    outputs: Wires
+    @property
+    def name(self) -> str:
+        """Stage that it belongs to."""
+        ...
+
+    @property
+    def outputs(self) -> Wires:
+        """Coordinates that it writes."""
+        ...
 
 
 def head_conflicts(heads: Sequence[PlacedHead]) -> Iterator[str]:

@@ -12,16 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from compile_tm.program.neurons import (
+    NO_ENTRIES,
     Effect,
     Entries,
     Gadget,
+    both,
     dense_entries,
     entries,
     pattern_neurons,
 )
 from compile_tm.program.registers import ALWAYS, Bits, Condition, Flag, Register, Wires, join
 
-_NO_BITS = entries([], [], [])
+_NOTHING = Wires(())
 
 
 def write(*targets: tuple[Wires, int | Sequence[int] | Bits], when: Condition = ALWAYS) -> Gadget:
@@ -36,9 +38,7 @@ def write(*targets: tuple[Wires, int | Sequence[int] | Bits], when: Condition = 
     if len(values) != len(outputs):
         raise ValueError(f"values: got {len(values)} for {len(outputs)} wires")
     down = dense_entries(values[None, :], outputs)
-    return pattern_neurons(
-        1, bits=_NO_BITS, down=down, effect=Effect.WRITE, outputs=outputs, when=when
-    )
+    return _single(outputs, down, Effect.WRITE, when)
 
 
 def copy(source: Register, target: Register, *, when: Condition = ALWAYS) -> Gadget:
@@ -61,11 +61,8 @@ def zero(register: Register, *, when: Condition = ALWAYS) -> Gadget:
 
 def zero_flag(flag: Flag, *, when: Condition = ALWAYS) -> Gadget:
     """Turn a flag off: 1 neuron, which fires if the flag is on, and adds -1."""
-    gated = when & flag.on
-    down = entries(0, flag.coordinates, -1)
-    return pattern_neurons(
-        1, bits=_NO_BITS, down=down, effect=Effect.ZERO, outputs=flag, when=gated
-    )
+    down = dense_entries([[-1]], flag)
+    return _single(flag, down, Effect.ZERO, when & flag.on)
 
 
 def table(
@@ -88,6 +85,7 @@ def table(
     """
     return pattern_neurons(
         len(patterns),
+        inputs=inputs,
         bits=dense_entries(patterns, inputs),
         down=dense_entries(values, outputs),
         effect=Effect.WRITE,
@@ -116,15 +114,24 @@ def compose(outer: Register, inner: Register, codes: Bits, *, when: Condition = 
     )
     i, j, k, sign = (axis.ravel() for axis in (i, j, k, sign))
     rows = np.arange(len(i))
-    code_bits = entries(rows[:, None], inner.index[i[:, None] * width + np.arange(width)], codes[j])
+    code_columns = inner.index[i[:, None] * width + np.arange(width)]
+    code_bits = entries(np.repeat(rows, width), code_columns.ravel(), codes[j].ravel())
     value_bit = entries(rows, outer.index[j * width + k], sign)
     return pattern_neurons(
         len(i),
-        bits=Entries(*(np.concatenate(pair) for pair in zip(code_bits, value_bit, strict=True))),
+        inputs=outer + inner,
+        bits=both(code_bits, value_bit),
         down=entries(rows, outer.index[i * width + k], sign),
         effect=Effect.WRITE,
         outputs=outer,
         when=when,
+    )
+
+
+def _single(outputs: Wires, down: Entries, effect: Effect, when: Condition) -> Gadget:
+    """One neuron that fires while the condition holds."""
+    return pattern_neurons(
+        1, inputs=_NOTHING, bits=NO_ENTRIES, outputs=outputs, down=down, effect=effect, when=when
     )
 
 
@@ -144,6 +151,7 @@ def _bitwise(
         )
     return pattern_neurons(
         2 * len(source),
+        inputs=source,
         bits=_signed_pairs(source, keep_sign=True),
         down=down,
         effect=effect,

@@ -28,6 +28,9 @@ class Entries(NamedTuple):
     weight: npt.NDArray[np.int8]
 
 
+NO_ENTRIES = Entries(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int8))
+
+
 class Effect(Enum):
     """What a gadget does to a coordinate that it may write."""
 
@@ -62,13 +65,16 @@ class Gadget:
         return len(self.bias)
 
 
-def entries(neuron: npt.ArrayLike, coordinate: npt.ArrayLike, weight: npt.ArrayLike) -> Entries:
-    """Entries from arrays that broadcast to one shape."""
-    arrays = np.broadcast_arrays(neuron, coordinate, weight)
+def entries(
+    neuron: npt.NDArray[np.integer],
+    coordinate: npt.NDArray[np.integer],
+    weight: npt.NDArray[np.integer],
+) -> Entries:
+    """Entries from arrays (nnz,)."""
     return Entries(
-        arrays[0].ravel().astype(np.int32),
-        arrays[1].ravel().astype(np.int32),
-        arrays[2].ravel().astype(np.int8),
+        neuron.astype(np.int32, copy=False),
+        coordinate.astype(np.int32, copy=False),
+        weight.astype(np.int8, copy=False),
     )
 
 
@@ -90,37 +96,52 @@ def stack(*parts: tuple[Entries, int]) -> Entries:
     )
 
 
+def both(first: Entries, second: Entries) -> Entries:
+    """Entries of two matrices with the same neurons and different coordinates."""
+    return Entries(
+        np.concatenate([first.neuron, second.neuron]),
+        np.concatenate([first.coordinate, second.coordinate]),
+        np.concatenate([first.weight, second.weight]),
+    )
+
+
 def pattern_neurons(
     num_neurons: int,
     *,
+    inputs: Wires,
     bits: Entries,
+    outputs: Wires,
     down: Entries,
     effect: Effect,
-    outputs: Wires,
     when: Condition = ALWAYS,
 ) -> Gadget:
     """Neurons that each fire on their own bits while a common condition holds.
 
     Args:
         num_neurons: n.
+        inputs: Coordinates that `bits` may read.
         bits: For each neuron, register bits and the value -1 or 1 that each is to have.
+        outputs: Coordinates that may be written.
         down: What a neuron adds when it fires.
         effect: What that does.
-        outputs: Coordinates that may be written.
         when: The common condition.
 
     Raises:
-        ValueError: the condition reads a coordinate that the bits read too.
+        ValueError: the condition reads one of the inputs.
     """
-    gate = np.array(when.coordinates, dtype=np.int32)
-    shared = np.intersect1d(bits.coordinate, gate)
-    if len(shared):
-        raise ValueError(f"condition and bits both read coordinates {shared.tolist()}")
-    rows = np.arange(num_neurons)
-    gates = entries(rows[:, None], gate[None, :], np.array(when.signs, dtype=np.int8)[None, :])
+    gate = when.coordinates
+    if not set(gate).isdisjoint(inputs.coordinates):
+        raise ValueError(
+            f"the condition reads coordinates {sorted(set(gate) & set(inputs.coordinates))}, "
+            "which are inputs"
+        )
+    if gate:
+        rows = np.repeat(np.arange(num_neurons), len(gate))
+        columns = np.tile(np.array(gate), num_neurons)
+        gates = entries(rows, columns, np.tile(np.array(when.signs), num_neurons))
     num_bits = np.bincount(bits.neuron, minlength=num_neurons)
     return Gadget(
-        up=Entries(*(np.concatenate(pair) for pair in zip(bits, gates, strict=True))),
+        up=both(bits, gates) if gate else bits,
         bias=(1 - when.num_ones - num_bits).astype(np.int32),
         down=down,
         effect=effect,
@@ -132,8 +153,7 @@ def pattern_neurons(
 def merge(gadgets: list[Gadget]) -> tuple[Entries, npt.NDArray[np.int32], Entries]:
     """Up, bias and down of an MLP with all neurons side by side (the Lemma on sums of MLPs)."""
     if not gadgets:
-        nothing = entries([], [], [])
-        return nothing, np.zeros(0, dtype=np.int32), nothing
+        return NO_ENTRIES, np.zeros(0, dtype=np.int32), NO_ENTRIES
     return (
         stack(*((gadget.up, gadget.num_neurons) for gadget in gadgets)),
         np.concatenate([gadget.bias for gadget in gadgets]),

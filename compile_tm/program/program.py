@@ -134,7 +134,7 @@ class Program:
 
     def embed(self, tokens: npt.NDArray[np.integer], *, first_position: int = 0) -> Bits:
         """Residual stream (n, d) before layer 1 of tokens (n,) at consecutive positions."""
-        stream = self.embedding[tokens]
+        stream: Bits = self.embedding[tokens]
         positions = np.arange(first_position, first_position + len(tokens))
         stream[:, self.position.index] += binary(positions, num_bits=len(self.position))
         return stream
