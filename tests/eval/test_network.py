@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from data.precision import get_precision
+from eval import network_ragged
 from eval.model_folder import ModelFolder
 from eval.network import Network
 from eval.network_cache import PaddedCache
@@ -133,6 +134,25 @@ def test_padded_cache_gives_the_same_logits(
             )
         results.append(torch.cat(logits))
     assert_close(results[1], results[0])
+
+
+def test_threads_do_not_change_a_bit(
+    pair: tuple[PreTrainedModel, ModelFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, folder = pair
+    network = fp32(folder)
+    spans = [
+        Span(slot=i, start=0, tokens=tokens) for i, tokens in enumerate(sequences(90, 2, 5, 70, 8))
+    ]
+    tokens, positions = torch.arange(5), torch.tensor([90, 2, 5, 70, 8])
+    results = []
+    for num_threads in (1, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda count=num_threads: count)
+        monkeypatch.setattr(network_ragged, "_PART_POSITIONS", 10)
+        cache = network.new_cache(num_slots=5, capacity=128)
+        network.extend(cache, spans)
+        results.append(network.step(cache, tokens, positions, bound=91))
+    assert torch.equal(results[0], results[1])
 
 
 def test_a_row_does_not_depend_on_the_others(pair: tuple[PreTrainedModel, ModelFolder]) -> None:
