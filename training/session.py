@@ -225,6 +225,7 @@ class Session:
         run, config, manifest = self.run, self.config, self.run.store.manifest
         state = gather_state(run.model, run.optimizer)
         if self._log is not None:
+            cut_off = manifest.max_cot_length
             facts = ModelFacts(
                 board=manifest.board,
                 mode=cast("Mode", manifest.mode),
@@ -239,6 +240,7 @@ class Session:
                     "preset": config.preset,
                     "seed": config.seed,
                     "data_seed": config.data_seed,
+                    **({} if cut_off is None else {"max_cot_length": cut_off}),
                 },
             )
             model = run.accelerator.unwrap_model(run.model)

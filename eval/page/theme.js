@@ -17,6 +17,8 @@
     document.dispatchEvent(new CustomEvent("themechange"));
   };
   dark.addEventListener("change", show);
+  addEventListener("beforeprint", () => { root.dataset.theme = "light"; });
+  addEventListener("afterprint", show);
   addEventListener("DOMContentLoaded", () => {
     document.querySelector("button.theme")?.addEventListener("click", () => {
       choice = root.dataset.theme === "dark" ? "light" : "dark";

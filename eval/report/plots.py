@@ -84,7 +84,7 @@ def draw_accuracy_by_length(series: Mapping[str, Sequence[LengthPoint]]) -> Draw
 
     def draw(axes: Axes) -> LegendEntries:
         entries = [
-            (_draw_series(axes, points, index=index), label)
+            (_draw_series(axes, points, index=index), _shortened(label))
             for index, (label, points) in enumerate(drawn.items())
         ]
         axes.set_xscale("log", base=2)

@@ -162,6 +162,13 @@ def test_theme_button_switches(browser: Browser, report_page: Path) -> None:
     assert browser.run(click + theme) == "light"
 
 
+def test_print_is_light(browser: Browser, report_page: Path) -> None:
+    browser.open(report_page, width=1440, is_dark=True)
+    theme = "return document.documentElement.dataset.theme"
+    assert browser.run("dispatchEvent(new Event('beforeprint'));" + theme) == "light"
+    assert browser.run("dispatchEvent(new Event('afterprint'));" + theme) == "dark"
+
+
 def position(browser: Browser) -> int:
     return int(browser.run("return document.getElementById('slider').value"))
 
