@@ -1,12 +1,18 @@
 """The decorator for numba kernels of this package.
 
-A kernel calls no other kernel of another module, so that numba's own cache, which watches the file
-that a kernel stands in, never runs stale code. Without a writable place nothing is cached.
+Compiled code is cached per user in a folder named by a digest of the package's sources and of
+numba's version, as kernels call kernels of other modules, whose edits numba's own cache would not
+see. Without a writable place nothing is cached.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import os
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -15,9 +21,32 @@ _Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
 IS_JIT = not numba.config.DISABLE_JIT
 
 
+@functools.cache
+def kernel_cache_dir() -> Path | None:
+    """Folder for compiled kernels under `$SUDOCOT_CACHE_DIR` or the user's cache folder."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for source in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(source.read_bytes())
+    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    place = Path(os.environ.get("SUDOCOT_CACHE_DIR") or Path(home) / "sudocot")
+    folder = place / f"compile_tm-{digest.hexdigest()[:16]}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return None
+
+
 def kernel(function: _Kernel) -> _Kernel:
     """Compile `function` with numba: cached, without the GIL, exact arithmetic."""
+    cache_dir = kernel_cache_dir() if IS_JIT else None
+    if cache_dir is None:
+        return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
+    # numba picks the cache folder when a function is decorated, from this global option alone.
+    previous = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(cache_dir)
     try:
         return numba.njit(nogil=True, cache=True)(function)  # type: ignore[no-any-return]
-    except RuntimeError:  # numba found no folder to cache in
-        return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
+    finally:
+        numba.config.CACHE_DIR = previous

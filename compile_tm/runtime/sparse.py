@@ -1,0 +1,197 @@
+"""Exact decoding by look-ups: the cost of a token does not grow with the context.
+
+By the paper's Lemma on assumptions, the best positions of a head all have the same value, so that
+one of them is enough (Appendix "Computational Efficiency and Attention Sparsity"). This runtime
+finds it by the signs of the key (see `sparse_memory`), in whole numbers, and verifies on the way
+what the lemma says: values agree among ties, and all coordinates stay ternary. If not, it stops
+with the layer and the head or coordinate, as then the transformer is none of those that it is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from compile_tm.program.program import Program, Sizes
+from compile_tm.runtime.sparse_kernel import (
+    BAD_HEAD_OUTPUT,
+    DONE,
+    MIXED_VALUES,
+    PositionValues,
+    Scratch,
+    run_tokens,
+)
+from compile_tm.runtime.sparse_memory import new_directory, new_hash
+from compile_tm.runtime.sparse_plan import MAX_SLOTS, SparsePlan, make_plan
+
+_NO_GAP = 1 << 30
+
+
+class SparseError(ValueError):
+    """A program that breaks what sparse decoding relies on; says in which layer, and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparseStats:
+    """What was seen in all calls so far."""
+
+    least_gap: int | None
+    """Least difference between the best and the next score, at tokens that were generated or
+    predicted after the given ones; None before there were any."""
+    greatest_hidden: int
+    """Greatest value of a hidden neuron."""
+
+
+class SparseTransformer:
+    """A program that decodes by look-ups."""
+
+    def __init__(self, program: Program, plan: SparsePlan) -> None:
+        self.program, self._plan = program, plan
+        self._least_gap: int | None = None
+        self._greatest_hidden = 0
+
+    @classmethod
+    def from_program(cls, program: Program) -> SparseTransformer:
+        """The runtime of a program.
+
+        Raises:
+            ValueError: a head is too wide, or the position is overwritten.
+        """
+        return cls(program, make_plan(program))
+
+    @property
+    def max_positions(self) -> int:
+        """Positions that the positional embedding can tell apart."""
+        return self.program.max_positions
+
+    @property
+    def stats(self) -> SparseStats:
+        """What was seen so far."""
+        return SparseStats(self._least_gap, self._greatest_hidden)
+
+    def predict(
+        self, ids: npt.NDArray[np.integer], *, prompt_length: int = 1
+    ) -> npt.NDArray[np.int32]:
+        """The token (n,) that the transformer says after each of the prefixes of ids (n,).
+
+        Args:
+            ids: Tokens.
+            prompt_length: Gaps are noted from the token after so many on (`stats`).
+
+        Raises:
+            ValueError: no tokens, or more than there are positions.
+            SparseError: the program is not sparse, or not ternary, on them.
+        """
+        buffer = self._buffer(ids, len(ids))
+        return self._run(buffer, len(ids), prompt_length, ())[1]
+
+    def generate(
+        self,
+        prompts: Sequence[npt.NDArray[np.integer]],
+        *,
+        stop: Collection[int],
+        max_positions: int = 1 << 20,
+    ) -> list[npt.NDArray[np.int32]]:
+        """Continue each prompt to a stop token, or to the last position.
+
+        Args:
+            prompts: Ids, of any lengths.
+            stop: Ids that end a sequence.
+            max_positions: Where to end at the latest.
+
+        Returns:
+            The sequences, with their prompts and their stop tokens.
+
+        Raises:
+            ValueError: a prompt is empty, or has more tokens than there are positions.
+            SparseError: the program is not sparse, or not ternary, on a sequence.
+        """
+        room = min(self.max_positions, max_positions)
+        buffers = [self._buffer(prompt, room) for prompt in prompts]
+        return [
+            self._run(buffer, len(prompt), len(prompt), stop)[0]
+            for prompt, buffer in zip(prompts, buffers, strict=True)
+        ]
+
+    def _buffer(self, ids: npt.NDArray[np.integer], room: int) -> npt.NDArray[np.int32]:
+        """Tokens (n + 1,) for n positions and the token after the last, beginning with some."""
+        if not 1 <= len(ids) <= self.max_positions:
+            raise ValueError(f"tokens: got {len(ids)}, allowed are 1 to {self.max_positions}")
+        tokens = np.zeros(max(room, len(ids)) + 1, dtype=np.int32)
+        tokens[: len(ids)] = ids
+        if tokens.max() >= self.program.sizes.vocab_size or tokens.min() < 0:
+            raise ValueError(f"tokens: allowed are ids below {self.program.sizes.vocab_size}")
+        return tokens
+
+    def _run(
+        self,
+        tokens: npt.NDArray[np.int32],
+        num_given: int,
+        num_scored: int,
+        stop: Collection[int],
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """The sequence, and the token after each of its prefixes."""
+        sizes, by_position = self.program.sizes, self._plan.heads.by_position
+        num_positions, rows = len(tokens) - 1, int(by_position.sum())
+        row_of = np.where(by_position, np.cumsum(by_position) - 1, -1).astype(np.int32)
+        is_stop = np.zeros(sizes.vocab_size, dtype=np.bool_)
+        is_stop[list(stop)] = True
+        facts = np.zeros(5, dtype=np.int64)
+        predicted = np.empty(num_positions, dtype=np.int32)
+        try:
+            length = run_tokens(
+                self._plan,
+                new_directory(len(by_position)),
+                new_hash(),
+                # Not yet used memory costs nothing.
+                PositionValues(
+                    row_of,
+                    np.empty((rows, num_positions), dtype=np.uint64),
+                    np.empty((rows, num_positions), dtype=np.uint64),
+                    np.zeros(rows, dtype=np.bool_),
+                ),
+                _scratch(sizes),
+                tokens,
+                num_given,
+                num_scored,
+                is_stop,
+                predicted,
+                facts,
+            )
+        except IndexError as error:
+            raise SparseError(f"keys are of too many kinds: {error}") from None
+        self._note(facts, length)
+        return tokens[:length].copy(), predicted[: length - 1].copy()
+
+    def _note(self, facts: npt.NDArray[np.int64], position: int) -> None:
+        failure, layer, place, gap, hidden = facts.tolist()
+        if failure != DONE:
+            where = f"layer {layer + 1} ({self.program.layers[layer].name}), position {position}"
+            if failure == MIXED_VALUES:
+                number = place - int(self._plan.heads.layer_start[layer])
+                head = self.program.layers[layer].heads[number]
+                raise SparseError(
+                    f"{where}: the best positions of head {number} ({head.name}) have different "
+                    "values"
+                )
+            part = "heads" if failure == BAD_HEAD_OUTPUT else "MLP"
+            raise SparseError(
+                f"{where}: the {part} leave {self.program.wire_at(place)} outside its range"
+            )
+        if gap < _NO_GAP:
+            self._least_gap = gap if self._least_gap is None else min(self._least_gap, gap)
+        self._greatest_hidden = max(self._greatest_hidden, hidden)
+
+
+def _scratch(sizes: Sizes) -> Scratch:
+    return Scratch(
+        stream=np.zeros(sizes.d, dtype=np.int32),
+        added=np.zeros(sizes.d, dtype=np.int32),
+        touched=np.zeros(sizes.d, dtype=np.int32),
+        is_touched=np.zeros(sizes.d, dtype=np.bool_),
+        query=np.zeros(MAX_SLOTS, dtype=np.int64),
+        scores=np.zeros(sizes.vocab_size, dtype=np.int32),
+    )
