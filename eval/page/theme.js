@@ -1,6 +1,6 @@
 
 "use strict";
-// Light or dark: as the system says, until the reader chooses; a choice lasts for this file.
+// Light or dark: as the system says, until the reader chooses; a choice is kept for both pages.
 (() => {
   const root = document.documentElement;
   const dark = matchMedia("(prefers-color-scheme: dark)");

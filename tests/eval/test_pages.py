@@ -160,6 +160,7 @@ def test_theme_button_switches(browser: Browser, report_page: Path) -> None:
     ground = "getComputedStyle(document.querySelector('.plot svg path')).fill"
     assert browser.run(f"return {ground}") == "rgb(26, 29, 32)"
     assert browser.run(click + theme) == "light"
+    browser.run("localStorage.clear()")  # The choice would hold for the pages of other tests too.
 
 
 def test_print_is_light(browser: Browser, report_page: Path) -> None:
