@@ -34,6 +34,7 @@ class RaggedCache:
         """Reserve it."""
         self.num_slots, self.capacity = num_slots, capacity
         self._config = config
+        self._length = 0  # positions that were written to, in any slot
         self._pool = ThreadPoolExecutor(torch.get_num_threads())
         self._allocate(capacity)
 
@@ -50,11 +51,11 @@ class RaggedCache:
 
     def grow(self, capacity: int) -> None:
         """See `SlotCache`."""
-        keys, values, length = self._keys, self._values, self.capacity
-        self.capacity = max(length, capacity)
+        keys, values, length = self._keys, self._values, self._length
+        self.capacity = max(self.capacity, capacity)
         self._allocate(self.capacity)
-        self._keys[..., :length] = keys
-        self._values[..., :length, :] = values
+        self._keys[..., :length] = keys[..., :length]
+        self._values[..., :length, :] = values[..., :length, :]
 
     def copy_prefix(self, source: int, target: int, *, length: int) -> None:
         """See `SlotCache`."""
@@ -63,7 +64,7 @@ class RaggedCache:
 
     def step_attention(self, positions: Tensor, *, slots: Tensor | None, bound: int) -> Attend:
         """Attention of one position a row; arguments as in `TokenNetwork.step`."""
-        del bound
+        self._length = max(self._length, bound)
         places = positions.numpy()
         rows = np.arange(self.num_slots) if slots is None else slots.numpy()
         parts = _equal_parts(places, num_parts=len(self._work))
@@ -90,6 +91,7 @@ class RaggedCache:
 
     def span_attention(self, spans: Sequence[Span]) -> Attend:
         """Attention of packed spans, one after another."""
+        self._length = max(self._length, *(span.end for span in spans))
         sizes = [len(span.tokens) for span in spans]
         is_grouped = self._config.num_kv_heads != self._config.num_heads
 

@@ -15,7 +15,7 @@ from eval.engines.segment_slots import Slots, Start
 from eval.network_types import TokenNetwork
 from eval.puzzle_run import PuzzleRun
 
-_FIRST_CAPACITY = 1_024
+_FIRST_CAPACITY = 256
 
 
 class SegmentEngine:

@@ -193,10 +193,11 @@ class Slots:
         self._graphs[bound] = graph
 
     def make_room(self, capacity: int) -> None:
-        """Grow the slots when `capacity` tokens do not fit; it happens a few times at most."""
+        """Grow the slots, with a quarter in reserve, when `capacity` tokens do not fit."""
         if capacity <= self.cache.capacity:
             return
-        self.cache.grow(min(max(capacity, 2 * self.cache.capacity), self._network.max_positions))
+        with_reserve = -(-5 * capacity // (4 * _BUCKET)) * _BUCKET
+        self.cache.grow(min(with_reserve, self._network.max_positions))
         added = self.cache.capacity - self._text.shape[1]
         self._text = torch.nn.functional.pad(self._text, (0, added))
         self._graphs.clear()
