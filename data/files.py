@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+LOCK_FILE = ".lock"
+_NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
+
+logger = logging.getLogger(__name__)
 
 
 def fsync_path(path: Path) -> None:
@@ -87,3 +95,22 @@ def staged_directory(final: Path, *, replace: bool = False) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(staged, ignore_errors=True)
         raise
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder; the lock goes with the process, however it ends.
+
+    Raises:
+        ValueError: another process is at work there.
+    """
+    with (folder / LOCK_FILE).open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{folder}: another process is writing there") from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS_HERE:
+                raise
+            logger.warning("%s: its file system has no locks, start one process only", folder)
+        yield

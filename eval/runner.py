@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from data.files import locked_folder
 from data.plan import Part
 from data.progress import progress
 from eval.contract import Engine, Request
@@ -120,9 +121,18 @@ def evaluate(folder: EvaluationFolder, engine: Engine, *, part: Part | None) -> 
         The folder, opened anew.
 
     Raises:
-        ValueError, FloatingPointError: as `eval.contract.Engine.decode`.
+        ValueError, FloatingPointError: as `eval.contract.Engine.decode`; or another process is
+            evaluating there.
         OSError: the disk is full, say.
     """
+    with locked_folder(folder.path):
+        _evaluate(EvaluationFolder.open(folder.path), engine, part)
+        finished = EvaluationFolder.open(folder.path)
+        finished.finish()
+    return finished
+
+
+def _evaluate(folder: EvaluationFolder, engine: Engine, part: Part | None) -> None:
     puzzles = part_of_sample(folder.sample, part)
     done = {row.key for row in folder.rows}
     todo = {puzzle.key: puzzle for puzzle in puzzles if puzzle.key not in done}
@@ -140,9 +150,6 @@ def evaluate(folder: EvaluationFolder, engine: Engine, *, part: Part | None) -> 
             log.append(ResultRow.of_result(puzzle, result, cost=meter.read()), result.segments)
             advance(puzzle.cot_length)
     assert not todo, f"no result for {', '.join(todo)}"
-    finished = EvaluationFolder.open(folder.path)
-    finished.finish()
-    return finished
 
 
 class _Meter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from data.files import locked_folder
 from eval.contract import EndedBy
 from eval.puzzle_run import score_output
 from eval.records import ResultRow
@@ -20,16 +21,14 @@ def score_again(folder: EvaluationFolder) -> list[tuple[ResultRow, ResultRow]]:
         The rows that changed, before and after.
 
     Raises:
-        ValueError: a damaged folder.
+        ValueError: a damaged folder, or one that another process is evaluating.
     """
-    rows = [_score(folder, row) for row in folder.rows]
-    changes = [
-        (old, new)
-        for old, new in zip(folder.rows, rows, strict=True)
-        if old.ended_by is not new.ended_by
-    ]
-    folder.replace_rows(rows)
-    folder.finish()
+    with locked_folder(folder.path):
+        rows = [_score(folder, row) for row in folder.rows]
+        pairs = zip(folder.rows, rows, strict=True)
+        changes = [(old, new) for old, new in pairs if old.ended_by is not new.ended_by]
+        folder.replace_rows(rows)
+        folder.finish()
     return changes
 
 

@@ -113,12 +113,13 @@ def _request(config: Config, network: Network) -> Request:
 
 
 def _show_replay(console: Console, request: Request, result: Replay) -> None:
-    followed = f"{result.num_followed:,} tokens in {result.num_segments:,} segments"
+    tokens = f"{result.num_followed:,} tokens"
     if result.deviation is None:
         end = "as far as the model's positions go" if result.is_cut else "to the end"
-        console.print(f"the model writes the solver's trace {end}: {followed}")
+        segments = f"{result.num_segments:,} segment{'s' * (result.num_segments > 1)}"
+        console.print(f"the model writes the solver's trace {end}: {tokens} in {segments}")
     else:
-        console.print(f"the model leaves the solver's trace after {followed}")
+        console.print(f"the model leaves the solver's trace after {tokens}")
         _show_deviation(console, request, result.deviation)
     if result.least_margin is not None:
         console.print(f"least margin of the tokens before: {result.least_margin:.4g}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from data import cpus
 from data.cpus import available_cpus
-from data.files import publish_directory, publish_file, staged_directory
+from data.files import locked_folder, publish_directory, publish_file, staged_directory
 from data.progress import format_duration, progress
 
 
@@ -60,6 +61,30 @@ def test_publish_directory_refuses_an_existing_name(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     with pytest.raises(FileExistsError, match="final"):
         publish_directory(tmp_path / "staged", tmp_path / "final")
+
+
+def test_a_locked_folder_keeps_others_out_until_the_block_ends(tmp_path: Path) -> None:
+    refused = pytest.raises(ValueError, match="another process")
+    with locked_folder(tmp_path), refused, locked_folder(tmp_path):
+        pass
+    with locked_folder(tmp_path):
+        pass
+
+
+def test_a_file_system_without_locks_gets_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = errno.ENOSYS
+
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("data.files.fcntl.flock", refuse)
+    with locked_folder(tmp_path):
+        assert "has no locks" in caplog.text
+    code = errno.EIO
+    with pytest.raises(OSError, match="Input/output"), locked_folder(tmp_path):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,20 @@ def test_a_folder_without_a_card_gets_one(evaluated: tuple[Path, list[Path]]) ->
     assert [result.source_url for result in card.data.eval_results] == [
         "https://example.org/log"
     ] * 2
+
+
+def test_the_data_set_is_known_if_the_puzzles_came_from_the_hub(
+    evaluated: tuple[Path, list[Path]],
+) -> None:
+    model, paths = evaluated
+    for path in paths:
+        folder = EvaluationFolder.open(path)
+        data = replace(folder.config.data, name="someone/sudoku:test")
+        folder.write_config(replace(folder.config, data=data))
+    assert main(["eval", "card", *map(str, paths), "--model", str(model)]) == 0
+    results = ModelCard.load(model / "README.md").data.eval_results
+    found = {(result.dataset_type, result.dataset_split) for result in results}
+    assert found == {("someone/sudoku", "test")}
 
 
 def test_what_is_no_result_is_not_published(

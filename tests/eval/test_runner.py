@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from data.files import locked_folder
 from data.intervals import wilson_interval
 from data.plan import Part, part_folder
 from eval.contract import EndedBy
@@ -57,7 +58,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> EvaluationFolder:
 def without_timing(folder: Path) -> dict[str, Any]:
     """Content of all files but for times, counts of work and sessions."""
     content: dict[str, Any] = {}
-    for path in sorted(folder.iterdir()):
+    for path in sorted(folder.glob("[!.]*")):
         lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
         records = [json.loads(line) for line in lines]
         for record in records:
@@ -316,6 +317,16 @@ def test_merge_refuses_missing_double_and_foreign_results(
     with pytest.raises(FileNotFoundError, match="missing 2-of-3"):
         merge(out)
     assert not out.exists()
+
+
+def test_two_processes_do_not_write_to_one_evaluation(tmp_path: Path) -> None:
+    """A job that the batch system started twice; or `score` while a run goes on."""
+    folder = toy_folder(tmp_path / "e", 3)
+    with locked_folder(folder.path):
+        for act in (run_one, score_again):
+            with pytest.raises(ValueError, match="another process is writing there"):
+                act(folder)
+    assert run_one(folder).is_complete
 
 
 def test_parts_are_disjoint_complete_and_of_equal_difficulty() -> None:
