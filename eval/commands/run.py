@@ -75,7 +75,7 @@ class Config:
     num_slots: int = 64
     """Segments decoded side by side; it sets speed and memory."""
     max_new_tokens: int | None = None
-    """Limit of a puzzle; by default 32,512 for CoT, 5 million for SCoT, 15 for the hardest."""
+    """Limit of a puzzle; by default 32,512 for CoT, for SCoT 5 million, 15 million if hardest."""
     max_segment_tokens: int | None = None
     """Limit of a segment, its summary included; by default 2,048, and none for CoT."""
     shard: str | None = None
