@@ -11,6 +11,7 @@ order and sum no vector across its lanes:
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,12 @@ from solver.jit import inline_kernel, kernel
 
 UNROLLED = 4
 """Dimensions, and positions, that go through an inner loop at a time; it divides head sizes."""
+
+_LEAST_EXPONENT, _HALF = np.float32(-87), np.float32(0.5)
+_LOG2_E = np.float32(1 / math.log(2))
+_LN2_HIGH = np.float32(0.693359375)  # 9 bits: its product with a k is exact
+_LN2_LOW = np.float32(math.log(2) - 0.693359375)
+_TERMS = tuple(np.float32(1 / math.factorial(power)) for power in range(8))
 
 
 @inline_kernel
@@ -34,14 +41,33 @@ def _score(query: Any, keys: Any, length: int, scale: Any, scores: Any) -> None:
 
 
 @inline_kernel
+def exponential(x: Any) -> Any:
+    """Exp of a float32 that is not above 0, to 1.2e-7 of its value; below -87, that of -87.
+
+    With x = k ln 2 + r and |r| <= ln 2 / 2 it is 2**k times the Taylor series of r, whose terms
+    after the 7th are below 1e-8; 2**k is written as the bits of a float. The library's function
+    does not go through vector registers, and took a quarter of the time of attention.
+    """
+    x = max(x, _LEAST_EXPONENT)
+    k = np.floor(x * _LOG2_E + _HALF)
+    r = x - k * _LN2_HIGH - k * _LN2_LOW
+    series = _TERMS[7]
+    for power in (6, 5, 4, 3, 2, 1, 0):
+        series = series * r + _TERMS[power]
+    bits = np.int32((np.int32(k) + np.int32(127)) << np.int32(23))
+    return series * bits.view(np.float32)
+
+
+@inline_kernel
 def _softmax(scores: Any, length: int) -> None:
     """Turn scores into weights that sum to one."""
     largest = scores[0]
     for t in range(1, length):
         largest = max(largest, scores[t])
+    for t in range(length):
+        scores[t] = exponential(scores[t] - largest)
     total = np.float32(0)
     for t in range(length):
-        scores[t] = np.exp(scores[t] - largest)
         total += scores[t]
     inverse = np.float32(1) / total
     for t in range(length):

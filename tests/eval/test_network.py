@@ -13,6 +13,7 @@ from eval import network_ragged
 from eval.model_folder import ModelFolder
 from eval.network import Network
 from eval.network_cache import PaddedCache
+from eval.network_kernels import exponential
 from eval.network_ragged import RaggedCache
 from eval.network_types import Span
 from solver.vocabulary import Tokens
@@ -134,6 +135,16 @@ def test_padded_cache_gives_the_same_logits(
             )
         results.append(torch.cat(logits))
     assert_close(results[1], results[0])
+
+
+def test_the_exponential_of_the_kernel() -> None:
+    x = -np.concatenate([np.linspace(0, 87, 2_000), np.logspace(-9, 1, 500)]).astype(np.float32)
+    got = np.array([exponential(value) for value in x], np.float64)
+    np.testing.assert_allclose(got, np.exp(x.astype(np.float64)), rtol=1.2e-7)
+    assert exponential(np.float32(0)) == 1
+    assert 0 < exponential(np.float32(-1e30)) < 1e-37
+    with np.errstate(invalid="ignore"):  # numpy, without the JIT, warns of the cast
+        assert np.isnan(exponential(np.float32(np.nan)))
 
 
 def test_threads_do_not_change_a_bit(
