@@ -37,16 +37,20 @@ class Config:
     """Solve puzzles and show how the solver's search went.
 
     Ends with exit code 1 when any puzzle has no solution, has givens that clash, cannot be read,
-    or hits --max-tokens.
+    or hits --max-tokens, or when the model does not solve it.
 
     Examples:
         sudocot solve '1...|..3.|.4..|...2'
         sudocot solve puzzles.csv --board 9x9
         sudocot solve - --no-report --trace < puzzles.txt
+        sudocot solve --model runs/scot/final '1...|..3.|.4..|...2'
     """
 
     puzzle: Positional[str]
     """A puzzle, a file of puzzles in any known form, or `-` for standard input."""
+    model: Path | None = None
+    """Model folder: the model solves the puzzles, on the CPU. Its trace is written as it comes, and
+    each line that is not what the solver would write there is marked."""
     board: str | None = None
     """Board of the puzzles: 4x4, 6x6, 9x9 or 16x16; told from the puzzle if not given."""
     max_tokens: int = DEFAULT_MAX_TOKENS
@@ -70,12 +74,19 @@ class Config:
         ):
             if value is not None and value < 1:
                 raise ValueError(f"{name}: got {value}, allowed is 1 or more")
+        if self.model is not None and (self.trace or self.tokens or self.segment_tokens):
+            raise ValueError(
+                "model: got it with --trace, --tokens or --segment-tokens; a model's trace is "
+                "always written, in the segments that it was trained on"
+            )
 
 
 def main(config: Config) -> int:
     """Solve one puzzle after another; 0 when all were solved, else 1."""
     console = Console(highlight=False, soft_wrap=True)
     board = None if config.board is None else get_board(config.board)
+    if config.model is not None:
+        return _solve_with_model(config, config.model, board=board, console=console)
     are_all_solved = True
     with Console(stderr=True).status(_waiting_text()) as spinner:
         for name, found_board, givens in _read(config.puzzle, board=board):
@@ -101,6 +112,22 @@ def main(config: Config) -> int:
                 console.file.write("\n\n".join(texts) + "\n")
             console.file.flush()
             spinner.start()
+    return 0 if are_all_solved else 1
+
+
+def _solve_with_model(
+    config: Config, folder: Path, *, board: Board | None, console: Console
+) -> int:
+    from eval.solve_with_model import ModelSolver
+
+    solver = ModelSolver(folder, console=console, max_tokens=config.max_tokens)
+    are_all_solved = True
+    for name, found_board, givens in _read(config.puzzle, board=board):
+        if isinstance(givens, RowError):
+            sys.stderr.write(f"sudocot: {givens}\n")
+            are_all_solved = False
+            continue
+        are_all_solved &= solver.solve(found_board, givens, name=name, is_brief=not config.report)
     return 0 if are_all_solved else 1
 
 
