@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import gc
 import logging
 import os
 import threading
@@ -154,12 +155,18 @@ class VllmEngine:
 
     def close(self) -> None:
         """Stop vLLM's processes; the end of the program does it too."""
+        if self._llm is None:
+            return
         atexit.unregister(self.close)
         self._run(_stop(self._llm)).result()
-        self._llm = None
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        with warnings.catch_warnings():
+            # vLLM leaves a socket context to the garbage collector, which warns of it.
+            warnings.simplefilter("ignore", ResourceWarning)
+            self._llm = None
+            gc.collect()
 
     def _record_step(self, num_not_finite: int) -> None:
         self.stats.num_forward_passes += 1
