@@ -24,7 +24,7 @@ from compile_tm.runtime.sparse_kernel import (
     Scratch,
     run_tokens,
 )
-from compile_tm.runtime.sparse_memory import new_directory, new_hash
+from compile_tm.runtime.sparse_memory import new_memory
 from compile_tm.runtime.sparse_plan import MAX_SLOTS, SparsePlan, make_plan
 
 _NO_GAP = 1 << 30
@@ -134,9 +134,8 @@ class SparseTransformer:
         stop: Collection[int],
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """The sequence, and the token after each of its prefixes."""
-        sizes, by_position = self.program.sizes, self._plan.heads.by_position
-        num_positions, rows = len(tokens) - 1, int(by_position.sum())
-        row_of = np.where(by_position, np.cumsum(by_position) - 1, -1).astype(np.int32)
+        sizes, row_of = self.program.sizes, self._plan.heads.position_row
+        num_positions, rows = len(tokens) - 1, int(row_of.max(initial=-1)) + 1
         is_stop = np.zeros(sizes.vocab_size, dtype=np.bool_)
         is_stop[list(stop)] = True
         facts = np.zeros(5, dtype=np.int64)
@@ -144,11 +143,9 @@ class SparseTransformer:
         try:
             length = run_tokens(
                 self._plan,
-                new_directory(len(by_position)),
-                new_hash(),
-                # Not yet used memory costs nothing.
+                new_memory(len(row_of)),
+                # Room that is not used costs nothing.
                 PositionValues(
-                    row_of,
                     np.empty((rows, num_positions), dtype=np.uint64),
                     np.empty((rows, num_positions), dtype=np.uint64),
                     np.zeros(rows, dtype=np.bool_),
@@ -189,9 +186,10 @@ class SparseTransformer:
 def _scratch(sizes: Sizes) -> Scratch:
     return Scratch(
         stream=np.zeros(sizes.d, dtype=np.int32),
+        planes=np.zeros((2, sizes.d // 64 + 2), dtype=np.uint64),
         added=np.zeros(sizes.d, dtype=np.int32),
         touched=np.zeros(sizes.d, dtype=np.int32),
         is_touched=np.zeros(sizes.d, dtype=np.bool_),
-        query=np.zeros(MAX_SLOTS, dtype=np.int64),
+        sums=np.zeros(MAX_SLOTS, dtype=np.int64),
         scores=np.zeros(sizes.vocab_size, dtype=np.int32),
     )

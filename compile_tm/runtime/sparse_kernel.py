@@ -8,18 +8,23 @@ import numpy as np
 import numpy.typing as npt
 
 from compile_tm.jit import kernel
-from compile_tm.runtime.sparse_memory import Best, Directory, Hash, Words, recall, remember
+from compile_tm.runtime.sparse_memory import (
+    Best,
+    Memory,
+    Query,
+    Words,
+    recall,
+    remember,
+    score_of,
+)
 from compile_tm.runtime.sparse_plan import HeadPlan, NeuronPlan, SparsePlan
 
 DONE, MIXED_VALUES, BAD_HEAD_OUTPUT, BAD_MLP_OUTPUT = range(4)
-_LOWEST = -(1 << 30)
 
 
 class PositionValues(NamedTuple):
-    """Values of heads whose keys are the position itself, by head and position."""
+    """Values of heads whose keys are the position itself, by row and position."""
 
-    row_of: npt.NDArray[np.int32]
-    """(heads,) row of a head, -1 for the others."""
     ones: Words
     """(rows, capacity)."""
     minus_ones: Words
@@ -32,14 +37,16 @@ class Scratch(NamedTuple):
 
     stream: npt.NDArray[np.int32]
     """(d,) residual stream."""
+    planes: Words
+    """(2, words) its 1s and its -1s as bits, with a word to spare."""
     added: npt.NDArray[np.int32]
     """(d,) what heads or neurons will add to it."""
     touched: npt.NDArray[np.int32]
     """(d,) coordinates that get something, in no order."""
     is_touched: npt.NDArray[np.bool_]
     """(d,)."""
-    query: npt.NDArray[np.int64]
-    """(64,) Q of each slot."""
+    sums: npt.NDArray[np.int64]
+    """(64,) Q of the slots that are not unit slots."""
     scores: npt.NDArray[np.int32]
     """(V,)."""
 
@@ -47,8 +54,7 @@ class Scratch(NamedTuple):
 @kernel
 def run_tokens(
     plan: SparsePlan,
-    directory: Directory,
-    hashed: Hash,
+    memory: Memory,
     by_position: PositionValues,
     work: Scratch,
     tokens: Any,
@@ -62,8 +68,7 @@ def run_tokens(
 
     Args:
         plan: The program.
-        directory: An empty directory.
-        hashed: An empty hash table.
+        memory: An empty memory.
         by_position: Room for values.
         work: Zeros.
         tokens: (n + 1,) ids; the first `num_given` are given, the rest is filled.
@@ -85,18 +90,25 @@ def run_tokens(
         stream[:] = plan.embedding[tokens[i]]
         for bit in range(len(plan.position)):
             stream[plan.position[bit]] += 1 if i >> bit & 1 else -1
+        work.planes[:] = np.uint64(0)
+        for coordinate in range(len(stream)):
+            _set_bits(work.planes, coordinate, stream[coordinate])
         for layer in range(len(heads.layer_start) - 1):
             num_touched = 0
             for head in range(heads.layer_start[layer], heads.layer_start[layer + 1]):
-                hashed, best = _attend(heads, directory, hashed, by_position, work, head, i)
+                memory, best = _attend(heads, memory, by_position, work, head, i)
                 if best.is_mixed:
                     facts[0], facts[1], facts[2] = MIXED_VALUES, layer, head
                     return i
-                start = heads.value_start[head]
-                for n in range(start, heads.value_start[head + 1]):
-                    value = _bit(best.ones, n - start) - _bit(best.minus_ones, n - start)
-                    if value != 0:
-                        num_touched = _add(work, num_touched, heads.outputs[n], value)
+                start, n = heads.output_start[head], 0
+                rest, negative = best.ones | best.minus_ones, best.minus_ones
+                while rest:
+                    if rest & np.uint64(1):
+                        value = -1 if negative & np.uint64(1) else 1
+                        num_touched = _add(work, num_touched, heads.outputs[start + n], value)
+                    rest >>= np.uint64(1)
+                    negative >>= np.uint64(1)
+                    n += 1
             bad = _apply(plan.low, work, num_touched)
             if bad >= 0:
                 facts[0], facts[1], facts[2] = BAD_HEAD_OUTPUT, layer, bad
@@ -121,60 +133,67 @@ def run_tokens(
 
 @kernel
 def _attend(
-    heads: HeadPlan,
-    directory: Directory,
-    hashed: Hash,
-    by_position: PositionValues,
-    work: Scratch,
-    head: int,
-    i: int,
-) -> tuple[Hash, Best]:
+    heads: HeadPlan, memory: Memory, by_position: PositionValues, work: Scratch, head: int, i: int
+) -> tuple[Memory, Best]:
     """Remember position i's key and value for a head, and recall the best position's value."""
-    stream, query = work.stream, work.query
-    first = heads.slot_start[head]
-    slots = heads.slot_start[head + 1] - first
-    value_start, value_stop = heads.value_start[head], heads.value_start[head + 1]
-    ones, minus_ones = _masks(stream, heads.values, value_start, value_stop)
-    query[:slots] = 0
-    for n in range(heads.pair_start[head], heads.pair_start[head + 1]):
-        query[heads.pair_slot[n]] += heads.pair_count[n] * stream[heads.pair_query[n]]
-    if heads.by_position[head]:
-        row = by_position.row_of[head]
-        by_position.ones[row, i] = ones
-        by_position.minus_ones[row, i] = minus_ones
-        if i > 0 and (
-            by_position.ones[row, i - 1] != ones or by_position.minus_ones[row, i - 1] != minus_ones
-        ):
-            by_position.is_mixed[row] = True
-        return hashed, _at_position(by_position, row, query, slots, i)
-    signs, negative = _masks(stream, heads.slots, first, heads.slot_start[head + 1])
-    hashed = remember(hashed, directory, head, signs | negative, signs, ones, minus_ones)
-    nothing = Best(_LOWEST, np.uint64(0), np.uint64(0), False)
-    return recall(hashed, directory, head, query, slots, nothing)
+    planes, stream, sums = work.planes, work.stream, work.sums
+    first, last = heads.value_start[head], heads.value_start[head + 1]
+    ones = _cut(planes[0], heads.values, first, last)
+    minus_ones = _cut(planes[1], heads.values, first, last)
+    first, last = heads.query_start[head], heads.query_start[head + 1]
+    positive = _cut(planes[0], heads.queries, first, last)
+    nonzero = positive | _cut(planes[1], heads.queries, first, last)
+    first, last = heads.sum_start[head], heads.sum_start[head + 1]
+    for n in range(first, last):
+        sums[heads.sums[n, 0]] = 0
+    for n in range(first, last):
+        sums[heads.sums[n, 0]] += heads.sums[n, 2] * stream[heads.sums[n, 1]]
+    for n in range(first, last):
+        slot = np.uint64(heads.sums[n, 0])
+        if sums[slot] != 0:
+            nonzero |= np.uint64(1) << slot
+        if sums[slot] > 0:
+            positive |= np.uint64(1) << slot
+    query = Query(nonzero, positive, heads.unit[head])
+    row = heads.position_row[head]
+    if row >= 0:
+        return memory, _at_position(by_position, row, query, sums, ones, minus_ones, i)
+    first, last = heads.key_start[head], heads.key_start[head + 1]
+    signs = _cut(planes[0], heads.keys, first, last)
+    support = signs | _cut(planes[1], heads.keys, first, last)
+    memory = remember(memory, head, support, signs, ones, minus_ones)
+    return recall(memory, head, query, sums)
 
 
 @kernel
-def _at_position(by_position: PositionValues, row: int, query: Any, slots: int, i: int) -> Best:
-    """The value at the position that the query's signs spell, for keys bin_r(0) .. bin_r(i).
+def _at_position(
+    by_position: PositionValues,
+    row: int,
+    query: Query,
+    sums: Any,
+    ones: np.uint64,
+    minus_ones: np.uint64,
+    i: int,
+) -> Best:
+    """Enter position i's value; the value at the position that the query's signs spell.
 
-    That position has the greatest score, and is alone in it, if no Q is 0 and it is not after i.
-    With all Q 0, all positions tie. Else every position is compared.
+    Keys are bin_r(0) .. bin_r(i). If each slot has a Q of 1 or -1, and the position is not after i,
+    it has the greatest score, alone. With all Q 0, all positions tie. Else all are compared.
     """
-    target, num_zero = 0, 0
-    for slot in range(slots):
-        if query[slot] > 0:
-            target |= 1 << slot
-        elif query[slot] == 0:
-            num_zero += 1
-    if num_zero == 0 and target <= i:
-        return Best(0, by_position.ones[row, target], by_position.minus_ones[row, target], False)
-    if num_zero == slots and not by_position.is_mixed[row]:
-        return Best(0, by_position.ones[row, i], by_position.minus_ones[row, i], False)
-    best = Best(_LOWEST, np.uint64(0), np.uint64(0), False)
+    by_position.ones[row, i] = ones
+    by_position.minus_ones[row, i] = minus_ones
+    if i > 0 and (
+        by_position.ones[row, i - 1] != ones or by_position.minus_ones[row, i - 1] != minus_ones
+    ):
+        by_position.is_mixed[row] = True
+    if query.nonzero == query.unit and query.positive <= np.uint64(i):
+        j = np.int64(query.positive)
+        return Best(0, by_position.ones[row, j], by_position.minus_ones[row, j], False)
+    if query.nonzero == np.uint64(0):
+        return Best(0, ones, minus_ones, by_position.is_mixed[row])
+    best = Best(-(1 << 30), np.uint64(0), np.uint64(0), False)
     for j in range(i + 1):
-        score = 0
-        for slot in range(slots):
-            score += query[slot] if j >> slot & 1 else -query[slot]
+        score = score_of(query, sums, query.nonzero, np.uint64(j))
         if score >= best.score:
             ones, minus_ones = by_position.ones[row, j], by_position.minus_ones[row, j]
             is_mixed = score == best.score and (
@@ -185,21 +204,30 @@ def _at_position(by_position: PositionValues, row: int, query: Any, slots: int, 
 
 
 @kernel
-def _masks(stream: Any, coordinates: Any, start: int, stop: int) -> tuple[np.uint64, np.uint64]:
-    """Coordinates start .. stop that are 1, and that are -1, as bits."""
-    ones, minus_ones = np.uint64(0), np.uint64(0)
+def _cut(plane: Any, pieces: Any, start: int, stop: int) -> np.uint64:
+    """Bits of a plane, moved as the pieces start .. stop say."""
+    bits = np.uint64(0)
     for n in range(start, stop):
-        value = stream[coordinates[n]]
-        if value > 0:
-            ones |= np.uint64(1) << np.uint64(n - start)
-        elif value < 0:
-            minus_ones |= np.uint64(1) << np.uint64(n - start)
-    return ones, minus_ones
+        coordinate = pieces[n, 0]
+        word, shift = coordinate >> 6, np.uint64(coordinate & 63)
+        cut = plane[word] >> shift
+        if shift:
+            cut |= plane[word + 1] << (np.uint64(64) - shift)
+        cut &= ~np.uint64(0) >> np.uint64(64 - pieces[n, 2])
+        bits |= cut << np.uint64(pieces[n, 1])
+    return bits
 
 
 @kernel
-def _bit(word: np.uint64, place: int) -> int:
-    return np.int64(word >> np.uint64(place) & np.uint64(1))
+def _set_bits(planes: Any, coordinate: int, value: int) -> None:
+    """Write a coordinate's value to the planes."""
+    word, bit = coordinate >> 6, np.uint64(1) << np.uint64(coordinate & 63)
+    planes[0, word] &= ~bit
+    planes[1, word] &= ~bit
+    if value > 0:
+        planes[0, word] |= bit
+    elif value < 0:
+        planes[1, word] |= bit
 
 
 @kernel
@@ -222,6 +250,7 @@ def _apply(low: Any, work: Scratch, num_touched: int) -> int:
         work.stream[coordinate] += work.added[coordinate]
         work.added[coordinate] = 0
         work.is_touched[coordinate] = False
+        _set_bits(work.planes, coordinate, work.stream[coordinate])
         if work.stream[coordinate] > 1 or work.stream[coordinate] < low[coordinate]:
             bad = coordinate
     return bad
@@ -265,7 +294,7 @@ def _best_token(plan: SparsePlan, work: Scratch) -> tuple[int, int]:
         if value != 0:
             for n in range(plan.unembed_start[coordinate], plan.unembed_start[coordinate + 1]):
                 scores[plan.unembed_token[n]] += value * plan.unembed_weight[n]
-    best, second = 0, _LOWEST
+    best, second = 0, -(1 << 30)
     for token in range(1, len(scores)):
         if scores[token] > scores[best]:
             second = scores[best]

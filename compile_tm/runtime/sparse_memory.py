@@ -8,9 +8,9 @@ table leads from signs on M to a value: one look-up finds the class's best posit
 however many positions there are. The table of M = S lists the keys of the class.
 
 All tables share one hash table with open addressing. A bucket holds the value of its positions, as
-the bits of its 1s and of its -1s, and whether they all have the same one.
+the bits of its 1s and of its -1s, and whether they do not all have the same one:
 
-    slot of the hash table   table id | signs | value: ones, minus ones | is_mixed
+    2 (table id + 1) + is_mixed, or 0 if it is empty | signs | ones | minus ones
 """
 
 from __future__ import annotations
@@ -24,62 +24,34 @@ from compile_tm.jit import kernel
 
 Words = npt.NDArray[np.uint64]
 _LEAST_CAPACITY = 1 << 12
+_TAG, _SIGNS, _ONES, _MINUS_ONES = range(4)
+_SUPPORT, _NEXT_CLASS, _FIRST_TABLE, _BASE = range(4)
+_MASK, _NEXT_TABLE = range(2)
+_END = -1
 
 
-class Hash(NamedTuple):
-    """Buckets of all tables, (capacity,) each; the capacity is a power of two."""
+class Memory(NamedTuple):
+    """Buckets, and for each head its classes and their tables as linked lists; -1 ends a list."""
 
-    table: npt.NDArray[np.int32]
-    """-1 where a slot is empty."""
-    signs: Words
-    ones: Words
-    minus_ones: Words
-    is_mixed: npt.NDArray[np.bool_]
-
-
-class Directory(NamedTuple):
-    """Classes of each head and tables of each class, as linked lists; -1 ends a list.
-
-    `counts` has the numbers of classes, of tables and of used buckets.
-    """
-
+    buckets: Words
+    """(capacity, 4), the capacity a power of two; see the module docstring."""
     counts: npt.NDArray[np.int64]
-    first_class: npt.NDArray[np.int32]
+    """(3,) classes, tables, used buckets."""
+    first_class: npt.NDArray[np.int64]
     """(heads,)."""
-    next_class: npt.NDArray[np.int32]
-    support: Words
-    first_table: npt.NDArray[np.int32]
-    """Of a class; the table of M = S is the last of the list."""
-    next_table: npt.NDArray[np.int32]
-    mask: Words
-    base_of: npt.NDArray[np.int32]
-    """Table of M = S of each class."""
+    classes: npt.NDArray[np.int64]
+    """(n, 4) support, next class, first table, table of M = S."""
+    tables: npt.NDArray[np.int64]
+    """(n, 2) mask, next table."""
 
 
-def new_directory(num_heads: int) -> Directory:
-    """No classes, room for 16 classes and 64 tables a head."""
-    classes, tables = 16 * num_heads + 1, 64 * num_heads + 1
-    return Directory(
-        counts=np.zeros(3, dtype=np.int64),
-        first_class=np.full(num_heads, -1, dtype=np.int32),
-        next_class=np.full(classes, -1, dtype=np.int32),
-        support=np.zeros(classes, dtype=np.uint64),
-        first_table=np.full(classes, -1, dtype=np.int32),
-        next_table=np.full(tables, -1, dtype=np.int32),
-        mask=np.zeros(tables, dtype=np.uint64),
-        base_of=np.full(classes, -1, dtype=np.int32),
-    )
+class Query(NamedTuple):
+    """The query of a head at a position, over its slots."""
 
-
-def new_hash() -> Hash:
-    """An empty hash table."""
-    return Hash(
-        np.full(_LEAST_CAPACITY, -1, dtype=np.int32),
-        np.zeros(_LEAST_CAPACITY, dtype=np.uint64),
-        np.zeros(_LEAST_CAPACITY, dtype=np.uint64),
-        np.zeros(_LEAST_CAPACITY, dtype=np.uint64),
-        np.zeros(_LEAST_CAPACITY, dtype=np.bool_),
-    )
+    nonzero: np.uint64
+    positive: np.uint64
+    unit: np.uint64
+    """Slots with |Q| of 0 or 1; `sums` are the Q of the others."""
 
 
 class Best(NamedTuple):
@@ -93,212 +65,231 @@ class Best(NamedTuple):
     """The best positions have different values."""
 
 
+def new_memory(num_heads: int) -> Memory:
+    """Nothing yet; room for 16 classes and 64 tables a head."""
+    return Memory(
+        buckets=np.zeros((_LEAST_CAPACITY, 4), dtype=np.uint64),
+        counts=np.zeros(3, dtype=np.int64),
+        first_class=np.full(num_heads, _END, dtype=np.int64),
+        classes=np.zeros((16 * num_heads + 1, 4), dtype=np.int64),
+        tables=np.zeros((64 * num_heads + 1, 2), dtype=np.int64),
+    )
+
+
 @kernel
 def remember(
-    hashed: Hash,
-    directory: Directory,
+    memory: Memory,
     head: int,
     support: np.uint64,
     signs: np.uint64,
     ones: np.uint64,
     minus_ones: np.uint64,
-) -> Hash:
-    """Enter a position's key and value into all tables of its class; returns the grown tables."""
-    counts = directory.counts
-    found = directory.first_class[head]
-    while found >= 0 and directory.support[found] != support:
-        found = directory.next_class[found]
-    if found < 0:
+) -> Memory:
+    """Enter a position's key and value into all tables of its class; returns the grown memory."""
+    classes, tables, counts = memory.classes, memory.tables, memory.counts
+    found = memory.first_class[head]
+    while found != _END and np.uint64(classes[found, _SUPPORT]) != support:
+        found = classes[found, _NEXT_CLASS]
+    if found == _END:
         found = counts[0]
-        if found == len(directory.support):
+        if found == len(classes):
             raise IndexError("too many classes")
         counts[0] += 1
-        directory.support[found] = support
-        directory.next_class[found] = directory.first_class[head]
-        directory.first_class[head] = found
-        directory.base_of[found] = _new_table(directory, found, support)
-    table = directory.first_table[found]
-    while table >= 0:
-        hashed = _enter(
-            hashed, directory, table, signs & directory.mask[table], ones, minus_ones, False
-        )
-        table = directory.next_table[table]
-    return hashed
+        classes[found, _SUPPORT] = np.int64(support)
+        classes[found, _NEXT_CLASS] = memory.first_class[head]
+        classes[found, _FIRST_TABLE] = _END
+        memory.first_class[head] = found
+        classes[found, _BASE] = _new_table(memory, found, support)
+    table = classes[found, _FIRST_TABLE]
+    while table != _END:
+        own = signs & np.uint64(tables[table, _MASK])
+        _enter(memory.buckets, counts, table, own, ones, minus_ones, False)
+        if 2 * counts[2] > len(memory.buckets):
+            memory = _grown(memory)
+        table = tables[table, _NEXT_TABLE]
+    return memory
 
 
 @kernel
-def recall(
-    hashed: Hash, directory: Directory, head: int, query: Any, slots: int, start: Best
-) -> tuple[Hash, Best]:
-    """The best of all positions entered for a head.
-
-    Args:
-        hashed: The tables.
-        directory: Their directory.
-        head: The head.
-        query: Q of each slot, whole numbers.
-        slots: Number of slots.
-        start: What the best must exceed.
-    """
-    best = start
-    nonzero, positive = _query_masks(query, slots)
-    for is_second in (False, True):
-        # First one look-up a class; then classes without an answer that may still reach the best.
-        found = directory.first_class[head]
-        while found >= 0:
-            mask = nonzero & directory.support[found]
-            hashed, table = _table_for(hashed, directory, found, mask)
-            slot = find_slot(hashed, table, positive & mask)
-            bound, least = _bound(query, slots, mask)
-            if hashed.table[slot] >= 0:
-                if not is_second:
-                    best = _better(best, bound, hashed, slot)
-            elif is_second and bound - 2 * least >= best.score:
-                best = _scan(hashed, directory.base_of[found], mask, query, slots, best)
-            found = directory.next_class[found]
-    return hashed, best
+def recall(memory: Memory, head: int, query: Query, sums: Any) -> tuple[Memory, Best]:
+    """The best of all positions entered for a head."""
+    classes, tables = memory.classes, memory.tables
+    best = Best(-(1 << 30), np.uint64(0), np.uint64(0), False)
+    is_complete = True
+    found = memory.first_class[head]
+    while found != _END:
+        mask = query.nonzero & np.uint64(classes[found, _SUPPORT])
+        table = classes[found, _FIRST_TABLE]
+        while table != _END and np.uint64(tables[table, _MASK]) != mask:
+            table = tables[table, _NEXT_TABLE]
+        if table == _END:
+            table = _new_table(memory, found, mask)
+            memory = _fill_table(memory, classes[found, _BASE], table, mask)
+        slot = find_slot(memory.buckets, table, query.positive & mask)
+        if memory.buckets[slot, _TAG]:
+            best = _better(best, _bound(query, sums, mask)[0], memory.buckets, slot)
+        else:
+            is_complete = False
+        found = classes[found, _NEXT_CLASS]
+    if not is_complete:
+        # Classes without an answer have one wrong sign at least; they seldom may be best still.
+        found = memory.first_class[head]
+        while found != _END:
+            mask = query.nonzero & np.uint64(classes[found, _SUPPORT])
+            table = classes[found, _FIRST_TABLE]
+            while np.uint64(tables[table, _MASK]) != mask:
+                table = tables[table, _NEXT_TABLE]
+            slot = find_slot(memory.buckets, table, query.positive & mask)
+            if not memory.buckets[slot, _TAG]:
+                bound, least = _bound(query, sums, mask)
+                if bound - 2 * least >= best.score:
+                    best = _scan(memory.buckets, classes[found, _BASE], mask, query, sums, best)
+            found = classes[found, _NEXT_CLASS]
+    return memory, best
 
 
 @kernel
-def find_slot(hashed: Hash, table: int, signs: np.uint64) -> int:
+def find_slot(buckets: Any, table: int, signs: np.uint64) -> int:
     """Slot of a key, or the empty slot where it belongs."""
     mixed = signs * np.uint64(0x9E3779B97F4A7C15) + np.uint64(table) * np.uint64(0xC2B2AE3D27D4EB4F)
     mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
     mixed ^= mixed >> np.uint64(32)
-    last = len(hashed.table) - 1
+    last = len(buckets) - 1
     slot = np.int64(mixed & np.uint64(last))
-    while hashed.table[slot] >= 0 and (hashed.table[slot] != table or hashed.signs[slot] != signs):
+    number = np.uint64(table + 1)
+    while buckets[slot, _TAG] and (
+        buckets[slot, _TAG] >> np.uint64(1) != number or buckets[slot, _SIGNS] != signs
+    ):
         slot = (slot + 1) & last
     return slot
 
 
 @kernel
-def _new_table(directory: Directory, owner: int, mask: np.uint64) -> int:
-    table = directory.counts[1]
-    if table == len(directory.mask):
+def score_of(query: Query, sums: Any, mask: np.uint64, signs: np.uint64) -> int:
+    """Score of a key with non-zero slots `mask` (of those that the query has)."""
+    unit = mask & query.unit
+    score = 2 * count_ones(unit & ~(signs ^ query.positive)) - count_ones(unit)
+    rest = mask & ~query.unit
+    slot = 0
+    while rest:
+        if rest & np.uint64(1):
+            is_one = signs >> np.uint64(slot) & np.uint64(1)
+            score += sums[slot] if is_one else -sums[slot]
+        rest >>= np.uint64(1)
+        slot += 1
+    return score
+
+
+@kernel
+def count_ones(word: np.uint64) -> int:
+    """Number of set bits."""
+    word -= word >> np.uint64(1) & np.uint64(0x5555555555555555)
+    word = (word & np.uint64(0x3333333333333333)) + (
+        word >> np.uint64(2) & np.uint64(0x3333333333333333)
+    )
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64(word * np.uint64(0x0101010101010101) >> np.uint64(56))
+
+
+@kernel
+def _bound(query: Query, sums: Any, mask: np.uint64) -> tuple[int, int]:
+    """Sum and least of |Q| over the slots of a mask; what one wrong sign costs is twice that."""
+    total = count_ones(mask & query.unit)
+    least = 1 if total else 1 << 30
+    rest = mask & ~query.unit
+    slot = 0
+    while rest:
+        if rest & np.uint64(1):
+            total += abs(sums[slot])
+            least = min(least, abs(sums[slot]))
+        rest >>= np.uint64(1)
+        slot += 1
+    return total, least
+
+
+@kernel
+def _better(best: Best, score: int, buckets: Any, slot: int) -> Best:
+    """The better of what is known and of a bucket; if they tie, their values must agree."""
+    if score < best.score:
+        return best
+    ones, minus_ones = buckets[slot, _ONES], buckets[slot, _MINUS_ONES]
+    is_mixed = bool(buckets[slot, _TAG] & np.uint64(1))
+    if score == best.score:
+        differs = ones != best.ones or minus_ones != best.minus_ones
+        is_mixed = best.is_mixed or is_mixed or differs
+    return Best(score, ones, minus_ones, is_mixed)
+
+
+@kernel
+def _scan(buckets: Any, base: int, mask: np.uint64, query: Query, sums: Any, best: Best) -> Best:
+    """Compare with every key of a class."""
+    for slot in np.flatnonzero(buckets[:, _TAG] >> np.uint64(1) == np.uint64(base + 1)):
+        score = score_of(query, sums, mask, buckets[slot, _SIGNS])
+        best = _better(best, score, buckets, slot)
+    return best
+
+
+@kernel
+def _new_table(memory: Memory, owner: int, mask: np.uint64) -> int:
+    table = memory.counts[1]
+    if table == len(memory.tables):
         raise IndexError("too many tables")
-    directory.counts[1] += 1
-    directory.mask[table] = mask
-    directory.next_table[table] = directory.first_table[owner]
-    directory.first_table[owner] = table
+    memory.counts[1] += 1
+    memory.tables[table, _MASK] = np.int64(mask)
+    memory.tables[table, _NEXT_TABLE] = memory.classes[owner, _FIRST_TABLE]
+    memory.classes[owner, _FIRST_TABLE] = table
     return table
 
 
 @kernel
-def _table_for(hashed: Hash, directory: Directory, owner: int, mask: np.uint64) -> tuple[Hash, int]:
-    """The table of a class for a mask; made from the keys of the class if it is new."""
-    table = directory.first_table[owner]
-    while table >= 0 and directory.mask[table] != mask:
-        table = directory.next_table[table]
-    if table < 0:
-        table = _new_table(directory, owner, mask)
-        base = directory.base_of[owner]
-        keys = np.flatnonzero(hashed.table == base)
-        old = hashed
-        for slot in keys:
-            hashed = _enter(
-                hashed,
-                directory,
-                table,
-                old.signs[slot] & mask,
-                old.ones[slot],
-                old.minus_ones[slot],
-                old.is_mixed[slot],
-            )
-    return hashed, table
+def _fill_table(memory: Memory, base: int, table: int, mask: np.uint64) -> Memory:
+    """Enter all keys of a class into a new table of it."""
+    old = memory.buckets
+    for slot in np.flatnonzero(old[:, _TAG] >> np.uint64(1) == np.uint64(base + 1)):
+        _enter(
+            memory.buckets,
+            memory.counts,
+            table,
+            old[slot, _SIGNS] & mask,
+            old[slot, _ONES],
+            old[slot, _MINUS_ONES],
+            bool(old[slot, _TAG] & np.uint64(1)),
+        )
+        if 2 * memory.counts[2] > len(memory.buckets):
+            memory = _grown(memory)
+    return memory
 
 
 @kernel
 def _enter(
-    hashed: Hash,
-    directory: Directory,
+    buckets: Any,
+    counts: Any,
     table: int,
     signs: np.uint64,
     ones: np.uint64,
     minus_ones: np.uint64,
     is_mixed: bool,
-) -> Hash:
-    slot = find_slot(hashed, table, signs)
-    if hashed.table[slot] >= 0:
-        differs = hashed.ones[slot] != ones or hashed.minus_ones[slot] != minus_ones
-        hashed.is_mixed[slot] = hashed.is_mixed[slot] or is_mixed or differs
-        return hashed
-    hashed.table[slot] = table
-    hashed.signs[slot] = signs
-    hashed.ones[slot] = ones
-    hashed.minus_ones[slot] = minus_ones
-    hashed.is_mixed[slot] = is_mixed
-    directory.counts[2] += 1
-    if 2 * directory.counts[2] > len(hashed.table):
-        return _grown(hashed)
-    return hashed
+) -> None:
+    slot = find_slot(buckets, table, signs)
+    if not buckets[slot, _TAG]:
+        counts[2] += 1
+        buckets[slot, _TAG] = np.uint64(2 * (table + 1))
+        buckets[slot, _SIGNS] = signs
+        buckets[slot, _ONES] = ones
+        buckets[slot, _MINUS_ONES] = minus_ones
+    differs = buckets[slot, _ONES] != ones or buckets[slot, _MINUS_ONES] != minus_ones
+    if is_mixed or differs:
+        buckets[slot, _TAG] |= np.uint64(1)
 
 
 @kernel
-def _grown(hashed: Hash) -> Hash:
+def _grown(memory: Memory) -> Memory:
     """The same buckets in twice the slots."""
-    capacity = 2 * len(hashed.table)
-    grown = Hash(
-        np.full(capacity, -1, dtype=np.int32),
-        np.zeros(capacity, dtype=np.uint64),
-        np.zeros(capacity, dtype=np.uint64),
-        np.zeros(capacity, dtype=np.uint64),
-        np.zeros(capacity, dtype=np.bool_),
-    )
-    for old in range(len(hashed.table)):
-        if hashed.table[old] >= 0:
-            slot = find_slot(grown, hashed.table[old], hashed.signs[old])
-            grown.table[slot] = hashed.table[old]
-            grown.signs[slot] = hashed.signs[old]
-            grown.ones[slot] = hashed.ones[old]
-            grown.minus_ones[slot] = hashed.minus_ones[old]
-            grown.is_mixed[slot] = hashed.is_mixed[old]
-    return grown
-
-
-@kernel
-def _query_masks(query: Any, slots: int) -> tuple[np.uint64, np.uint64]:
-    nonzero, positive = np.uint64(0), np.uint64(0)
-    for slot in range(slots):
-        if query[slot] != 0:
-            nonzero |= np.uint64(1) << np.uint64(slot)
-        if query[slot] > 0:
-            positive |= np.uint64(1) << np.uint64(slot)
-    return nonzero, positive
-
-
-@kernel
-def _bound(query: Any, slots: int, mask: np.uint64) -> tuple[int, int]:
-    """Sum and least of |Q| over the slots of a mask; what one wrong sign costs is twice that."""
-    total, least = 0, 1 << 30
-    for slot in range(slots):
-        if mask >> np.uint64(slot) & np.uint64(1):
-            total += abs(query[slot])
-            least = min(least, abs(query[slot]))
-    return total, least
-
-
-@kernel
-def _better(best: Best, score: int, hashed: Hash, slot: int) -> Best:
-    """The better of what is known and of a bucket; if they tie, their values must agree."""
-    if score < best.score:
-        return best
-    is_mixed = hashed.is_mixed[slot]
-    if score == best.score:
-        differs = hashed.ones[slot] != best.ones or hashed.minus_ones[slot] != best.minus_ones
-        is_mixed = best.is_mixed or is_mixed or differs
-    return Best(score, hashed.ones[slot], hashed.minus_ones[slot], is_mixed)
-
-
-@kernel
-def _scan(hashed: Hash, base: int, mask: np.uint64, query: Any, slots: int, best: Best) -> Best:
-    """Compare with every key of a class."""
-    for place in np.flatnonzero(hashed.table == base):
-        score = 0
-        for slot in range(slots):
-            if mask >> np.uint64(slot) & np.uint64(1):
-                is_one = hashed.signs[place] >> np.uint64(slot) & np.uint64(1)
-                score += query[slot] if is_one else -query[slot]
-        best = _better(best, score, hashed, place)
-    return best
+    old = memory.buckets
+    buckets = np.zeros((2 * len(old), 4), dtype=np.uint64)
+    for n in range(len(old)):
+        if old[n, _TAG]:
+            table = np.int64(old[n, _TAG] >> np.uint64(1)) - 1
+            buckets[find_slot(buckets, table, old[n, _SIGNS])] = old[n]
+    return Memory(buckets, memory.counts, memory.first_class, memory.classes, memory.tables)

@@ -2,7 +2,10 @@
 
 Heads. The score of a pair of positions is the sum of Q_c k_c over the distinct coordinates c that a
 head reads as keys, its slots; Q_c is the sum of the queries that are paired with c. A slot is one
-bit of a machine word, so a head has at most 64 slots, and at most 64 values.
+bit of a machine word, so a head has at most 64 slots, and at most 64 values. The stream is also
+kept as two rows of bits, those of its 1s and of its -1s, from which neighbouring coordinates are
+cut in one piece: a `Piece` moves `length` bits from a coordinate on to a place on. Slots with one
+query, once (`unit`), get it that way; the sums of the others are calculated.
 
 Neurons. A neuron's input is at most its `slack`, which its weights give when every coordinate is at
 its best. Each coordinate that is not lowers it by its loss; once the rest is not positive, the
@@ -31,23 +34,25 @@ class HeadPlan(NamedTuple):
 
     layer_start: Ints
     """(L + 1,) first head of each layer."""
-    slot_start: Ints
-    slots: Ints
-    """Key coordinates."""
-    pair_start: Ints
-    pair_slot: Ints
-    """Slot of the head that a query is paired with."""
-    pair_query: Ints
-    """Query coordinate."""
-    pair_count: Ints
-    """How often the pair occurs."""
+    key_start: Ints
+    keys: Ints
+    """(n, 3) pieces from coordinates to slots."""
+    query_start: Ints
+    queries: Ints
+    """(n, 3) pieces from query coordinates to unit slots."""
+    unit: npt.NDArray[np.uint64]
+    """(heads,) unit slots."""
+    sum_start: Ints
+    sums: Ints
+    """(n, 3) slot, query coordinate, and how often they are paired, for the other slots."""
     value_start: Ints
     values: Ints
-    """Value coordinates."""
+    """(n, 3) pieces from value coordinates to places."""
+    output_start: Ints
     outputs: Ints
-    """Output coordinates, in the order of `values`."""
-    by_position: npt.NDArray[np.bool_]
-    """(heads,) whether the slots are the bits of the position, in order."""
+    """Output coordinate of each place."""
+    position_row: Ints
+    """(heads,) a number of its own if the slots are the bits of the position, in order; else -1."""
 
 
 class NeuronPlan(NamedTuple):
@@ -120,42 +125,76 @@ def make_plan(program: Program) -> SparsePlan:
 
 def _plan_heads(program: Program) -> HeadPlan:
     heads = [head for layer in program.layers for head in layer.heads]
-    slots: list[list[int]] = []
-    pairs: list[list[tuple[int, int, int]]] = []
-    for head in heads:
-        own_slots, own_pairs = _slots_and_pairs(head)
-        slots.append(own_slots)
-        pairs.append(own_pairs)
-    flat_pairs = np.array([pair for own in pairs for pair in own], dtype=np.int32).reshape(-1, 3)
     position = list(program.position.coordinates)
+    keys, queries, sums, values, unit, by_position = [], [], [], [], [], []
+    for head in heads:
+        slots = list(dict.fromkeys(head.keys.coordinates))
+        _check_width(head, slots)
+        single, summed = _pairs(head, slots)
+        keys.append(_pieces(slots, range(len(slots))))
+        queries.append(_pieces([query for _, query in single], [slot for slot, _ in single]))
+        sums.append(_ints(summed).reshape(-1, 3))
+        values.append(_pieces(head.values.coordinates, range(len(head.values))))
+        unit.append(sum(1 << slot for slot, _ in single))
+        by_position.append(slots == position)
+    rows = np.where(by_position, np.cumsum(by_position) - 1, -1)
     return HeadPlan(
         layer_start=_starts([len(layer.heads) for layer in program.layers]),
-        slot_start=_starts(list(map(len, slots))),
-        slots=_ints([slot for own in slots for slot in own]),
-        pair_start=_starts(list(map(len, pairs))),
-        pair_slot=flat_pairs[:, 0].copy(),
-        pair_query=flat_pairs[:, 1].copy(),
-        pair_count=flat_pairs[:, 2].copy(),
-        value_start=_starts([len(head.values) for head in heads]),
-        values=_ints([c for head in heads for c in head.values.coordinates]),
+        key_start=_starts(list(map(len, keys))),
+        keys=_rows(keys),
+        query_start=_starts(list(map(len, queries))),
+        queries=_rows(queries),
+        unit=np.array(unit, dtype=np.uint64),
+        sum_start=_starts(list(map(len, sums))),
+        sums=_rows(sums),
+        value_start=_starts(list(map(len, values))),
+        values=_rows(values),
+        output_start=_starts([len(head.outputs) for head in heads]),
         outputs=_ints([c for head in heads for c in head.outputs.coordinates]),
-        by_position=np.array([own == position for own in slots], dtype=np.bool_),
+        position_row=_ints(rows),
     )
 
 
-def _slots_and_pairs(head: Head) -> tuple[list[int], list[tuple[int, int, int]]]:
-    """Distinct key coordinates, and (slot, query coordinate, count) of each distinct pair."""
-    slot_of = {c: slot for slot, c in enumerate(dict.fromkeys(head.keys.coordinates))}
-    counts: dict[tuple[int, int], int] = {}
+def _pairs(head: Head, slots: list[int]) -> tuple[list[tuple[int, int]], list[list[int]]]:
+    """(slot, query) of unit slots, and [slot, query, count] of the others."""
+    slot_of = {coordinate: slot for slot, coordinate in enumerate(slots)}
+    counts: dict[int, dict[int, int]] = {slot: {} for slot in range(len(slots))}
     for query, key in zip(head.queries.coordinates, head.keys.coordinates, strict=True):
-        counts[slot_of[key], query] = counts.get((slot_of[key], query), 0) + 1
-    for name, number in (("keys", len(slot_of)), ("values", len(head.values))):
+        own = counts[slot_of[key]]
+        own[query] = own.get(query, 0) + 1
+    single = [(slot, *own) for slot, own in counts.items() if list(own.values()) == [1]]
+    summed = [
+        [slot, query, count]
+        for slot, own in counts.items()
+        if list(own.values()) != [1]
+        for query, count in own.items()
+    ]
+    return single, summed
+
+
+def _check_width(head: Head, slots: list[int]) -> None:
+    for name, number in (("keys", len(slots)), ("values", len(head.values))):
         if number > MAX_SLOTS:
             raise ValueError(
                 f"head {head.name!r} reads {number} coordinates as {name}, the sparse runtime "
                 f"allows {MAX_SLOTS}"
             )
-    return list(slot_of), [(slot, query, count) for (slot, query), count in counts.items()]
+
+
+def _pieces(coordinates: Sequence[int], places: Sequence[int]) -> Ints:
+    """(n, 3) coordinate, place, length: runs in which both go up by one."""
+    pieces: list[list[int]] = []
+    for coordinate, place in zip(coordinates, places, strict=True):
+        last = pieces[-1] if pieces else None
+        if last and coordinate == last[0] + last[2] and place == last[1] + last[2]:
+            last[2] += 1
+        else:
+            pieces.append([coordinate, place, 1])
+    return _ints(pieces).reshape(-1, 3)
+
+
+def _rows(parts: list[Ints]) -> Ints:
+    return np.concatenate([np.empty((0, 3), dtype=np.int32), *parts])
 
 
 def _plan_neurons(layers: Sequence[Layer], low: npt.NDArray[np.int8]) -> NeuronPlan:
