@@ -31,7 +31,7 @@ def run(program: Program, tokens: Sequence[int]) -> list[Stream]:
     """Residual streams before layer 1, and after the heads and after the MLP of each layer."""
     stream: Stream = []
     for position, token in enumerate(tokens):
-        x = [Fraction(int(value)) for value in program.embedding[token]]
+        x: list[Fraction] = [Fraction(int(value)) for value in program.embedding[token]]
         for bit, coordinate in enumerate(program.position.coordinates):
             x[coordinate] += 1 if position >> bit & 1 else -1
         stream.append(x)
@@ -50,9 +50,9 @@ def run(program: Program, tokens: Sequence[int]) -> list[Stream]:
                 ):
                     stream[i][target] += Fraction(sum(before[j][value] for j in best), len(best))
         seen.append([list(x) for x in stream])
-        for x in stream:
-            for coordinate, value in enumerate(mlp(layer, x)):
-                x[coordinate] += value
+        for state in stream:
+            for coordinate, added in enumerate(mlp(layer, state)):
+                state[coordinate] += added
         seen.append([list(x) for x in stream])
     return seen
 

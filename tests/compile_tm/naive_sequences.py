@@ -70,7 +70,8 @@ class Naive:
         return self.prompt() + self.trace(0, float("inf"))[0] + self.output()
 
     def scot(self) -> list[list[Token]]:
-        segments, prompt, time = [], self.prompt(), 0
+        segments: list[list[Token]] = []
+        prompt, time = self.prompt(), 0
         while True:
             trace, time = self.trace(time, 3 * (len(prompt) - 1))
             if time == len(self.runs):

@@ -11,7 +11,7 @@ from compile_tm.constructions.compiled import CompiledMachine, compile_machine, 
 from compile_tm.constructions.dfa import DfaVocabulary, dfa_program
 from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
 from compile_tm.constructions.sizes import dfa_sizes
-from compile_tm.constructions.tokens import Answer, Delimiter, Symbol
+from compile_tm.constructions.tokens import Answer, Delimiter, Symbol, Token
 from compile_tm.constructions.vocabulary import Mode
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.examples import multiples, parity
@@ -98,7 +98,8 @@ def test_outputs_need_the_form_of_the_definition() -> None:
     first, last, a = Delimiter.OUTP, Delimiter.EOUTP, Symbol("a")
     assert read_output([a, first, a, a, last]) == ("a", "a")
     assert read_output([first, last]) == ()
-    for wrong in ([a], [a, last], [first, first, last], [first, Delimiter.POS, last], [first, a]):
+    wrongs: list[list[Token]] = [[a], [a, last], [first, first, last], [first, a]]
+    for wrong in (*wrongs, [first, Delimiter.POS, last]):
         assert read_output(wrong) is None
 
 

@@ -218,7 +218,10 @@ def test_composition(count: int) -> None:
     layer = bench.layer(gadget)
     for f in product(range(count), repeat=count):
         for g in product(range(count), repeat=count):
-            contents = ((bench.a, codes[list(f)].ravel()), (bench.b, codes[list(g)].ravel()))
+            contents = (
+                (bench.a, codes[list(f)].ravel().tolist()),
+                (bench.b, codes[list(g)].ravel().tolist()),
+            )
             out = at(bench.added(layer, *contents), bench.a)
             assert out == codes[[f[g[i]] for i in range(count)]].ravel().tolist()
 

@@ -1,0 +1,143 @@
+"""Sparse decoding equals hardmax, ties included, and stops where it would not be exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from compile_tm.constructions.compiled import compile_machine
+from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
+from compile_tm.jit import IS_JIT
+from compile_tm.machines.examples import busy_beaver
+from compile_tm.machines.folding import fold
+from compile_tm.machines.interpreter import run_machine
+from compile_tm.program.builder import ProgramBuilder
+from compile_tm.program.gadgets import copy, write
+from compile_tm.program.program import Program
+from compile_tm.runtime.dense import HardmaxTransformer
+from compile_tm.runtime.generation import generate_words
+from compile_tm.runtime.sparse import SparseError, SparseTransformer
+from compile_tm.runtime.trace import trace_program
+from tests.compile_tm.machine_cases import example_runs, random_runs
+
+
+@pytest.mark.parametrize("mode", ["cot", "scot"])
+def test_machines_token_for_token(mode: str) -> None:
+    runs = [*example_runs(), *random_runs(40 if IS_JIT else 2, seed=9, max_steps=300)]
+    for run in runs if IS_JIT else runs[-3:]:
+        bits = min_bits(run, mode=mode)  # type: ignore[arg-type]
+        compiled = compile_machine(run.machine, mode=mode, bits=bits, reachable_only=True)  # type: ignore[arg-type]
+        model = SparseTransformer.from_program(compiled.program)
+        if mode == "cot":
+            segments = [(cot_ids(compiled.vocabulary, run, bits=bits), len(run.word) + 2)]
+        else:
+            segments = list(scot_segments(compiled.vocabulary, run, bits=bits))
+        generation = generate_words(model, compiled, [run.word])[0]
+        assert generation.output == run.output
+        assert [ids.tolist() for ids in generation.segments] == [
+            ids.tolist() for ids, _ in segments
+        ]
+        for ids, prompt in segments:
+            predicted = model.predict(ids[:-1], prompt_length=prompt)
+            assert predicted[prompt - 1 :].tolist() == ids[prompt:].tolist()
+        assert (model.stats.least_gap or 0) >= 1
+        assert model.stats.greatest_hidden == 1
+
+
+def random_program(rng: np.random.Generator) -> Program:
+    """Two heads over random wires, repeated, with flags; their value is 1 at token 0, else 0."""
+    build = ProgramBuilder(vocab_size=6, num_layers=3, position_bits=5)
+    a, b = build.register("a", 3), build.register("b", 3)
+    on, mark = build.flag("on"), build.flag("mark")
+    outs = [build.flag(f"out {n}") for n in range(2)]
+    copied = build.register("copied", 3)
+    build.embed(np.arange(1, 6), (a, rng.choice([-1, 1], (5, 3))))
+    build.embed(np.arange(6), (b, rng.choice([-1, 1], (6, 3)) * rng.integers(0, 2, (6, 1))))
+    build.embed(np.arange(6), (on, 1))
+    build.embed(0, (mark, 1))
+    build.unembed(np.arange(6), (a, rng.choice([-1, 0, 1], (6, 3))))
+    for n, out in enumerate(outs):
+        build.unembed(n, (out, 1))
+        build.unembed(n + 2, (out, -1))
+    stage = build.stage("random")
+    stage.mlp(1, copy(a, copied, when=b[0].equals([1])))
+    stage.mlp(2, write((copied[0], 1), when=mark.on))
+    wires = [a[0], a[1], a[2], b[0], b[1], b[2], on, mark, copied[0], copied[2]]
+    wires += [build.position[n] for n in range(5)]
+    for n, out in enumerate(outs):
+        size = int(rng.integers(1, 9))
+        chosen = [(rng.integers(len(wires)), rng.integers(len(wires))) for _ in range(size)]
+        queries, keys = wires[chosen[0][0]] * 1, wires[chosen[0][1]] * 1
+        for query, key in chosen[1:]:
+            count = int(rng.integers(1, 3))
+            queries, keys = queries + wires[query] * count, keys + wires[key] * count
+        if n and rng.integers(2):
+            queries, keys = build.position[0:3] + copied[:2], build.position
+        stage.head(2 + n, queries=queries, keys=keys, values=mark, outputs=out)
+    return build.finish()
+
+
+def test_random_heads_attend_as_hardmax_does() -> None:
+    """Arbitrary heads: partial keys, repeated and shared wires, ties, no match at all."""
+    rng = np.random.default_rng(10)
+    num_mixed = 0
+    for _ in range(120 if IS_JIT else 6):
+        program = random_program(rng)
+        ids = rng.integers(1, 6, size=24)
+        ids[rng.integers(24)] = 0
+        trace = trace_program(program, ids)
+        is_mixed = any(facts.is_mixed.any() for layer in trace.heads for facts in layer)
+        sparse = SparseTransformer.from_program(program)
+        if is_mixed:
+            num_mixed += 1
+            with pytest.raises(SparseError, match=r"layer \d \(random\), position \d+: the best"):
+                sparse.predict(ids)
+            continue
+        assert sparse.predict(ids).tolist() == trace.predicted.tolist()
+        dense = HardmaxTransformer.from_program(program)
+        assert dense.predict(ids).tolist() == trace.predicted.tolist()
+    assert not IS_JIT or 10 < num_mixed < 110
+
+
+def test_activations_that_leave_their_range_are_named() -> None:
+    build = ProgramBuilder(vocab_size=2, num_layers=1, position_bits=2)
+    flag, other = build.flag("flag"), build.flag("other")
+    build.embed([0, 1], (flag, 1), (other, 1))
+    build.stage("again").mlp(1, write((flag, 1), when=other.on))
+    program = build.finish()
+    with pytest.raises(SparseError, match=r"layer 1 \(again\), position 0: the MLP leave flag out"):
+        SparseTransformer.from_program(program).predict(np.array([0]))
+
+
+def test_wrong_tokens_and_lengths_are_refused() -> None:
+    program = random_program(np.random.default_rng(0))
+    model = SparseTransformer.from_program(program)
+    for ids, message in (([], "tokens: got 0"), ([0] * 33, "tokens: got 33"), ([6], "below 6")):
+        with pytest.raises(ValueError, match=message):
+            model.predict(np.array(ids, dtype=np.int64))
+
+
+def test_too_wide_heads_and_written_positions_are_refused() -> None:
+    build = ProgramBuilder(vocab_size=1, num_layers=1, position_bits=2)
+    wide, narrow = build.register("wide", 65), build.register("narrow", 1)
+    build.stage("s").head(1, queries=wide, keys=wide, values=narrow, outputs=narrow)
+    with pytest.raises(ValueError, match="reads 65 coordinates as keys"):
+        SparseTransformer.from_program(build.finish())
+    build = ProgramBuilder(vocab_size=1, num_layers=1, position_bits=2)
+    build.stage("s").mlp(1, write((build.position, [1, 1])))
+    with pytest.raises(ValueError, match="position register that nothing writes"):
+        SparseTransformer.from_program(build.finish())
+
+
+def test_a_long_run_stays_exact() -> None:
+    """Hash tables grow many times; a busy beaver of 47 million steps, cut off."""
+    machine, limit = fold(busy_beaver(5)), 20_000 if IS_JIT else 60
+    compiled = compile_machine(machine, mode="cot", bits=16, reachable_only=True)
+    model = SparseTransformer.from_program(compiled.program)
+    prompt = compiled.vocabulary.input_ids("")
+    ids = model.generate([prompt], stop=compiled.stop_ids, max_positions=limit)[0]
+    run = run_machine(machine, max_steps=limit)
+    steps = compiled.vocabulary.run_ids[run.recorded_rows]
+    is_step = ids >= compiled.vocabulary.runs.start
+    assert len(ids) == limit + 1
+    assert ids[is_step].tolist() == steps[: is_step.sum()].tolist()
