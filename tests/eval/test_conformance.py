@@ -85,7 +85,7 @@ def requests(mode: Mode) -> list[Request]:
 @pytest.mark.parametrize("mode", get_args(Mode))
 def test_the_model_solves_some_and_fails_in_several_ways(model: Model, mode: Mode) -> None:
     classes = Counter(result.ended_by for result in model.expected[mode].values())
-    assert classes[EndedBy.SOLVED] >= 15
+    assert classes[EndedBy.SOLVED] >= 5
     assert sum(classes.values()) - classes[EndedBy.SOLVED] > NUM_REQUESTS / 3
     assert len(classes) >= 3
 

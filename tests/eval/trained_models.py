@@ -20,7 +20,7 @@ from training.models import Family, ModelConfig, build_model
 
 SEGMENT_TOKENS = 20
 NUM_PUZZLES = 60
-_NUM_UPDATES, _BATCH = 220, 48
+_NUM_UPDATES, _BATCH = 320, 48
 
 
 def train_model(family: Family, folder: Path) -> Path:
