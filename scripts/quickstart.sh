@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# From nothing to a model: an environment, puzzles made here, a CoT and an SCoT data set of them, what
-# is in those, and, on 4x4, a model trained on each. Nothing is downloaded but the packages.
+# From nothing to a leaderboard: an environment, puzzles made here, a CoT and an SCoT data set of
+# them, what is in those, and, on 4x4, a model trained on each, evaluated on other puzzles, and shown
+# on two pages. Nothing is downloaded but the packages.
 #
 #   bash scripts/quickstart.sh [--board 4x4|6x6|9x9] [--out FOLDER]
 #
@@ -28,7 +29,7 @@ done
 # model on, none where a CPU would take hours; a puzzle to show.
 case $board in
     4x4)
-        num_puzzles=20000 segment_tokens=16 train_tokens=8000000
+        num_puzzles=50000 segment_tokens=16 train_tokens=8000000
         example='..1.|4...|...2|.3..'
         ;;
     6x6)
@@ -61,7 +62,7 @@ for mode in cot scot; do
     step "$mode data set of $num_puzzles $board puzzles in $out/$mode"
     build "$mode" "$out/$mode" --generate "$num_puzzles"
     step "other puzzles to test on, in $out/$mode-test"
-    build "$mode" "$out/$mode-test" --generate $((num_puzzles / 10)) --seed 1 --exclude "$out/$mode"
+    build "$mode" "$out/$mode-test" --generate $((num_puzzles / 20)) --seed 1 --exclude "$out/$mode"
 done
 
 for mode in cot scot; do
@@ -73,12 +74,38 @@ step "one puzzle, and the trace that a model is to write"
 sudocot solve "$example" --trace
 
 ((train_tokens)) || exit 0
+
+# Both models at once, each on its share of the CPUs. Run again after a stop, this goes on; a
+# finished run is left alone. The trainings save when interrupted, so wait for them then too.
+step "a $board model of each kind, in $out/cot-run and $out/scot-run"
+OMP_NUM_THREADS=$(($(nproc) / 2 > 0 ? $(nproc) / 2 : 1))
+export OMP_NUM_THREADS
+trap 'wait; exit 130' INT
+trainings=()
 for mode in cot scot; do
-    step "$mode model, trained on $train_tokens tokens, in $out/$mode-run"
-    # Run again after a stop, this goes on; a finished run is left alone.
     sudocot train run --preset small --data "$out/$mode" --held-out "$out/$mode-test" \
-        --out "$out/$mode-run" --budget "$train_tokens"
+        --out "$out/$mode-run" --budget "$train_tokens" > >(sed -u "s/^/$mode /") 2>&1 &
+    trainings+=($!)
 done
+for training in "${trainings[@]}"; do wait "$training"; done
+trap - INT
+unset OMP_NUM_THREADS
 
 step "curves of both runs, in $out/curves.png"
 sudocot train plot "$out/cot-run" "$out/scot-run" --out "$out/curves.png" --title "$board"
+
+# An evaluation that was interrupted goes on; a finished one only shows its summary.
+for mode in cot scot; do
+    for engine in segment verify; do
+        step "$mode model on the test puzzles, engine $engine, in $out/evaluations/$mode-$engine"
+        sudocot eval run --model "$out/$mode-run/final" --data "$out/$mode-test" --sample all \
+            --engine "$engine" --keep-tokens --name "$board $mode" \
+            --out "$out/evaluations/$mode-$engine"
+    done
+done
+
+step "leaderboard, in $out/report/report.html"
+sudocot report "$out"/evaluations/* --out "$out/report"
+
+step "a puzzle as the SCoT model solves it, in $out/trace.html"
+sudocot trace --evaluation "$out/evaluations/scot-segment" --out "$out/trace.html"
