@@ -1,6 +1,6 @@
 """The decorator for numba kernels of this package.
 
-Compiled code is cached per user in a folder named by a digest of the package's sources and of
+Compiled code is cached per user in a folder named by a digest of all modules with kernels and of
 numba's version, as kernels call kernels of other modules, whose edits numba's own cache would not
 see. Without a writable place nothing is cached.
 """
@@ -26,7 +26,9 @@ def kernel_cache_dir() -> Path | None:
     """Folder for compiled kernels under `$SUDOCOT_CACHE_DIR` or the user's cache folder."""
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(source.read_bytes())
+        text = source.read_bytes()
+        if b"@kernel" in text:
+            digest.update(text)
     home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     place = Path(os.environ.get("SUDOCOT_CACHE_DIR") or Path(home) / "sudocot")
     folder = place / f"compile_tm-{digest.hexdigest()[:16]}"

@@ -105,6 +105,18 @@ COMMANDS: dict[tuple[str, ...], CommandEntry] = {
     ("trace",): CommandEntry(
         "eval.commands.trace", "make a page that shows the search of one puzzle step by step"
     ),
+    ("compile", "estimate"): CommandEntry(
+        "compile_tm.commands.estimate", "tell the sizes of a compiled machine, without building it"
+    ),
+    ("compile", "run"): CommandEntry(
+        "compile_tm.commands.run", "compile a machine, and let the transformer run it on a word"
+    ),
+    ("compile", "show"): CommandEntry(
+        "compile_tm.commands.show", "show the registers of one position, layer by layer"
+    ),
+    ("compile", "validate"): CommandEntry(
+        "compile_tm.commands.validate", "check compiled random machines token for token"
+    ),
 }
 
 
