@@ -96,6 +96,11 @@ def stack(*parts: tuple[Entries, int]) -> Entries:
     )
 
 
+def select(part: Entries, places: npt.NDArray[np.integer | np.bool_] | slice) -> Entries:
+    """Some of the entries, in the order of `places`."""
+    return Entries(part.neuron[places], part.coordinate[places], part.weight[places])
+
+
 def both(first: Entries, second: Entries) -> Entries:
     """Entries of two matrices with the same neurons and different coordinates."""
     return Entries(

@@ -157,7 +157,8 @@ def _attend(
     query = Query(nonzero, positive, heads.unit[head])
     row = heads.position_row[head]
     if row >= 0:
-        return memory, _at_position(by_position, row, query, sums, ones, minus_ones, i)
+        slots = heads.all_slots[head]
+        return memory, _at_position(by_position, row, query, sums, ones, minus_ones, slots, i)
     first, last = heads.key_start[head], heads.key_start[head + 1]
     signs = _cut(planes[0], heads.keys, first, last)
     support = signs | _cut(planes[1], heads.keys, first, last)
@@ -173,12 +174,13 @@ def _at_position(
     sums: Any,
     ones: np.uint64,
     minus_ones: np.uint64,
+    all_slots: np.uint64,
     i: int,
 ) -> Best:
     """Enter position i's value; the value at the position that the query's signs spell.
 
-    Keys are bin_r(0) .. bin_r(i). If each slot has a Q of 1 or -1, and the position is not after i,
-    it has the greatest score, alone. With all Q 0, all positions tie. Else all are compared.
+    Keys are bin_r(0) .. bin_r(i). If no Q is 0, and that position is not after i, it has the best
+    score, alone. With all Q 0, all positions tie. Else all are compared.
     """
     by_position.ones[row, i] = ones
     by_position.minus_ones[row, i] = minus_ones
@@ -186,9 +188,9 @@ def _at_position(
         by_position.ones[row, i - 1] != ones or by_position.minus_ones[row, i - 1] != minus_ones
     ):
         by_position.is_mixed[row] = True
-    if query.nonzero == query.unit and query.positive <= np.uint64(i):
-        j = np.int64(query.positive)
-        return Best(0, by_position.ones[row, j], by_position.minus_ones[row, j], False)
+    if query.nonzero == all_slots and query.positive <= np.uint64(i):
+        target = np.int64(query.positive)
+        return Best(0, by_position.ones[row, target], by_position.minus_ones[row, target], False)
     if query.nonzero == np.uint64(0):
         return Best(0, ones, minus_ones, by_position.is_mixed[row])
     best = Best(-(1 << 30), np.uint64(0), np.uint64(0), False)

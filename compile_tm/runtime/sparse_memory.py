@@ -149,7 +149,7 @@ def recall(memory: Memory, head: int, query: Query, sums: Any) -> tuple[Memory, 
 
 
 @kernel
-def find_slot(buckets: Any, table: int, signs: np.uint64) -> int:
+def find_slot(buckets: Any, table: Any, signs: np.uint64) -> np.int64:
     """Slot of a key, or the empty slot where it belongs."""
     mixed = signs * np.uint64(0x9E3779B97F4A7C15) + np.uint64(table) * np.uint64(0xC2B2AE3D27D4EB4F)
     mixed ^= mixed >> np.uint64(29)
@@ -166,7 +166,7 @@ def find_slot(buckets: Any, table: int, signs: np.uint64) -> int:
 
 
 @kernel
-def score_of(query: Query, sums: Any, mask: np.uint64, signs: np.uint64) -> int:
+def score_of(query: Query, sums: Any, mask: np.uint64, signs: np.uint64) -> Any:
     """Score of a key with non-zero slots `mask` (of those that the query has)."""
     unit = mask & query.unit
     score = 2 * count_ones(unit & ~(signs ^ query.positive)) - count_ones(unit)
@@ -182,7 +182,7 @@ def score_of(query: Query, sums: Any, mask: np.uint64, signs: np.uint64) -> int:
 
 
 @kernel
-def count_ones(word: np.uint64) -> int:
+def count_ones(word: np.uint64) -> np.int64:
     """Number of set bits."""
     word -= word >> np.uint64(1) & np.uint64(0x5555555555555555)
     word = (word & np.uint64(0x3333333333333333)) + (
@@ -193,7 +193,7 @@ def count_ones(word: np.uint64) -> int:
 
 
 @kernel
-def _bound(query: Query, sums: Any, mask: np.uint64) -> tuple[int, int]:
+def _bound(query: Query, sums: Any, mask: np.uint64) -> tuple[Any, Any]:
     """Sum and least of |Q| over the slots of a mask; what one wrong sign costs is twice that."""
     total = count_ones(mask & query.unit)
     least = 1 if total else 1 << 30
@@ -209,7 +209,7 @@ def _bound(query: Query, sums: Any, mask: np.uint64) -> tuple[int, int]:
 
 
 @kernel
-def _better(best: Best, score: int, buckets: Any, slot: int) -> Best:
+def _better(best: Best, score: Any, buckets: Any, slot: Any) -> Best:
     """The better of what is known and of a bucket; if they tie, their values must agree."""
     if score < best.score:
         return best
@@ -231,7 +231,7 @@ def _scan(buckets: Any, base: int, mask: np.uint64, query: Query, sums: Any, bes
 
 
 @kernel
-def _new_table(memory: Memory, owner: int, mask: np.uint64) -> int:
+def _new_table(memory: Memory, owner: int, mask: np.uint64) -> Any:
     table = memory.counts[1]
     if table == len(memory.tables):
         raise IndexError("too many tables")

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from compile_tm.program.neurons import Entries
+from compile_tm.program.neurons import Entries, select
 from compile_tm.program.program import Head, Layer, Program
 from compile_tm.program.registers import Flag
 
@@ -51,6 +51,8 @@ class HeadPlan(NamedTuple):
     output_start: Ints
     outputs: Ints
     """Output coordinate of each place."""
+    all_slots: npt.NDArray[np.uint64]
+    """(heads,) as many ones as there are slots."""
     position_row: Ints
     """(heads,) a number of its own if the slots are the bits of the position, in order; else -1."""
 
@@ -126,7 +128,8 @@ def make_plan(program: Program) -> SparsePlan:
 def _plan_heads(program: Program) -> HeadPlan:
     heads = [head for layer in program.layers for head in layer.heads]
     position = list(program.position.coordinates)
-    keys, queries, sums, values, unit, by_position = [], [], [], [], [], []
+    keys, queries, sums, values = [], [], [], []
+    unit, all_slots, by_position = [], [], []
     for head in heads:
         slots = list(dict.fromkeys(head.keys.coordinates))
         _check_width(head, slots)
@@ -136,6 +139,7 @@ def _plan_heads(program: Program) -> HeadPlan:
         sums.append(_ints(summed).reshape(-1, 3))
         values.append(_pieces(head.values.coordinates, range(len(head.values))))
         unit.append(sum(1 << slot for slot, _ in single))
+        all_slots.append((1 << len(slots)) - 1)
         by_position.append(slots == position)
     rows = np.where(by_position, np.cumsum(by_position) - 1, -1)
     return HeadPlan(
@@ -151,6 +155,7 @@ def _plan_heads(program: Program) -> HeadPlan:
         values=_rows(values),
         output_start=_starts([len(head.outputs) for head in heads]),
         outputs=_ints([c for head in heads for c in head.outputs.coordinates]),
+        all_slots=np.array(all_slots, dtype=np.uint64),
         position_row=_ints(rows),
     )
 
@@ -162,7 +167,7 @@ def _pairs(head: Head, slots: list[int]) -> tuple[list[tuple[int, int]], list[li
     for query, key in zip(head.queries.coordinates, head.keys.coordinates, strict=True):
         own = counts[slot_of[key]]
         own[query] = own.get(query, 0) + 1
-    single = [(slot, *own) for slot, own in counts.items() if list(own.values()) == [1]]
+    single = [(s, next(iter(own))) for s, own in counts.items() if list(own.values()) == [1]]
     summed = [
         [slot, query, count]
         for slot, own in counts.items()
@@ -203,19 +208,19 @@ def _plan_neurons(layers: Sequence[Layer], low: npt.NDArray[np.int8]) -> NeuronP
     slacks: list[npt.NDArray[np.integer]] = []
     for layer in layers:
         order = np.argsort(layer.up.neuron, kind="stable")
-        up = Entries(*(part[order] for part in layer.up))
+        up = select(layer.up, order)
         best = np.maximum(up.weight, up.weight * low[up.coordinate]).astype(np.int64)
         slack = layer.bias + np.bincount(up.neuron, weights=best, minlength=layer.num_neurons)
         slacks.append(slack.astype(np.int64))
         is_gate = np.zeros(len(up.neuron), dtype=np.bool_)
         ends = np.searchsorted(up.neuron, [(span.start, span.stop) for span in layer.spans])
         for span, (first, last) in zip(layer.spans, ends.reshape(-1, 2), strict=True):
-            part = Entries(*(values[first:last] for values in up))
+            part = select(up, slice(first, last))
             common = _common_inputs(part, slack[span.start : span.stop])
             coordinate, weight = common.T
             gates.append(np.column_stack([coordinate, np.where(weight > 0, 1, low[coordinate])]))
             is_gate[first:last] = np.isin(_codes(part), coordinate * 256 + weight + 128)
-        ups.append(Entries(*(part[~is_gate] for part in up)))
+        ups.append(select(up, ~is_gate))
     num_neurons = [layer.num_neurons for layer in layers]
     flat_gates = np.concatenate([np.empty((0, 2), dtype=np.int64), *gates])
     sizes = [span.stop - span.start for layer in layers for span in layer.spans]
@@ -238,7 +243,7 @@ def _plan_neurons(layers: Sequence[Layer], low: npt.NDArray[np.int8]) -> NeuronP
     )
 
 
-def _common_inputs(part: Entries, slack: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
+def _common_inputs(part: Entries, slack: npt.NDArray[np.number]) -> npt.NDArray[np.int64]:
     """(n, 2) coordinates and weights that all neurons of a gadget have, if each must be met."""
     if not len(slack) or slack.max() > 1:
         return np.empty((0, 2), dtype=np.int64)

@@ -99,7 +99,8 @@ def test_outputs_need_the_form_of_the_definition() -> None:
     assert read_output([a, first, a, a, last]) == ("a", "a")
     assert read_output([first, last]) == ()
     wrongs: list[list[Token]] = [[a], [a, last], [first, first, last], [first, a]]
-    for wrong in (*wrongs, [first, Delimiter.POS, last]):
+    wrongs.append([first, Delimiter.POS, last])
+    for wrong in wrongs:
         assert read_output(wrong) is None
 
 

@@ -14,6 +14,7 @@ from compile_tm.machines.interpreter import run_machine
 from compile_tm.program.builder import ProgramBuilder
 from compile_tm.program.gadgets import copy, write
 from compile_tm.program.program import Program
+from compile_tm.program.registers import Wires
 from compile_tm.runtime.dense import HardmaxTransformer
 from compile_tm.runtime.generation import generate_words
 from compile_tm.runtime.sparse import SparseError, SparseTransformer
@@ -72,7 +73,9 @@ def random_program(rng: np.random.Generator) -> Program:
             count = int(rng.integers(1, 3))
             queries, keys = queries + wires[query] * count, keys + wires[key] * count
         if n and rng.integers(2):
-            queries, keys = build.position[0:3] + copied[:2], build.position
+            queries, keys = build.position[0:3] + copied[:2], build.position + Wires(())
+            if rng.integers(2):
+                queries, keys = queries + a[0] + b[1], keys + build.position[3] + build.position[4]
         stage.head(2 + n, queries=queries, keys=keys, values=mark, outputs=out)
     return build.finish()
 

@@ -1,0 +1,157 @@
+"""The commands print what they say, and tell failures by their exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from compile_tm import validation
+from compile_tm.commands import estimate, run, show
+from compile_tm.commands import validate as validate_command
+from compile_tm.commands.machines import load_machine, load_turing_machine
+from compile_tm.jit import IS_JIT
+from compile_tm.machines.examples import parity, sorting
+from compile_tm.machines.files import write_machine
+from compile_tm.machines.random_machines import RandomMachineConfig
+from compile_tm.runtime.generation import Generation
+
+SMALL = RandomMachineConfig(max_tapes=1, max_states=3, max_inputs=1, max_extra_symbols=0)
+
+
+def test_estimates(capsys: pytest.CaptureFixture[str]) -> None:
+    assert estimate.main(estimate.Config(machine="binary-addition", bits=12, json=True)) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["L"], facts["H"], facts["d_k"], facts["d"]) == (38, 9, 47, 381)
+    assert estimate.main(estimate.Config(machine="sorting", mode="scot", word="cba")) == 0
+    assert "hidden neurons a layer" in capsys.readouterr().out
+    config = estimate.Config(machine="busy-beaver-3", two_way=True, word="", json=True)
+    assert estimate.main(config) == 0
+    assert json.loads(capsys.readouterr().out)["L"] == 5 * 6 // 2 + 8
+    for word, bits in (("", 1), ("1", 1), ("11", 2), ("1111", 3)):
+        assert estimate.main(estimate.Config(machine="parity", word=word, json=True)) == 0
+        assert json.loads(capsys.readouterr().out)["L"] == bits + 2
+    for machine, bits, message in (
+        ("sorting", 4, "needs at least 8"),
+        ("sorting", 5, "allowed for cot are even"),
+        ("parity", 1, "this word needs at least 2"),
+    ):
+        word = "cabba" if machine == "sorting" else "111"
+        with pytest.raises(ValueError, match=message):
+            estimate.main(estimate.Config(machine=machine, word=word, bits=bits))
+    with pytest.raises(ValueError, match="bits: missing"):
+        estimate.Config(machine="sorting")
+
+
+@pytest.mark.parametrize("runtime", ["sparse", "dense"])
+def test_runs(capsys: pytest.CaptureFixture[str], runtime: str) -> None:
+    if runtime == "sparse" and not IS_JIT:
+        pytest.skip("the sparse runtime is slow without the JIT")
+    config = run.Config(
+        machine="sorting",
+        word="cab",
+        mode="scot",
+        runtime=runtime,
+        tokens=True,
+        steps=True,  # type: ignore[arg-type]
+    )
+    assert run.main(config) == 0
+    out = capsys.readouterr().out
+    assert "output    a b c\n" in out
+    assert "<inp> c a b </inp> [seen c c R]" in out
+    assert "halted after" in out
+
+
+def test_a_transformer_that_differs_from_its_machine_gives_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "generate_words", lambda *_: [Generation((), None)])
+    config = run.Config(machine="sorting", word="ba", runtime="dense")
+    assert run.main(config) == 1
+
+
+def test_show(capsys: pytest.CaptureFixture[str]) -> None:
+    config = show.Config(machine="binary-increment", word="11", position=5, registers=("sought",))
+    assert show.main(config) == 0
+    out = capsys.readouterr().out
+    assert "position 5: [right 1 R], followed by [carry _ L]" in out
+    assert "2 [010000]" in out
+    assert "found" not in out
+    config = show.Config(machine="sorting", word="cba", position=3, mode="scot", segment=2)
+    assert show.main(config) == 0
+    for changes, message in (({"segment": 9}, "segment: got 9"), ({"position": 99}, "got 99")):
+        wrong = {"machine": "sorting", "word": "cba", "position": 1, "mode": "scot"} | changes
+        with pytest.raises(ValueError, match=message):
+            show.main(show.Config(**wrong))  # type: ignore[arg-type]
+
+
+def test_machines_by_name_or_file(tmp_path: Path) -> None:
+    write_machine(sorting(), tmp_path / "m.yaml")
+    assert load_machine(str(tmp_path / "m.yaml")) == load_machine("sorting")
+    write_machine(parity(), tmp_path / "p.json")
+    with pytest.raises(ValueError, match="is an automaton"):
+        load_turing_machine(str(tmp_path / "p.json"), is_two_way=False)
+    with pytest.raises(ValueError, match=r"machine: got 'sort', allowed are files .* sorting"):
+        load_machine("sort")
+
+
+def test_validation_counts_every_pair(capsys: pytest.CaptureFixture[str]) -> None:
+    if not IS_JIT:
+        pytest.skip("the sparse runtime is slow without the JIT")
+    config = validate_command.Config(pairs=30, workers=1, machines=SMALL, max_steps=50)
+    assert validate_command.main(config) == 0
+    lines = capsys.readouterr().out.splitlines()
+    counts = [int(line.split()[0]) for line in lines]
+    assert sum(counts[:4]) == counts[4] == 30
+    assert counts[3] == 0
+    config = validate_command.Config(
+        pairs=5, workers=1, machines=SMALL, max_steps=50, min_share=1.0
+    )
+    assert validate_command.main(config) == 1
+
+
+def test_results_do_not_depend_on_the_number_of_workers() -> None:
+    if not IS_JIT:
+        pytest.skip("the sparse runtime is slow without the JIT")
+    results = [
+        list(
+            validation.validate(
+                18, seed=3, machines=SMALL, max_steps=50, max_extra_bits=2, num_workers=workers
+            )
+        )
+        for workers in (1, 2)
+    ]
+    assert results[0] == results[1]
+
+
+def test_wrong_machines_are_not_skipped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A compiler that confuses left and right, as far as this can be seen from its tokens."""
+    if not IS_JIT:
+        pytest.skip("the sparse runtime is slow without the JIT")
+    compile_machine = validation.compile_machine
+
+    def confused(machine, **options):  # type: ignore[no-untyped-def]
+        turned = {"L": "R", "S": "S", "R": "L"}
+        rules = tuple(
+            rule._replace(moves=tuple(turned[move] for move in rule.moves))
+            for rule in machine.rules
+        )
+        fields = {name: getattr(machine, name) for name in machine.__dataclass_fields__}
+        other = type(machine)(**(fields | {"rules": rules}))
+        return compile_machine(other, **(options | {"reachable_only": False}))
+
+    monkeypatch.setattr(validation, "compile_machine", confused)
+    config = validate_command.Config(pairs=30, workers=1, machines=SMALL, max_steps=50)
+    assert validate_command.main(config) == 1
+    assert "segment 1, position " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"pairs": 0}, {"max_steps": 0}, {"workers": 0}, {"max_extra_bits": 3}]
+)
+def test_wrong_options_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        validate_command.Config(**wrong)  # type: ignore[arg-type]
