@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from compile_tm.program.program import Layer, Program
@@ -66,3 +66,16 @@ def predict(program: Program, tokens: Sequence[int]) -> list[int]:
         ]
         answers.append(scores.index(max(scores)))
     return answers
+
+
+def dense_neurons(program: Program) -> Iterator[tuple[list[list[int]], list[int], list[list[int]]]]:
+    """W_1, b and the transpose of W_2 of each layer, a row a neuron, entry by entry."""
+    width = program.sizes.d
+    for layer in program.layers:
+        up = [[0] * width for _ in range(program.sizes.d_ff)]
+        down = [[0] * width for _ in range(program.sizes.d_ff)]
+        for part, rows in ((layer.up, up), (layer.down, down)):
+            for neuron, coordinate, weight in zip(*(a.tolist() for a in part), strict=True):
+                rows[neuron][coordinate] += weight
+        bias = layer.bias.tolist() + [0] * (program.sizes.d_ff - layer.num_neurons)
+        yield up, bias, down

@@ -154,6 +154,9 @@ def test_dense_weights_are_ternary_and_count_as_sizes_say() -> None:
     matrices = [weights.W_Q, weights.W_K, weights.W_V, weights.W_O, weights.W_1, weights.W_2]
     matrices += [weights.embedding, weights.unembedding]
     assert all(set(np.unique(matrix)) <= {-1, 0, 1} for matrix in matrices)
+    for layer, parts in enumerate(naive_program.dense_neurons(previous_token_program())):
+        ours = (weights.W_1[layer], weights.b[layer], weights.W_2[layer].T)
+        assert [array.tolist() for array in ours] == list(parts)
     total = sum(matrix.size for matrix in matrices) + weights.b.size
     assert total == weights.sizes.num_parameters
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -11,10 +13,13 @@ from compile_tm import validation
 from compile_tm.commands import estimate, run, show
 from compile_tm.commands import validate as validate_command
 from compile_tm.commands.machines import load_machine, load_turing_machine
+from compile_tm.constructions.compiled import CompiledMachine, compile_machine
+from compile_tm.constructions.vocabulary import Mode
 from compile_tm.jit import IS_JIT
 from compile_tm.machines.examples import parity, sorting
 from compile_tm.machines.files import write_machine
 from compile_tm.machines.random_machines import RandomMachineConfig
+from compile_tm.machines.turing import Move, TuringMachine
 from compile_tm.runtime.generation import Generation
 
 SMALL = RandomMachineConfig(max_tapes=1, max_states=3, max_inputs=1, max_extra_symbols=0)
@@ -45,7 +50,7 @@ def test_estimates(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("runtime", ["sparse", "dense"])
-def test_runs(capsys: pytest.CaptureFixture[str], runtime: str) -> None:
+def test_runs(capsys: pytest.CaptureFixture[str], runtime: Literal["sparse", "dense"]) -> None:
     if runtime == "sparse" and not IS_JIT:
         pytest.skip("the sparse runtime is slow without the JIT")
     config = run.Config(
@@ -54,7 +59,7 @@ def test_runs(capsys: pytest.CaptureFixture[str], runtime: str) -> None:
         mode="scot",
         runtime=runtime,
         tokens=True,
-        steps=True,  # type: ignore[arg-type]
+        steps=True,
     )
     assert run.main(config) == 0
     out = capsys.readouterr().out
@@ -131,17 +136,14 @@ def test_wrong_machines_are_not_skipped(
     """A compiler that confuses left and right, as far as this can be seen from its tokens."""
     if not IS_JIT:
         pytest.skip("the sparse runtime is slow without the JIT")
-    compile_machine = validation.compile_machine
 
-    def confused(machine, **options):  # type: ignore[no-untyped-def]
-        turned = {"L": "R", "S": "S", "R": "L"}
+    def confused(machine: TuringMachine, *, mode: Mode, bits: int, **_: bool) -> CompiledMachine:
+        turned: dict[Move, Move] = {"L": "R", "S": "S", "R": "L"}
         rules = tuple(
             rule._replace(moves=tuple(turned[move] for move in rule.moves))
             for rule in machine.rules
         )
-        fields = {name: getattr(machine, name) for name in machine.__dataclass_fields__}
-        other = type(machine)(**(fields | {"rules": rules}))
-        return compile_machine(other, **(options | {"reachable_only": False}))
+        return compile_machine(dataclasses.replace(machine, rules=rules), mode=mode, bits=bits)
 
     monkeypatch.setattr(validation, "compile_machine", confused)
     config = validate_command.Config(pairs=30, workers=1, machines=SMALL, max_steps=50)

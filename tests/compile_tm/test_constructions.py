@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,16 +14,22 @@ from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
 from compile_tm.constructions.sizes import dfa_sizes
 from compile_tm.constructions.tokens import Answer, Delimiter, Symbol, Token
 from compile_tm.constructions.vocabulary import Mode
+from compile_tm.jit import IS_JIT
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.examples import multiples, parity
+from compile_tm.machines.files import machine_from_data
 from compile_tm.machines.interpreter import Run
 from compile_tm.machines.random_machines import random_dfa, random_word
 from compile_tm.machines.regex import regex_dfa
+from compile_tm.machines.turing import TuringMachine
 from compile_tm.runtime.dense import HardmaxTransformer
-from compile_tm.runtime.generation import generate_words
+from compile_tm.runtime.generation import Decoder, generate_words
+from compile_tm.runtime.sparse import SparseTransformer
 from tests.compile_tm import naive_program
 from tests.compile_tm.machine_cases import example_runs, random_runs
+from tests.compile_tm.test_sequences import golden_records, golden_token
 
+MODES: tuple[Mode, ...] = ("cot", "scot")
 Segments = list[tuple["np.ndarray[tuple[int], np.dtype[np.int32]]", int]]
 
 
@@ -62,6 +69,31 @@ def test_random_machines(mode: Mode) -> None:
 def test_many_random_machines(mode: Mode) -> None:
     for run in random_runs(300, seed=7, max_steps=400):
         check_run(run, mode)
+
+
+def test_golden_machines_token_for_token(shared_dir: Path) -> None:
+    """Both runtimes generate the golden tokens; the dense one also with the whole vocabulary."""
+    for number, record in enumerate(golden_records(shared_dir)):
+        machine, bits = machine_from_data(record["machine"]), record["r"]
+        assert isinstance(machine, TuringMachine)
+        for mode, golden in zip(MODES, ([record["cot"]], record["scot"]), strict=True):
+            is_small = number % 8 > 0
+            compiled = compile_machine(machine, mode=mode, bits=bits, reachable_only=is_small)
+            expected = [[golden_token(token) for token in segment] for segment in golden]
+            if not is_small:
+                dense = HardmaxTransformer.from_program(compiled.program)
+                check_generation(dense, compiled, record["input"], expected)
+            if IS_JIT:
+                sparse = SparseTransformer.from_program(compiled.program)
+                check_generation(sparse, compiled, record["input"], expected)
+
+
+def check_generation(
+    decoder: Decoder, compiled: CompiledMachine, word: str, expected: list[list[Token]]
+) -> None:
+    generation = generate_words(decoder, compiled, [word])[0]
+    tokens = [list(compiled.vocabulary.tokens(ids)) for ids in generation.segments]
+    assert tokens == expected
 
 
 def test_exact_arithmetic_agrees_with_tensors_on_a_whole_machine() -> None:
