@@ -71,8 +71,15 @@ def make_codes(machine: TuringMachine, w: CotWires) -> Codes:
     )
 
 
-def broadcast(build: ProgramBuilder, w: CotWires, layer: int, *, sources: tuple[Flag, ...],
-              wires: Wires, name: str) -> None:  # fmt: skip
+def broadcast(
+    build: ProgramBuilder,
+    w: CotWires,
+    layer: int,
+    *,
+    sources: tuple[Flag, ...],
+    wires: Wires,
+    name: str,
+) -> None:
     """Give all later tokens what a register of the only token with one of some flags holds.
 
     A token that has the flag itself has score 1 with itself, and 2 with the fall-back token, from
@@ -183,8 +190,9 @@ def head_propagation(build: ProgramBuilder, w: CotWires, at: Schedule, codes: Co
         stage.mlp(at.L2, copy(tape.previous, tape.written, when=w.run.on))
 
 
-def symbol_search(build: ProgramBuilder, w: CotWires, at: Schedule, codes: Codes,
-                  blank: int) -> None:  # fmt: skip
+def symbol_search(
+    build: ProgramBuilder, w: CotWires, at: Schedule, codes: Codes, blank: int
+) -> None:
     """Paragraph "Symbol Extraction": the latest token that wrote at the sought position.
 
     Step j asks whether such a token has bit r-1-j of its position 1, the bits above being known.

@@ -112,8 +112,9 @@ def final_summary(build: ProgramBuilder, w: CotWires, s: SummaryWires, at: Sched
     for values, outputs in kept:
         stage.head(at.L2, queries=w.one_back, keys=w.position, values=values, outputs=outputs)
         stage.mlp(at.L2 + 1, zero(outputs, when=s.final_summ.off))
-    broadcast(build, w, at.L2 + 2, sources=(s.final_summ,), wires=s.final_state,
-              name="final summary")  # fmt: skip
+    broadcast(
+        build, w, at.L2 + 2, sources=(s.final_summ,), wires=s.final_state, name="final summary"
+    )
     for tape, summary in zip(w.tapes, s.tapes, strict=True):
         stage.head(
             at.L2 + 2,
@@ -146,6 +147,11 @@ def unembed_scot(build: ProgramBuilder, s: SummaryWires, v: TmVocabulary, codes:
     build.unembed(v.delimiter_id(Delimiter.ESUMM), (s.state_token, 1))
     build.unembed(v.states, (s.final_state_out, codes.state))
     symbols, heads = v.cell_parts
-    build.unembed(v.cells, (join(t.next_symbol for t in s.tapes), np.concatenate(
-        [codes.symbol[symbols[:, k]] for k in range(len(s.tapes))], axis=1)))  # fmt: skip
+    build.unembed(
+        v.cells,
+        (
+            join(t.next_symbol for t in s.tapes),
+            np.concatenate([codes.symbol[symbols[:, k]] for k in range(len(s.tapes))], axis=1),
+        ),
+    )
     build.unembed(v.cells, (join(t.next_head_bit for t in s.tapes), np.where(heads, 1, -1)))
