@@ -71,7 +71,9 @@ def test_python_of_the_readme_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_files_that_documents_name_exist(name: str) -> None:
     text = (ROOT / name).read_text()
-    named = set(re.findall(r"(?:solver|data|training|eval|compile_tm|scripts|tests)/[\w./]*\w", text))
+    named = set(
+        re.findall(r"(?:solver|data|training|eval|compile_tm|scripts|tests)/[\w./]*\w", text)
+    )
     missing = {path for path in named if not (ROOT / path).exists()}
     assert not missing
 
