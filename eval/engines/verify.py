@@ -7,7 +7,7 @@ token is known too, the cache holds what led to it, and the segment is decoded o
 by step, until its end gives the next prompt and the solver a new chance.
 
     draft     all drafts in the slots are checked, pass by pass, until each is accepted or left;
-              a finished puzzle's slot is filled with a new one at once
+              new puzzles take the slots of finished ones, several at a time
     decode    then the slots are full of segments that need steps, or the work is nearly done;
               they take steps together until one ends, and drafting goes on in its slot
 
@@ -36,8 +36,11 @@ _PASS_TOKENS = 8_192
 """Tokens of a forward pass, unless the prompt of one segment has more."""
 _SPAN_TOKENS = 2_048
 """Tokens of one segment in a pass; their attention is a matrix."""
-_LEAST_DRAFT, _FIRST_REACH = 16, 64
+_LEAST_DRAFT, _FIRST_REACH, _GOOD_REACH = 4, 64, 16
 _REACH_WEIGHT = 1 / 16
+_REFILL_SHARE = 8
+"""Part of the slots that must be free for new puzzles, while drafts are accepted: a pass over a
+single draft wastes its time. Where they are not, an idle slot wastes more."""
 
 
 class VerifyEngine:
@@ -76,12 +79,15 @@ class VerifyEngine:
         free = list(reversed(range(self._num_slots)))
         drafted: list[DraftedPuzzle] = []
         stepped: dict[int, DraftedPuzzle] = {}
+        is_exhausted = False
         while True:
-            while free and (request := next(waiting, None)) is not None:
-                drafted.append(self._begin(request, slot=free.pop()))
+            if len(free) >= self._least_free or not stepped:
+                while free and (request := next(waiting, None)) is not None:
+                    drafted.append(self._begin(request, slot=free.pop()))
+                is_exhausted = len(free) > 0
             if drafted:
-                # A slot that is still free has no puzzle waiting for it.
-                fill_with_segments_ahead(drafted, free)
+                if is_exhausted:
+                    fill_with_segments_ahead(drafted, free)
                 self._check(drafted)
             elif stepped:
                 for slot, tokens in self._slots.advance().items():
@@ -102,6 +108,10 @@ class VerifyEngine:
             drafted = [puzzle for puzzle in drafted if puzzle.segments]
             if starts:
                 self._slots.begin(starts)
+
+    @property
+    def _least_free(self) -> int:
+        return self._num_slots // _REFILL_SHARE if self._reach > _GOOD_REACH else 1
 
     def _begin(self, request: Request, *, slot: int) -> DraftedPuzzle:
         network = self._network
