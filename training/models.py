@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -165,7 +165,8 @@ def build_model(config: ModelConfig, *, seed: int) -> PreTrainedModel:
 
 @torch.no_grad()
 def _rescale_initial_weights(model: PreTrainedModel, config: ModelConfig) -> None:
-    model.get_input_embeddings().weight.mul_(config.embedding_std / model.config.initializer_range)
+    embedding = cast("nn.Embedding", model.get_input_embeddings())
+    embedding.weight.mul_(config.embedding_std / model.config.initializer_range)
     factor = {"normal": 1.0, "scaled": (2 * config.num_layers) ** -0.5, "zero": 0.0}[config.init]
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and name.endswith(_RESIDUAL_PROJECTIONS):

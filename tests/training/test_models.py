@@ -186,8 +186,9 @@ def test_init_options_scale_what_writes_to_the_residual_stream(config: ModelConf
 def test_embedding_std_scales_the_embedding_alone(config: ModelConfig) -> None:
     normal = build_model(config, seed=0)
     large = build_model(replace(config, embedding_std=0.2), seed=0)
-    embedding = large.get_input_embeddings().weight
-    assert embedding[8:].std().item() == pytest.approx(0.2, rel=0.05)
+    embedding = large.get_input_embeddings()
+    assert isinstance(embedding, nn.Embedding)
+    assert embedding.weight[8:].std().item() == pytest.approx(0.2, rel=0.05)
     large_weights = large.state_dict()
     for name, tensor in normal.state_dict().items():
         if "embed" not in name or name.endswith("embed_out.weight"):
