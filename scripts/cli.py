@@ -105,6 +105,7 @@ COMMANDS: dict[tuple[str, ...], CommandEntry] = {
     ("trace",): CommandEntry(
         "eval.commands.trace", "make a page that shows the search of one puzzle step by step"
     ),
+    ("launch",): CommandEntry("scripts.commands.launch", "run commands as jobs of a Slurm cluster"),
     ("compile", "estimate"): CommandEntry(
         "compile_tm.commands.estimate", "tell the sizes of a compiled machine, without building it"
     ),

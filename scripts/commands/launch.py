@@ -1,0 +1,69 @@
+"""`sudocot launch`: run commands as jobs of a Slurm cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from tyro.conf import OmitArgPrefixes, Positional
+
+from scripts.launch.jobs import Scripts
+from scripts.launch.recipe import Recipe, Resources, Stage, read_recipe
+from scripts.launch.submit import dry_run, submit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Run a command, or the stages of a recipe, as jobs of a Slurm cluster.
+
+    The command stands behind `--`, as it would be typed without a cluster. With --shards a build or
+    an evaluation becomes a job array and a job that merges its parts. Jobs that reach their time
+    limit save, and go on in the queue. The same launch again submits what has not succeeded.
+
+    Examples:
+        sudocot launch --shards 8 --cpus 16 -- data build puzzles.csv --out data/cot
+        sudocot launch --nodes 2 --gpus 8 -- train run --data data/cot --out runs/cot
+        sudocot launch --recipe recipe.yaml --dry-run
+    """
+
+    command: Positional[tuple[str, ...]] = ()
+    """Command to run, without the word sudocot."""
+    recipe: Path | None = None
+    """YAML file of stages; it gives the resources, too."""
+    resources: OmitArgPrefixes[Resources] = field(default_factory=Resources)
+    """What the command gets."""
+    name: str | None = None
+    """Name of the jobs; by default that of the command or of the recipe."""
+    folder: Path | None = None
+    """Folder of scripts and logs; by default slurm/NAME."""
+    dry_run: bool = False
+    """Print the scripts and the sbatch commands, in order, and do nothing."""
+
+    def __post_init__(self) -> None:
+        if bool(self.command) == (self.recipe is not None):
+            raise ValueError("command: give a command behind `--`, or --recipe, not both")
+        if self.recipe is not None and self.resources != Resources():
+            raise ValueError("recipe: resources stand in the recipe, not on the command line")
+
+
+def main(config: Config) -> int:
+    """Submit, or show what would be submitted."""
+    recipe = _recipe(config)
+    scripts = Scripts(recipe, config.folder or Path("slurm", recipe.name))
+    console = Console(markup=False, highlight=False, soft_wrap=True)
+    if config.dry_run:
+        console.print(dry_run(scripts))
+        return 0
+    submit(scripts, report=lambda name, answer: console.print(f"{name}: {answer}"))
+    console.print(f"logs in {scripts.folder / 'logs'}, failures in {scripts.folder}/failures.log")
+    return 0
+
+
+def _recipe(config: Config) -> Recipe:
+    if config.recipe is not None:
+        recipe = read_recipe(config.recipe)
+        return Recipe(name=config.name or recipe.name, stages=recipe.stages)
+    stage = Stage(name=config.command[0], words=config.command, resources=config.resources)
+    name = config.name or "-".join(stage.command)
+    return Recipe(name=name, stages=(stage,))

@@ -1,0 +1,265 @@
+"""A recipe: stages, each an ordinary `sudocot` command with the resources that it gets.
+
+As YAML:
+
+    name: first-run
+    resources:            # for every stage that does not say otherwise
+      time: 04:00:00
+      sbatch: [--account=me]
+    stages:
+      data:
+        run: data build puzzles.csv --out data/cot
+        shards: 8
+      train:
+        run: train run --data data/cot --out runs/cot
+        needs: [data]
+        nodes: 2
+        gpus: 8
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from scripts.cli import COMMANDS
+
+Words = tuple[str, ...]
+
+BUILD: Words = ("data", "build")
+TRAIN: Words = ("train", "run")
+MERGE_COMMANDS: dict[Words, Words] = {
+    BUILD: ("data", "merge"),
+    ("eval", "run"): ("eval", "merge"),
+}
+"""Commands with `--shard`, and what joins their parts."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resources:
+    """What a stage gets from the cluster."""
+
+    shards: int = 1
+    """Parts of a `data build` or `eval run`, each a task of an array; a job more merges them."""
+    nodes: int = 1
+    """Nodes of a training."""
+    gpus: int = 0
+    """GPUs on each node; a training has a process for each."""
+    processes: int = 1
+    """Processes of a training on each node, where there are no GPUs."""
+    cpus: int = 8
+    """CPUs on each node."""
+    memory: str | None = None
+    """Memory on each node, such as 64G; by default what the cluster gives."""
+    time: str = "24:00:00"
+    """Time limit as Slurm reads it, such as 1-12:00:00; a job that reaches it is queued again."""
+    signal_s: int = 300
+    """Seconds before the limit at which a job is told to save; Slurm may be a minute early."""
+    max_requeues: int = 100
+    """Times that a job may be started again."""
+    sharding: Literal["ddp", "fsdp"] = "ddp"
+    """How processes of a training share the model: a copy each, or its weights divided."""
+    sbatch: tuple[str, ...] = ()
+    """Further options of sbatch, such as --partition=gpu."""
+    setup: Path | None = None
+    """Shell file that every job reads first, with `module load` and the like."""
+    online: bool = False
+    """Let jobs use the network; else the hub is offline and W&B records only."""
+
+    def __post_init__(self) -> None:
+        limits = {
+            "shards": 1,
+            "nodes": 1,
+            "gpus": 0,
+            "processes": 1,
+            "cpus": 1,
+            "signal_s": 1,
+            "max_requeues": 0,
+        }
+        for name, least in limits.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: got {getattr(self, name)}, allowed is at least {least}")
+        if self.gpus and self.processes > 1:
+            raise ValueError("processes: goes without gpus; with them there is one for each")
+        if not re.fullmatch(r"[0-9:-]+", self.time):
+            raise ValueError(
+                f"time: got {self.time!r}, allowed are such as 90, 4:00:00, 1-12:00:00"
+            )
+        if self.memory is not None and not re.fullmatch(r"[0-9]+[KMGT]?", self.memory):
+            raise ValueError(f"memory: got {self.memory!r}, allowed are such as 64G")
+        bad = [word for word in self.sbatch if not re.fullmatch(r"--[a-z-]+(=[^\"\\\n]*)?", word)]
+        if bad:
+            raise ValueError(f"sbatch: got {bad[0]!r}, allowed are --name and --name=value")
+
+    @property
+    def processes_per_node(self) -> int:
+        """Processes of a training on each node."""
+        return self.gpus or self.processes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """One command."""
+
+    name: str
+    """Name, in file names and in the `needs` of other stages."""
+    words: Words
+    """Command line after `sudocot`."""
+    needs: tuple[str, ...] = ()
+    """Stages that must have succeeded before."""
+    resources: Resources = field(default_factory=Resources)
+    """What it gets."""
+
+    def __post_init__(self) -> None:
+        check_name("stage", self.name)
+        command = self.command
+        if self.resources.shards > 1 and command not in MERGE_COMMANDS:
+            raise ValueError(
+                f"shards: {' '.join(command)} has no parts, allowed is 1; "
+                f"parts have {', '.join(map(' '.join, MERGE_COMMANDS))}"
+            )
+        if command != TRAIN and (self.resources.nodes > 1 or self.resources.processes > 1):
+            raise ValueError(f"nodes, processes: {' '.join(command)} is one process, allowed is 1")
+        reserved = ("--shard", "--resume") if command in MERGE_COMMANDS else ()
+        given = [w for w in self.words if w.split("=")[0] in reserved]
+        if given:
+            raise ValueError(f"{self.name}: {given[0]} is the launcher's to give")
+
+    @property
+    def command(self) -> Words:
+        """Its subcommand.
+
+        Raises:
+            ValueError: If there is none of that name.
+        """
+        for length in (2, 1):
+            if self.words[:length] in COMMANDS:
+                return self.words[:length]
+        raise ValueError(f"{self.name}: unknown command {shlex.join(self.words)!r}")
+
+    def option(self, name: str) -> str:
+        """Value of an option of the command line.
+
+        Raises:
+            ValueError: If it is not given.
+        """
+        for word, following in zip(self.words, (*self.words[1:], ""), strict=True):
+            if word == name and following:
+                return following
+            if word.startswith(f"{name}="):
+                return word.removeprefix(f"{name}=")
+        raise ValueError(f"{self.name}: {' '.join(self.command)} needs {name} to be launched")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """Stages, in an order in which each comes after those that it needs."""
+
+    name: str
+    """Name; jobs are called NAME.STAGE."""
+    stages: tuple[Stage, ...]
+    """The stages."""
+
+    def __post_init__(self) -> None:
+        check_name("name", self.name)
+        if not self.stages:
+            raise ValueError("stages: got none, allowed is at least one")
+        known: set[str] = set()
+        for stage in self.stages:
+            if stage.name in known:
+                raise ValueError(f"stages: {stage.name} comes twice")
+            unknown = [need for need in stage.needs if need not in known]
+            if unknown:
+                raise ValueError(
+                    f"{stage.name}: needs {unknown[0]}, allowed are the stages before it: "
+                    f"{', '.join(known) or 'none'}"
+                )
+            known.add(stage.name)
+
+
+def check_name(what: str, name: str) -> None:
+    """Check that a name can be a file's and a job's.
+
+    Raises:
+        ValueError: If it cannot.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{what}: got {name!r}, allowed are letters, digits, `.`, `_` and `-`")
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read a recipe from a YAML file.
+
+    Raises:
+        ValueError: If it is no recipe; the message names file, stage and key.
+        OSError: If it cannot be read.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        entries = _mapping("recipe", content, allowed=("name", "resources", "stages"))
+        stages = _mapping("stages", entries.get("stages", {}))
+        base = _resources("resources", entries.get("resources", {}), base=Resources())
+        return Recipe(
+            name=str(entries.get("name", path.stem)),
+            stages=tuple(_stage(str(name), value, base=base) for name, value in stages.items()),
+        )
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _stage(name: str, value: Any, *, base: Resources) -> Stage:
+    fields = tuple(f.name for f in dataclasses.fields(Resources))
+    entries = dict(_mapping(name, value, allowed=("run", "needs", *fields)))
+    run, needs = entries.pop("run", ""), entries.pop("needs", [])
+    words = shlex.split(run) if isinstance(run, str) else [str(word) for word in run]
+    return Stage(
+        name=name,
+        words=tuple(words),
+        needs=(needs,) if isinstance(needs, str) else tuple(map(str, needs)),
+        resources=_resources(name, entries, base=_alone(base, tuple(words))),
+    )
+
+
+def _alone(base: Resources, words: Words) -> Resources:
+    """Resources of all stages, without those that only a training or an array can use."""
+    if words[:2] == TRAIN:
+        return dataclasses.replace(base, shards=1)
+    shards = base.shards if words[:2] in MERGE_COMMANDS else 1
+    return dataclasses.replace(base, nodes=1, processes=1, shards=shards)
+
+
+def _resources(name: str, value: Any, *, base: Resources) -> Resources:
+    types = {f.name: str(f.type) for f in dataclasses.fields(Resources)}
+    changes: dict[str, Any] = {}
+    for key, given in _mapping(name, value, allowed=tuple(types)).items():
+        # YAML reads 04:00:00 as a number in base 60.
+        if key == "time" and isinstance(given, int):
+            given = f"{given // 3600}:{given // 60 % 60:02}:{given % 60:02}"
+        allowed = {"int": int, "bool": bool}.get(types[key], (str, list))
+        if not isinstance(given, allowed) or (types[key] == "int" and isinstance(given, bool)):
+            raise ValueError(f"{name}: {key}: got {given!r}, allowed is {types[key]}")
+        if isinstance(given, list):
+            given = tuple(map(str, given))
+        changes[key] = Path(given) if key == "setup" else given
+    try:
+        return dataclasses.replace(base, **changes)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _mapping(name: str, value: Any, *, allowed: Sequence[str] | None = None) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name}: got {type(value).__name__}, allowed is a mapping")
+    unknown = [key for key in value if allowed is not None and key not in allowed]
+    if unknown:
+        raise ValueError(f"{name}: got {unknown[0]!r}, allowed are {', '.join(allowed or ())}")
+    return value

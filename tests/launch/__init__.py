@@ -1,0 +1,1 @@
+"""Tests of the launcher, most of them against a real Slurm."""
