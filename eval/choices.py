@@ -29,7 +29,8 @@ def choose_hardest(
     puzzle_ids: PuzzleIds, cot_lengths: npt.NDArray[np.int64], *, count: int, seed: int
 ) -> Indices:
     """Choose the puzzles with the longest CoT; of equal ones at random."""
-    return np.lexsort((_random_order(puzzle_ids, seed), -cot_lengths))[:count]
+    order: Indices = np.lexsort((_random_order(puzzle_ids, seed), -cot_lengths))
+    return order[:count]
 
 
 def choose_targets(

@@ -74,7 +74,9 @@ class Run:
         np.cumsum(self.machine.table.step[self.recorded_rows], axis=0, out=sums[1:])
         if self.left_edge == "two-way":
             return sums
-        return sums - np.minimum(0, np.minimum.accumulate(sums, axis=0))
+        lowest: npt.NDArray[np.int64] = np.minimum.accumulate(sums, axis=0)
+        positions: npt.NDArray[np.int64] = sums - np.minimum(0, lowest)
+        return positions
 
     @property
     def recorded_rows(self) -> npt.NDArray[np.int32]:
