@@ -34,6 +34,13 @@ if ! command -v chromedriver >/dev/null && command -v apt-get >/dev/null && ((EU
         >"$work/apt.log" 2>&1 || echo "not to be had: $(tail -n 1 "$work/apt.log")"
 fi
 
+# Jobs are tried on a Slurm that the tests start; skipped without it, too.
+if ! command -v slurmctld >/dev/null && command -v apt-get >/dev/null && ((EUID == 0)); then
+    step Slurm from the system\'s packages
+    { apt-get update && apt-get install -y --no-install-recommends slurm-wlm munge shellcheck; } \
+        >"$work/apt.log" 2>&1 || echo "not to be had: $(tail -n 1 "$work/apt.log")"
+fi
+
 step tests, compiled
 "$python" -m pytest
 

@@ -23,7 +23,10 @@ pytestmark = [
     pytest.mark.skipif(bool(missing_programs()), reason=f"not installed: {missing_programs()}"),
 ]
 BUILD = ("data", "build", "--generate", "300", "--board", "4x4", "--mode", "scot")
-TRAIN = ("train", "run", "--preset", "tiny", "--log-every", "1", "--budget", "200000")
+TRAIN = (
+    *("train", "run", "--preset", "tiny", "--log-every", "1", "--budget", "100000"),
+    *("--max-micro-tokens", "500"),
+)
 SMALL = ("--cpus", "1", "--time", "10")
 RECIPE = """\
 name: after

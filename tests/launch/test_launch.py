@@ -1,0 +1,289 @@
+"""Recipes, scripts and what a node does, without a Slurm.
+
+Bring the snapshot of `--dry-run` up to date with
+
+    python -m tests.launch.test_launch > tests/launch/dry_run.txt
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from scripts.launch.jobs import Scripts
+from scripts.launch.node import Meeting, check_meeting, last_row, read_meeting
+from scripts.launch.node import main as node_main
+from scripts.launch.recipe import Recipe, Resources, Stage, read_recipe
+from scripts.launch.submit import dry_run
+
+ROOT = Path(__file__).parents[2]
+SNAPSHOT = Path(__file__).with_name("dry_run.txt")
+RECIPE = """\
+name: snapshot
+resources: {time: 04:00:00, cpus: 16, sbatch: [--account=my group]}
+stages:
+  data:
+    run: data build "my puzzles.csv" --out "data/it's $HOME"
+    shards: 4
+  train:
+    run: [train, run, --data, "data/it's $HOME", --out, runs/a run]
+    needs: data
+    nodes: 2
+    gpus: 4
+    sharding: fsdp
+    memory: 64G
+    setup: modules.sh
+  evaluation:
+    run: eval run --model 'runs/a run/final' --data test --out evals/e
+    needs: [train]
+    shards: 2
+    gpus: 1
+  report:
+    run: report evals/e --out report
+    needs: evaluation
+    online: true
+"""
+
+
+def scripts_of(recipe: str, folder: Path) -> Scripts:
+    path = folder / "recipe.yaml"
+    path.write_text(recipe)
+    return Scripts(read_recipe(path), Path("launch of%it"))
+
+
+def snapshot(folder: Path) -> str:
+    with contextlib.chdir(folder):
+        shown = dry_run(scripts_of(RECIPE, folder))
+    for path, name in ((folder.resolve(), "WORK"), (sys.executable, "PYTHON"), (ROOT, "ROOT")):
+        shown = shown.replace(str(path), f"/{name}")
+    return shown + "\n"
+
+
+def train_script(folder: Path) -> str:
+    with contextlib.chdir(folder):
+        scripts = scripts_of(RECIPE.replace("setup: modules.sh", ""), folder)
+        return scripts.render(scripts.jobs["train"])
+
+
+def test_a_dry_run_shows_scripts_and_commands(tmp_path: Path) -> None:
+    assert snapshot(tmp_path) == SNAPSHOT.read_text()
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck")
+def test_scripts_pass_shellcheck(tmp_path: Path) -> None:
+    with contextlib.chdir(tmp_path):
+        scripts = scripts_of(RECIPE, tmp_path)
+        for job in scripts.jobs.values():
+            path = tmp_path / f"{job.name}.sh"
+            path.write_text(scripts.render(job))
+            done = subprocess.run(
+                # SC2016: a user's word with a dollar sign in it is quoted on purpose.
+                ["shellcheck", "--exclude=SC2016", str(path)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ("stages: {}", "stages: got none"),
+        ("stages: {a: {run: data stats d, nodez: 2}}", "a: got 'nodez', allowed are run, needs"),
+        ("stages: {a: {run: data stats d, needs: b}}", "a: needs b, allowed are the stages before"),
+        ("stages: {a: {run: data stats d, shards: 2}}", "shards: data stats has no parts"),
+        ("stages: {a: {run: data stats d, nodes: 2}}", "data stats is one process"),
+        ("stages: {a: {run: train run, gpus: two}}", "a: gpus: got 'two', allowed is int"),
+        ("stages: {a: {run: train run, gpus: -1}}", "a: gpus: got -1, allowed is at least 0"),
+        ("stages: {a: {run: train run, gpus: 1, processes: 2}}", "a: processes: goes without gpus"),
+        ("stages: {a: {run: train run, time: soon}}", "a: time: got 'soon'"),
+        ("stages: {a: {run: train run, memory: lots}}", "a: memory: got 'lots'"),
+        ("stages: {a: {run: train run, sbatch: [-p gpu]}}", "a: sbatch: got '-p gpu'"),
+        ("stages: {a: {run: fly me}}", "a: unknown command 'fly me'"),
+        ("stages: {a/b: {run: train run}}", "stage: got 'a/b', allowed are letters"),
+        ("stages: {a: {run: eval run --shard 0/2}}", "a: --shard is the launcher's to give"),
+        ("stages: {a: {run: eval run, shards: 2}}", "a: eval run needs --out to be launched"),
+        ("stages: [a]", "stages: got list, allowed is a mapping"),
+    ],
+)
+def test_what_is_wrong_with_a_recipe_is_told(recipe: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        scripts_of(recipe, tmp_path)
+
+
+def test_a_folder_that_sbatch_cannot_read_is_refused(tmp_path: Path) -> None:
+    stage = Stage(name="a", words=("data", "stats", "d"))
+    with pytest.raises(ValueError, match="has a quote"):
+        Scripts(Recipe(name="r", stages=(stage,)), tmp_path / 'a "b"')
+
+
+def test_without_scontrol_a_training_stops(tmp_path: Path) -> None:
+    """No falling back to localhost, where each node would train on its own."""
+    (tmp_path / "launch of%it").mkdir()
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("date", "tee"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    done = run_script(train_script(tmp_path), path=str(tools))
+    assert done.returncode == 1
+    assert "scontrol does not tell the nodes of the job" in done.stderr
+
+
+def run_script(
+    script: str, *, path: str, job_id: int = 7, **more: str
+) -> subprocess.CompletedProcess[str]:
+    env = {
+        "PATH": path,
+        "SLURM_JOB_ID": str(job_id),
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURM_CPUS_PER_TASK": "16",
+    }
+    return subprocess.run(
+        ["/bin/bash", "-c", script],
+        env=env | more,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.fixture
+def fake_slurm(tmp_path: Path) -> str:
+    """Search path with an srun that shows its command, and a scontrol for nodes on this host."""
+    tools = tmp_path / "fake"
+    tools.mkdir()
+    (tmp_path / "launch of%it" / "done").mkdir(parents=True)
+    nodes = """case "$1 $2" in
+        requeue*) echo "REQUEUE $2" ;;
+        *node) echo "NodeName=n1 NodeAddr=127.0.0.1 x" ;;
+        *) echo n1 ;;
+    esac"""
+    programs = {
+        "scontrol": nodes,
+        "srun": 'echo "THREADS $OMP_NUM_THREADS SRUN $*"; exit ${CODE:-0}',
+    }
+    for name, text in programs.items():
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    return f"{tools}{os.pathsep}{os.environ['PATH']}"
+
+
+def port_of(output: str) -> int:
+    return int(output.partition("--port ")[2].split()[0])
+
+
+def test_jobs_have_ports_of_their_own(fake_slurm: str, tmp_path: Path) -> None:
+    script = train_script(tmp_path)
+    shown = [run_script(script, path=fake_slurm, job_id=n).stdout for n in (18998, 18999, 19000)]
+    ports = [port_of(output) for output in shown]
+    assert len(set(ports)) == 3
+    assert all(10_000 <= port < 29_000 for port in ports)  # the system gives out those above
+    assert "THREADS 4 SRUN --cpus-per-task=16" in shown[0]
+    assert "--address 127.0.0.1" in shown[0]
+
+
+def test_a_port_in_use_is_passed_over(fake_slurm: str, tmp_path: Path) -> None:
+    script = train_script(tmp_path)
+    wanted = port_of(run_script(script, path=fake_slurm).stdout)
+    with socket.create_server(("127.0.0.1", wanted)):
+        assert port_of(run_script(script, path=fake_slurm).stdout) != wanted
+
+
+@pytest.mark.parametrize(
+    ("code", "starts", "expected"),
+    [
+        (0, 0, "done"),
+        (75, 0, "requeued"),
+        (75, 100, "started 101 times already"),
+        (1, 0, "exit code 1"),
+        (138, 0, "exit code 138"),  # of a USR1 that was not Slurm's
+    ],
+)
+def test_an_exit_code_decides_what_becomes_of_a_job(
+    code: int, starts: int, expected: str, fake_slurm: str, tmp_path: Path
+) -> None:
+    done = run_script(
+        train_script(tmp_path), path=fake_slurm, CODE=str(code), SLURM_RESTART_COUNT=str(starts)
+    )
+    folder = tmp_path / "launch of%it"
+    failures = folder / "failures.log"
+    assert len(list((folder / "done").iterdir())) == (expected == "done")
+    assert ("REQUEUE 7" in done.stdout) == (expected == "requeued")
+    if expected in ("done", "requeued"):
+        assert done.returncode == 0
+        assert not failures.exists()
+    else:
+        assert done.returncode == code
+        assert expected in failures.read_text()
+
+
+def test_a_signal_to_the_script_reaches_the_program(fake_slurm: str, tmp_path: Path) -> None:
+    """Also where the program dies of it, before it can save: the job is requeued."""
+    srun = tmp_path / "fake" / "srun"
+    for ending in ("exit 75", "trap - USR1; kill -USR1 $$"):
+        srun.write_text(f"#!/bin/sh\ntrap '{ending}' USR1\nkill -USR1 $PPID\nsleep 1\nexit 3\n")
+        done = run_script(train_script(tmp_path), path=fake_slurm)
+        assert "REQUEUE 7" in done.stdout, done.stderr
+
+
+def test_a_node_that_is_alone_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
+    with pytest.raises(ValueError, match="got 1 from srun, allowed is one on each of 2"):
+        read_meeting(address="h", port=1, num_nodes=2)
+    options = ["--address=h", "--port=1", "--nodes=2", "--processes=1", "--config=c"]
+    assert node_main([*options, "--", "train", "run"]) == 1
+    assert "got 1 from srun" in caplog.text
+
+
+def meetings() -> list[Meeting]:
+    """Both nodes of a job, on this host."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    return [Meeting(address="127.0.0.1", port=port, num_nodes=2, node_rank=rank) for rank in (0, 1)]
+
+
+def test_nodes_that_do_not_meet_are_named() -> None:
+    (alone, _) = meetings()
+    with pytest.raises(ValueError, match=r"did not meet in 5 s: node .*rank 0 of 2.*127\.0\.0\.1"):
+        check_meeting(alone, limit_s=5)
+
+
+def test_a_bad_interface_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nowhere0")
+    with ThreadPoolExecutor() as pool:
+        for answer in [pool.submit(check_meeting, node) for node in meetings()]:
+            error = answer.exception()
+            assert isinstance(error, ValueError)
+            assert "network interface nowhere0" in str(error)
+            assert "in 60 s" not in str(error)
+
+
+def test_the_last_whole_row_counts(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    assert last_row(path) == {}
+    path.write_text('{"kind": "start"}\n{"kind": "stop"}\n{"kind": "tr')
+    assert last_row(path) == {"kind": "stop"}
+
+
+def test_resources_name_what_is_wrong() -> None:
+    with pytest.raises(ValueError, match="shards: got 0, allowed is at least 1"):
+        Resources(shards=0)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        sys.stdout.write(snapshot(Path(name)))
