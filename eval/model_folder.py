@@ -6,7 +6,6 @@ weights are refused.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from data.model_facts import FACTS_FILE, ModelFacts, read_facts, read_json
+from data.weights import weights_digest
 from eval.network_config import OUTPUT_MATRIX, NetworkConfig, read_network_config, tensor_shapes
 from solver.boards import Board, get_board
 from solver.vocabulary import Vocabulary
@@ -142,8 +142,4 @@ def _digest(tensors: dict[str, Tensor], network: NetworkConfig) -> str:
     if network.has_tied_embeddings:
         prefix = "gpt_neox.embed_in" if network.family == "gpt_neox" else "model.embed_tokens"
         tensors = {**tensors, OUTPUT_MATRIX: tensors[f"{prefix}.weight"]}
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        digest.update(tensor.contiguous().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    return weights_digest(tensors)

@@ -17,16 +17,13 @@ from solver.boards import Grid, is_solution
 from solver.vocabulary import (
     END_INPUT,
     END_OUTPUT,
-    END_SUMMARY,
     INPUT,
     OUTPUT,
+    STOP_TOKENS,
     SUMMARY,
     Tokens,
     Vocabulary,
 )
-
-STOP_TOKENS = (END_OUTPUT, END_SUMMARY)
-"""Ids that end a segment, in either mode; the last id of a segment that did not run out."""
 
 
 def input_prompt(request: Request) -> Tokens:

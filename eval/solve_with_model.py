@@ -20,11 +20,11 @@ from eval.line_checks import LineChecker
 from eval.model_folder import ModelFolder
 from eval.network import Network
 from eval.network_types import TokenNetwork
-from eval.puzzle_run import STOP_TOKENS, PuzzleRun, read_output
+from eval.puzzle_run import PuzzleRun, read_output
 from eval.streaming import stream_tokens
 from solver.boards import Board, Grid
 from solver.puzzles import format_board
-from solver.vocabulary import END_OUTPUT, END_SUMMARY, OUTPUT, SUMMARY, Vocabulary
+from solver.vocabulary import END_OUTPUT, END_SUMMARY, OUTPUT, STOP_TOKENS, SUMMARY, Vocabulary
 
 _ENDINGS = {
     EndedBy.SOLVED: "the model solved it",

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from eval.network_types import Span, TokenNetwork
-from eval.puzzle_run import STOP_TOKENS, PuzzleRun
-from solver.vocabulary import Tokens
+from eval.puzzle_run import PuzzleRun
+from solver.vocabulary import STOP_TOKENS, Tokens
 
 
 def stream_tokens(network: TokenNetwork, run: PuzzleRun) -> Iterator[int]:

@@ -32,6 +32,9 @@ SPECIAL_TOKENS = (
 )
 NUM_SPECIALS = len(SPECIAL_TOKENS)
 
+STOP_TOKENS = (END_OUTPUT, END_SUMMARY)
+"""Ids that end a segment: the last id of one that did not run out of tokens."""
+
 Tokens = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 
 

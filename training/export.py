@@ -27,10 +27,11 @@ from transformers.utils import logging as transformers_logging
 from data.files import staged_directory, to_json
 from data.model_facts import FACTS_FILE, FACTS_FORMAT, ModelFacts, read_facts, read_json
 from data.tokenizer import save_tokenizer
+from data.weights import weights_digest
 from solver.boards import get_board
-from solver.vocabulary import INPUT, PAD, Vocabulary
+from solver.vocabulary import INPUT, PAD, STOP_TOKENS, Vocabulary
 from training.model_card import model_card
-from training.models import STOP_TOKENS, check_master_weights, weights_digest
+from training.models import check_master_weights
 from training.rotary import effective_rope_base, pin_rotary
 
 

@@ -11,14 +11,13 @@ base that was read back from the model. Nothing here knows of batches or devices
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import (
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
@@ -31,13 +30,12 @@ from transformers import (
 )
 
 from solver.boards import get_board
-from solver.vocabulary import END_OUTPUT, END_SUMMARY, INPUT, PAD, Vocabulary
+from solver.vocabulary import INPUT, PAD, STOP_TOKENS, Vocabulary
 from training.rotary import check_rotary, pin_rotary
 
 Family = Literal["llama", "gpt_neox"]
 Init = Literal["normal", "scaled", "zero"]
 
-STOP_TOKENS = [END_OUTPUT, END_SUMMARY]
 _RESIDUAL_PROJECTIONS = ("o_proj", "down_proj", "dense", "dense_4h_to_h")
 _LLAMA_WIDTH_STEP = 64
 
@@ -182,17 +180,6 @@ def check_master_weights(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if parameter.dtype != torch.float32:
             raise ValueError(f"{name}: got {parameter.dtype}, allowed for training is float32")
-
-
-def weights_digest(weights: nn.Module | Mapping[str, Tensor]) -> str:
-    """Hex sha256 of the names, shapes, types and bytes of all weights."""
-    if isinstance(weights, nn.Module):
-        weights = weights.state_dict()
-    digest = hashlib.sha256()
-    for name, tensor in sorted(weights.items()):
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
-    return digest.hexdigest()
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -18,13 +18,14 @@ from transformers import PreTrainedModel
 from data.cpus import available_cpus
 from data.precision import get_precision
 from data.store import TokenStore
+from data.weights import weights_digest
 from training.attention import check_no_leak, choose_attention, use_attention
 from training.batches import collate
 from training.checkpoints import load_newest
 from training.config import TrainConfig
 from training.export import load_weights
 from training.held_out import HeldOut, open_held_out
-from training.models import build_model, weights_digest
+from training.models import build_model
 from training.optimizers import build_optimizer
 from training.precision import apply_precision
 from training.run_checks import check_checkpoint, check_data, warn_about_idle_processes

@@ -26,8 +26,8 @@ from data.precision import PrecisionPolicy
 from eval.contract import EngineStats, Request, Result
 from eval.engines.begin import begin_run
 from eval.model_folder import ModelFolder
-from eval.puzzle_run import STOP_TOKENS, PuzzleRun
-from solver.vocabulary import PAD, Tokens
+from eval.puzzle_run import PuzzleRun
+from solver.vocabulary import PAD, STOP_TOKENS, Tokens
 
 
 class HfEngine:

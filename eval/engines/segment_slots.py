@@ -24,8 +24,7 @@ import torch
 from torch import Tensor
 
 from eval.network_types import Span, TokenNetwork
-from eval.puzzle_run import STOP_TOKENS
-from solver.vocabulary import Tokens
+from solver.vocabulary import STOP_TOKENS, Tokens
 
 GPU_STEPS = 16
 """Steps between two looks of the host on a GPU."""

@@ -11,8 +11,8 @@ from eval.contract import EngineStats
 from eval.drafts import draft_segment
 from eval.engines.segment_slots import Start
 from eval.engines.verify_pass import DraftedSegment, join
-from eval.puzzle_run import STOP_TOKENS, PuzzleRun
-from solver.vocabulary import END_SUMMARY, SUMMARY, Tokens
+from eval.puzzle_run import PuzzleRun
+from solver.vocabulary import END_SUMMARY, STOP_TOKENS, SUMMARY, Tokens
 
 
 class DraftedPuzzle:

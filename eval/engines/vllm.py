@@ -35,8 +35,8 @@ from data.precision import PrecisionPolicy
 from eval.contract import EngineStats, Request, Result
 from eval.engines.begin import begin_run
 from eval.model_folder import ModelFolder
-from eval.puzzle_run import STOP_TOKENS, PuzzleRun
-from solver.vocabulary import Tokens
+from eval.puzzle_run import PuzzleRun
+from solver.vocabulary import STOP_TOKENS, Tokens
 
 if TYPE_CHECKING:
     from vllm import SamplingParams

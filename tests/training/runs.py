@@ -14,10 +14,11 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from safetensors.torch import load_file
 
 import training.loop
+from data.weights import weights_digest
 from training.config import TrainConfig
 from training.loop import train
 from training.metrics import Row, read_metrics
-from training.models import ModelConfig, weights_digest
+from training.models import ModelConfig
 from training.optimizers import OptimizerConfig
 
 TIME_FIELDS = {"tokens_per_s", "flops_per_s", "duration_s", "share_of_time", "session_s"}

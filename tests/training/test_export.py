@@ -17,9 +17,10 @@ from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
 from data.model_facts import ModelFacts, read_facts
 from data.precision import PRECISIONS
+from data.weights import weights_digest
 from training.attention import ATTENTIONS, use_attention
 from training.export import export_model, load_weights
-from training.models import ModelConfig, build_model, weights_digest
+from training.models import ModelConfig, build_model
 from training.rotary import check_rotary
 
 LLAMA = ModelConfig(

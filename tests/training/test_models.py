@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
+from data.weights import weights_digest
 from training.models import (
     MODEL_PRESETS,
     ModelConfig,
@@ -20,7 +21,6 @@ from training.models import (
     count_parameters,
     flops_per_token,
     transformers_config,
-    weights_digest,
 )
 from training.rotary import (
     RotaryPhases,
