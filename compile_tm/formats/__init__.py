@@ -1,0 +1,1 @@
+"""Floating-point formats of any width, and rounding to them."""
