@@ -67,6 +67,10 @@ class DfaVocabulary:
             return Symbol(self.dfa.alphabet[token_id])
         return tuple(Answer)[token_id - num_symbols]
 
+    def tokens(self, ids: npt.ArrayLike) -> tuple[Token, ...]:
+        """Tokens of ids."""
+        return tuple(self.token(int(token_id)) for token_id in np.asarray(ids))
+
 
 def dfa_program(dfa: Dfa, *, bits: int) -> Program:
     """The program for words of fewer than 2^r symbols, r = `bits`.

@@ -1,0 +1,118 @@
+"""The README.md of a model folder: what was compiled, how to run it, and what is exact about it."""
+
+from __future__ import annotations
+
+from compile_tm.constructions.compiled import Compiled
+from compile_tm.hf.modeling_compiled import CompiledTransformerForCausalLM
+from compile_tm.hf.self_test import SelfTestCase
+from compile_tm.hf.tokenizer import token_text
+
+_TEMPLATE = """\
+---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [compiled-transformer, turing-machine, chain-of-thought]
+---
+# {name}, compiled ({mode_title}, r = {bits})
+
+A transformer that {does}.
+Nothing was trained: a compiler set the weights.
+
+## Use
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+folder = "."  # this folder, or its name on the hub
+tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
+inputs = tokenizer("{prompt}", return_tensors="pt")
+print(tokenizer.decode(model.generate(**inputs)[0]))
+```
+
+`trust_remote_code=True` runs the two Python files of this folder, which need torch and transformers
+only. Where sudocot is installed, `import compile_tm.hf` does instead, and `sudocot compile check
+FOLDER` compiles the machine again, compares every weight, and generates the words of
+`self_test.json`.
+
+{how}
+
+## What is exact
+
+{exact}
+
+Attention is {attention}. {rounding}
+
+## Facts
+
+| fact | value |
+|---|---|
+{rows}
+"""
+
+_HOW = {
+    "cot": """\
+A word is written between `<inp>` and `</inp>`, symbols separated by blanks. Greedy decoding ends
+with `</outp>`; the output stands between `<outp>` and it.""",
+    "scot": """\
+A word is written between `<inp>` and `</inp>`, symbols separated by blanks. Greedy decoding ends a
+segment with `</summ>` or `</outp>`. After `</summ>`, the text from `<summ>` on, alone, is the next
+prompt; after `</outp>`, the output stands between `<outp>` and it.""",
+    "dfa": """\
+A word is written after `<bos>`, symbols separated by blanks. The next token is the answer, `<true>`
+or `<false>`.""",
+}
+
+_EXACT = {
+    "cot": """\
+For every word on which the machine halts with an output, and whose sequence has at most {room:,}
+tokens, greedy decoding writes exactly the tokens of the paper's definition of CoT.""",
+    "scot": """\
+For every word on which the machine halts with an output, and whose segments have at most {room:,}
+tokens each, greedy decoding writes exactly the segments of the paper's definition of SCoT.""",
+    "dfa": "For every word of at most {longest:,} symbols, the answer is that of the automaton.",
+}
+
+
+def model_card(
+    compiled: Compiled, model: CompiledTransformerForCausalLM, *, case: SelfTestCase
+) -> str:
+    """Write the card; the example is the prompt of `case`."""
+    sizes, config = compiled.program.sizes, model.config
+    ids, prompt_length = case.segments[0]
+    room = 1 << compiled.bits
+    is_hardmax = config.attention == "hardmax"
+    rows = {
+        "machine": compiled.machine.name,
+        "mode": compiled.mode,
+        "r (bits of a position)": compiled.bits,
+        "positions": f"{room:,}",
+        "layers L": config.num_hidden_layers,
+        "heads H": sizes.H,
+        "d_k, d_v": f"{sizes.d_k}, {sizes.d_v}",
+        "d_ff": config.intermediate_size,
+        "d": sizes.d,
+        "tokens": f"{sizes.vocab_size:,}",
+        "parameters, zeros included": f"{sizes.num_parameters:,}",
+        "weights that are not zero": f"{model.num_parameters():,}",
+    }
+    does = "says whether the automaton accepts a word"
+    if compiled.mode != "dfa":
+        does = "runs the Turing machine step by step, as a chain of thought"
+    return _TEMPLATE.format(
+        name=compiled.machine.name,
+        mode_title={"cot": "CoT", "scot": "SCoT", "dfa": "automaton"}[compiled.mode],
+        bits=compiled.bits,
+        does=does,
+        prompt=" ".join(map(token_text, compiled.vocabulary.tokens(ids[:prompt_length]))),
+        how=_HOW[compiled.mode],
+        exact=_EXACT[compiled.mode].format(room=room, longest=room - 1),
+        attention="averaging hardmax" if is_hardmax else "softmax, as the paper's theorems convert",
+        rounding=(
+            "Weights are -1, 0 and 1, and activations too, so that fp32, bf16 and fp16 give the "
+            "same tokens."
+            if is_hardmax
+            else "The conversion states which number formats are enough."
+        ),
+        rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),
+    )

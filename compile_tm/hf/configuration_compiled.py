@@ -1,0 +1,84 @@
+"""Configuration of a compiled transformer.
+
+This file and `modeling_compiled.py` need torch and transformers only, and travel with every model
+folder, so that `AutoModelForCausalLM.from_pretrained(.., trust_remote_code=True)` opens it where
+this project is not installed.
+"""
+
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+MATRICES = ("W_Q", "W_K", "W_V", "W_O", "W_1", "b", "W_2")
+"""Matrices of a layer, in the order in which `num_entries` counts them."""
+ATTENTIONS = ("hardmax", "softmax")
+
+
+class CompiledTransformerConfig(PreTrainedConfig):
+    """Dimensions of a compiled transformer, and how many entries of its matrices are not zero."""
+
+    model_type = "compiled_transformer"
+    keys_to_ignore_at_inference = ("past_key_values",)
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int = 2,
+        hidden_size: int = 1,
+        num_hidden_layers: int = 1,
+        num_attention_heads: int = 1,
+        key_size: int = 1,
+        value_size: int = 1,
+        intermediate_size: int = 1,
+        position_coordinates: list[int] | None = None,
+        attention: str = "hardmax",
+        num_entries: list[list[int]] | None = None,
+        num_embedding_entries: int = 0,
+        num_unembedding_entries: int = 0,
+        source: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Check and keep the fields.
+
+        Args:
+            vocab_size: Tokens.
+            hidden_size: d, width of the residual stream.
+            num_hidden_layers: L.
+            num_attention_heads: H.
+            key_size: d_k.
+            value_size: d_v.
+            intermediate_size: d_ff.
+            position_coordinates: The r coordinates that get the position in binary.
+            attention: `hardmax` (averaging), or `softmax` of the scores over sqrt(d_k).
+            num_entries: Entries that are not zero, of the `MATRICES` of each layer.
+            num_embedding_entries: Those of the embedding.
+            num_unembedding_entries: Those of the unembedding.
+            source: What was compiled and how: machine, mode, bits; for people and for checks.
+            kwargs: Fields that all configurations have.
+
+        Raises:
+            ValueError: an unknown attention, or `num_entries` does not fit the layers.
+        """
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.key_size = key_size
+        self.value_size = value_size
+        self.intermediate_size = intermediate_size
+        self.position_coordinates = [0] if position_coordinates is None else position_coordinates
+        self.attention = attention
+        self.num_entries = num_entries or [[0] * len(MATRICES)] * num_hidden_layers
+        self.num_embedding_entries = num_embedding_entries
+        self.num_unembedding_entries = num_unembedding_entries
+        self.source = source or {}
+        self.max_position_embeddings = 1 << len(self.position_coordinates)
+        if attention not in ATTENTIONS:
+            raise ValueError(f"attention: got {attention!r}, allowed are {', '.join(ATTENTIONS)}")
+        if [len(row) for row in self.num_entries] != [len(MATRICES)] * num_hidden_layers:
+            raise ValueError(
+                f"num_entries: allowed are {num_hidden_layers} rows of {len(MATRICES)} numbers"
+            )
+        kwargs.pop("max_position_embeddings", None)
+        kwargs["tie_word_embeddings"] = False
+        super().__init__(**kwargs)

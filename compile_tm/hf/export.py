@@ -1,0 +1,197 @@
+"""The folder of a compiled machine.
+
+    config.json  model.safetensors    entries that are not zero, by place and value
+    configuration_compiled.py  modeling_compiled.py    code that `trust_remote_code=True` runs
+    generation_config.json            greedy, with the stop tokens
+    tokenizer.json  tokenizer_config.json
+    machine.json                      the machine, as `sudocot compile` reads it
+    self_test.json                    words and their tokens
+    README.md                         model card
+
+The folder appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import GenerationConfig
+from transformers.utils import logging as transformers_logging
+
+from compile_tm.constructions.compiled import Compiled, CompiledMachine
+from compile_tm.constructions.tokens import Answer, Delimiter
+from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
+from compile_tm.hf.card import model_card
+from compile_tm.hf.configuration_compiled import MATRICES
+from compile_tm.hf.modeling_compiled import SparseMatrix
+from compile_tm.hf.self_test import choose_cases, self_test_case, write_cases
+from compile_tm.hf.tokenizer import save_tokenizer
+from compile_tm.machines.files import write_machine
+from compile_tm.program.dense import dense_weights
+from compile_tm.program.program import Sizes
+
+MACHINE_FILE = "machine.json"
+Matrix = npt.NDArray[Any]
+
+
+class Weights(Protocol):
+    """All matrices of a transformer, as `program.dense.DenseWeights` has them."""
+
+    @property
+    def sizes(self) -> Sizes:
+        """Dimensions."""
+        ...
+
+    @property
+    def embedding(self) -> Matrix:
+        """(V, d)."""
+        ...
+
+    @property
+    def unembedding(self) -> Matrix:
+        """(V, d)."""
+        ...
+
+
+def layer_matrices(weights: Weights, layer: int) -> dict[str, Matrix]:
+    """The `MATRICES` of a layer, counted from 0."""
+    return {name: getattr(weights, name)[layer] for name in MATRICES}
+
+
+def hf_model(compiled: Compiled, weights: Weights | None = None) -> CompiledTransformerForCausalLM:
+    """The model of a machine.
+
+    Args:
+        compiled: The machine.
+        weights: Its matrices; None takes those of its program.
+    """
+    weights = dense_weights(compiled.program) if weights is None else weights
+    sizes = weights.sizes
+    layers = [layer_matrices(weights, n) for n in range(sizes.L)]
+    config = CompiledTransformerConfig(
+        vocab_size=sizes.vocab_size,
+        hidden_size=sizes.d,
+        num_hidden_layers=sizes.L,
+        num_attention_heads=sizes.H,
+        key_size=sizes.d_k,
+        value_size=sizes.d_v,
+        intermediate_size=sizes.d_ff,
+        position_coordinates=list(compiled.program.position.coordinates),
+        num_entries=[[_count(matrix) for matrix in layer.values()] for layer in layers],
+        num_embedding_entries=_count(weights.embedding),
+        num_unembedding_entries=_count(weights.unembedding),
+        source={
+            "machine": compiled.machine.name,
+            "mode": compiled.mode,
+            "bits": compiled.bits,
+            "reachable_only": (
+                isinstance(compiled, CompiledMachine) and compiled.vocabulary.reachable_only
+            ),
+        },
+        dtype="float32",
+    )
+    model = CompiledTransformerForCausalLM(config)
+    for n, layer in enumerate(layers):
+        for name, matrix in layer.items():
+            _fill(model.get_submodule(f"layers.{n}.{name}"), matrix)
+    _fill(model.embedding, weights.embedding)
+    _fill(model.unembedding, weights.unembedding)
+    first, last = _delimiters(compiled)
+    model.generation_config = GenerationConfig(
+        bos_token_id=first,
+        eos_token_id=list(compiled.stop_ids),
+        pad_token_id=last,
+        do_sample=False,
+        # The last token is not read any more, and needs no position.
+        max_length=config.max_position_embeddings + 1,
+    )
+    model.eval()
+    return model
+
+
+def export_model(
+    compiled: Compiled,
+    folder: Path,
+    *,
+    weights: Weights | None = None,
+    words: Sequence[str | Sequence[str]] = (),
+) -> CompiledTransformerForCausalLM:
+    """Write the model folder.
+
+    Args:
+        compiled: The machine.
+        folder: Where; it must not exist.
+        weights: The machine's matrices; None takes those of its program.
+        words: Words of the self-test; by default some are chosen.
+
+    Returns:
+        The model that was written.
+
+    Raises:
+        ValueError: the machine has no output on one of the words, or r is too small for it.
+        OSError: the folder exists or cannot be written.
+    """
+    cases = [self_test_case(compiled, word) for word in words] or choose_cases(compiled)
+    model = hf_model(compiled, weights)
+    with _staged(folder) as staged:
+        with no_progress_bars():
+            model.save_pretrained(staged)
+        save_tokenizer(compiled, staged)
+        write_machine(compiled.machine, staged / MACHINE_FILE)
+        write_cases(cases, staged)
+        card = model_card(compiled, model, case=cases[-1])
+        (staged / "README.md").write_text(card, encoding="utf-8")
+    return model
+
+
+@contextlib.contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Spare the terminal the bars that transformers draws even for one small file."""
+    is_enabled = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            transformers_logging.enable_progress_bar()
+
+
+def _count(matrix: Matrix) -> int:
+    return int(np.count_nonzero(matrix))
+
+
+def _fill(module: torch.nn.Module, matrix: Matrix) -> None:
+    assert isinstance(module, SparseMatrix)
+    assert module.shape == matrix.shape, (module.shape, matrix.shape)
+    flat = matrix.reshape(-1)
+    places = np.flatnonzero(flat)
+    module.places = torch.from_numpy(places.astype(np.int32))
+    module.values.data = torch.from_numpy(flat[places].astype(np.float32))
+
+
+def _delimiters(compiled: Compiled) -> tuple[int, int]:
+    """Ids of the token that begins, and of one that ends."""
+    if isinstance(compiled, CompiledMachine):
+        return compiled.vocabulary.delimiter_id(Delimiter.INP), compiled.stop_ids[0]
+    return compiled.vocabulary.answer_id(Answer.BOS), compiled.stop_ids[0]
+
+
+@contextlib.contextmanager
+def _staged(final: Path) -> Iterator[Path]:
+    """A temporary folder beside `final`, which gets that name when the block succeeds."""
+    if final.exists():
+        raise FileExistsError(errno.EEXIST, "exists already", str(final))
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{final.name}.", dir=final.parent) as temporary:
+        staged = Path(temporary) / final.name
+        staged.mkdir()
+        yield staged
+        staged.rename(final)

@@ -1,0 +1,131 @@
+"""Words and the tokens that belong to them, by the definitions: a file in every model folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from pathlib import Path
+
+import numpy as np
+
+from compile_tm.constructions.compiled import Compiled, CompiledDfa
+from compile_tm.machines.dfa import Dfa
+from compile_tm.machines.interpreter import run_machine
+from compile_tm.machines.random_machines import random_word
+
+SELF_TEST_FILE = "self_test.json"
+_MAX_WORDS = 12
+_MAX_TOKENS = 1500
+"""Of all chosen words together, so that the test takes seconds."""
+_MAX_TRIES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTestCase:
+    """One word."""
+
+    word: tuple[str, ...]
+    segments: tuple[tuple[tuple[int, ...], int], ...]
+    """Ids of each segment, and the length of its prompt; only SCoT has several."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all segments, prompts included."""
+        return sum(len(ids) for ids, _ in self.segments)
+
+
+def self_test_case(compiled: Compiled, word: str | Sequence[str]) -> SelfTestCase:
+    """The tokens that the definitions give for a word.
+
+    Raises:
+        ValueError: the machine has no output on the word, or r is too small for it.
+    """
+    segments = compiled.expected_segments(word)
+    return SelfTestCase(
+        word=compiled.machine.word(word),
+        segments=tuple((tuple(ids.tolist()), length) for ids, length in segments),
+    )
+
+
+def choose_cases(compiled: Compiled) -> list[SelfTestCase]:
+    """Short words, and random ones, for which the machine soon halts with an output.
+
+    Raises:
+        ValueError: none was found.
+    """
+    cases: dict[tuple[str, ...], SelfTestCase] = {}
+    room = _MAX_TOKENS
+    for word in islice(_candidates(compiled), _MAX_TRIES):
+        if len(cases) == _MAX_WORDS:
+            break
+        if word in cases or not _ends_soon(compiled, word):
+            continue
+        try:
+            case = self_test_case(compiled, word)
+        except ValueError:
+            # No output, or more tokens than there are positions.
+            continue
+        if case.num_tokens <= room:
+            cases[word] = case
+            room -= case.num_tokens
+    if not cases:
+        raise ValueError("words: no word was found on which the machine soon halts; give some")
+    return list(cases.values())
+
+
+def write_cases(cases: Sequence[SelfTestCase], folder: Path) -> None:
+    """Write the file."""
+    rows = [
+        {
+            "word": case.word,
+            "segments": [{"ids": ids, "prompt_length": n} for ids, n in case.segments],
+        }
+        for case in cases
+    ]
+    text = json.dumps(rows, separators=(",", ":")).replace('{"word"', '\n{"word"')
+    (folder / SELF_TEST_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def read_cases(folder: Path) -> list[SelfTestCase]:
+    """Read the file.
+
+    Raises:
+        ValueError: it is malformed or empty.
+        OSError: it is missing.
+    """
+    path = folder / SELF_TEST_FILE
+    try:
+        cases = [
+            SelfTestCase(
+                word=tuple(row["word"]),
+                segments=tuple(
+                    (tuple(map(int, part["ids"])), int(part["prompt_length"]))
+                    for part in row["segments"]
+                ),
+            )
+            for row in json.loads(path.read_text(encoding="utf-8"))
+        ]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}: no self-test: {error!r}") from error
+    if not cases:
+        raise ValueError(f"{path}: holds no words")
+    return cases
+
+
+def _candidates(compiled: Compiled) -> Iterator[tuple[str, ...]]:
+    machine = compiled.machine
+    alphabet = machine.alphabet if isinstance(machine, Dfa) else machine.input_alphabet
+    for length in range(3):
+        yield from islice(product(alphabet, repeat=length), 3)
+    rng = np.random.default_rng(0)
+    while True:
+        yield random_word(rng, machine)
+
+
+def _ends_soon(compiled: Compiled, word: tuple[str, ...]) -> bool:
+    if isinstance(compiled, CompiledDfa):
+        return len(word) < 1 << compiled.bits
+    run = run_machine(compiled.machine, word, max_steps=_MAX_TOKENS)
+    return run.output is not None
