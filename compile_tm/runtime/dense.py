@@ -170,13 +170,19 @@ class HardmaxTransformer(nn.Module):
         x[..., list(self.position)] += bits.to(x.dtype)
         return x
 
-    def _attend(self, x: Tensor, layer: int, cache: KvCache, start: int) -> Tensor:
-        """Sum of the heads' outputs (B, T, d); fills the cache."""
-        stop = start + x.shape[1]
+    def _project(self, x: Tensor, layer: int, start: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys (B, H, T, d_k) and values (B, H, T, d_v) of positions `start` on."""
+        del start  # Positions are in the stream.
         q, k, v = (
             torch.einsum("btd,hkd->bhtk", x, weight[layer])
             for weight in (self.W_Q, self.W_K, self.W_V)
         )
+        return q, k, v
+
+    def _attend(self, x: Tensor, layer: int, cache: KvCache, start: int) -> Tensor:
+        """Sum of the heads' outputs (B, T, d); fills the cache."""
+        stop = start + x.shape[1]
+        q, k, v = self._project(x, layer, start)
         cache.keys[layer, :, :, start:stop] = k
         cache.values[layer, :, :, start:stop] = v
         # Scores are small integers, exact in fp32; 1/sqrt(d_k) does not change their maximum.
