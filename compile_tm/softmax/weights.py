@@ -1,0 +1,109 @@
+"""The matrices of converted transformers, with the names of `program.dense.DenseWeights`.
+
+Conversion 1 scales W_Q and W_K by c, and changes nothing else. Conversion 2 also replaces a layer
+by two: the first has its heads and the denoising MLP, the second no heads and its MLP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from compile_tm.program.dense import DenseWeights
+from compile_tm.program.program import Sizes
+
+Floats = npt.NDArray[np.float32]
+NEURONS = np.array(
+    [[-1, 0, 1], [1, 0, -1], [1, -1 / 4, 2], [1, -3 / 4, -2], [-1, -1 / 4, -2], [-1, -3 / 4, 2]],
+    dtype=np.float32,
+)
+"""(6, 3) input weight, bias and output weight of the neurons that denoise one coordinate.
+
+Lemma "denoising_mlp": f(x) = (-x)+ - x+ + 2(x - 1/4)+ - 2(x - 3/4)+ - 2(-x - 1/4)+ + 2(-x - 3/4)+,
+so that x + f(x) is -1, 0 or 1 for x within 1/4 of it, also if all terms, f(x) and x + f(x) are
+rounded to F(b_m, b_e), b_m >= 1, b_e >= 3, if x is a member.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftmaxWeights:
+    """All parameters, layer by layer; see `program.dense.DenseWeights` for shapes."""
+
+    sizes: Sizes
+    W_Q: Floats
+    W_K: Floats
+    W_V: Floats
+    W_O: Floats
+    W_1: Floats
+    b: Floats
+    W_2: Floats
+    embedding: Floats
+    unembedding: Floats
+
+
+def convert_exact(dense: DenseWeights, *, c: float) -> SoftmaxWeights:
+    """Conversion 1: queries and keys scaled by c."""
+    return convert_denoise(dense, c=c, layers=())
+
+
+def convert_denoise(
+    dense: DenseWeights, *, c: float, layers: Collection[int] | None = None
+) -> SoftmaxWeights:
+    """Conversion 2: depth L + number of denoised layers, d_ff at least 6d if there are any.
+
+    Args:
+        dense: The hardmax transformer.
+        c: The factor of queries and keys.
+        layers: Layers, from 1, to denoise; None for all, so that the depth is 2L.
+
+    Raises:
+        ValueError: no such layer.
+    """
+    size = dense.sizes
+    denoised = set(range(1, size.L + 1) if layers is None else layers)
+    if not denoised <= set(range(1, size.L + 1)):
+        raise ValueError(f"layers: got {sorted(denoised)}, allowed are 1 to {size.L}")
+    # Where the parts of each new layer come from; None is a part that does nothing.
+    heads: list[int | None] = []
+    mlps: list[int | None] = []
+    for layer in range(size.L):
+        heads += [layer, None] if layer + 1 in denoised else [layer]
+        mlps += [None, layer] if layer + 1 in denoised else [layer]
+    d_ff = max(size.d_ff, 6 * size.d) if denoised else size.d_ff
+    new = replace(size, L=len(heads), d_ff=d_ff)
+    W_1 = np.zeros((new.L, d_ff, size.d), dtype=np.float32)
+    b = np.zeros((new.L, d_ff), dtype=np.float32)
+    W_2 = np.zeros((new.L, size.d, d_ff), dtype=np.float32)
+    each, one = NEURONS.T, np.eye(size.d, dtype=np.float32)
+    for place, layer in enumerate(mlps):
+        if layer is None:
+            W_1[place, : 6 * size.d] = np.kron(one, each[0][:, None])
+            b[place, : 6 * size.d] = np.tile(each[1], size.d)
+            W_2[place, :, : 6 * size.d] = np.kron(one, each[2])
+        else:
+            W_1[place, : size.d_ff] = dense.W_1[layer]
+            b[place, : size.d_ff] = dense.b[layer]
+            W_2[place, :, : size.d_ff] = dense.W_2[layer]
+    return SoftmaxWeights(
+        sizes=new,
+        W_Q=_take(dense.W_Q, heads) * np.float32(c),
+        W_K=_take(dense.W_K, heads) * np.float32(c),
+        W_V=_take(dense.W_V, heads),
+        W_O=_take(dense.W_O, heads),
+        W_1=W_1,
+        b=b,
+        W_2=W_2,
+        embedding=dense.embedding.astype(np.float32),
+        unembedding=dense.unembedding.astype(np.float32),
+    )
+
+
+def _take(matrices: npt.NDArray[np.int8], layers: list[int | None]) -> Floats:
+    """The matrices of some layers, zeros for None."""
+    taken = np.zeros((len(layers), *matrices.shape[1:]), dtype=np.float32)
+    places = [place for place, layer in enumerate(layers) if layer is not None]
+    taken[places] = matrices[[layer for layer in layers if layer is not None]]
+    return taken
