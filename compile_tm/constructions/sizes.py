@@ -23,11 +23,27 @@ exception, and neurons that a construction does not use stay zero:
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from compile_tm.constructions.vocabulary import Mode, TmVocabulary
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.turing import TuringMachine
 from compile_tm.program.program import Sizes
 from compile_tm.program.registers import num_bits_for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineNumbers:
+    """All that dimensions depend on."""
+
+    num_tapes: int
+    """K."""
+    num_states: int
+    """|Q|."""
+    num_symbols: int
+    """|Gamma|."""
+    num_inputs: int
+    """|Sigma|."""
 
 
 def dfa_sizes(dfa: Dfa, *, bits: int) -> Sizes:
@@ -49,9 +65,21 @@ def tm_sizes(
     machine: TuringMachine, *, mode: Mode, bits: int, reachable_only: bool = False
 ) -> Sizes:
     """The theorems on Turing machines with CoT and SCoT (r = `bits`)."""
-    K, Q, G, r = machine.num_tapes, len(machine.states), len(machine.tape_alphabet), bits
-    d_q, d_g = num_bits_for(Q), num_bits_for(G)
     vocabulary = TmVocabulary(machine=machine, mode=mode, reachable_only=reachable_only)
+    numbers = MachineNumbers(
+        num_tapes=machine.num_tapes,
+        num_states=len(machine.states),
+        num_symbols=len(machine.tape_alphabet),
+        num_inputs=len(machine.input_alphabet),
+    )
+    return replace(tm_dimensions(numbers, mode=mode, bits=bits), vocab_size=vocabulary.size)
+
+
+def tm_dimensions(numbers: MachineNumbers, *, mode: Mode, bits: int) -> Sizes:
+    """The same of a machine of which there are only the numbers, with its whole vocabulary."""
+    K, Q, G, r = numbers.num_tapes, numbers.num_states, numbers.num_symbols, bits
+    d_q, d_g = num_bits_for(Q), num_bits_for(G)
+    vocab_size = 6 + Q * G**K * 3**K + 2**K + numbers.num_inputs
     if mode == "cot":
         H = 3 * K
         d_ff = max(18 * r + 2, 14 * K * r + 2 * r, Q * G**K + 1)
@@ -61,6 +89,7 @@ def tm_sizes(
         transition = Q * G**K + 4 * K * d_g + 4 * K + 1
         d_ff = max(22 * r + 11, 18 * K * r + 2 * r, transition)
         d = 7 * K * r + 9 * r + 5 * d_q + (4 * K + 1) * d_g + 13 * K + 31
+        vocab_size += 2 + (2 * G) ** K + Q
     return Sizes(
         L=5 * r // 2 + 8,
         H=H,
@@ -68,5 +97,5 @@ def tm_sizes(
         d_v=max(r, d_q, d_g),
         d_ff=d_ff,
         d=d,
-        vocab_size=vocabulary.size,
+        vocab_size=vocab_size,
     )

@@ -169,7 +169,7 @@ def _marking_gaps(k: int, cos: Gaps) -> Gaps:
         cos: (n,) cosines at 2 pi n / 2^k.
     """
     numbers = np.arange(len(cos))
-    gaps = np.abs((numbers % (1 << (k - 1)) == 0) * (1 + cos) - 1)
+    gaps: Gaps = np.abs((numbers % (1 << (k - 1)) == 0) * (1 + cos) - 1)
     if k == 1:  # The others have 1 at even distances and -1 at odd ones.
         gaps[1:] = 1
     gaps[0] = np.inf
