@@ -32,6 +32,7 @@ from data.plan import (
     identity,
     make_plan,
     part_folder,
+    parts_folder,
     write_identity,
 )
 from data.progress import progress
@@ -117,13 +118,15 @@ def build(
 def merge(out: Path, *, rebuild: bool = False) -> Manifest:
     """Put the parts in `NAME.parts` together into the data set `out`, and remove them.
 
+    Done again it changes nothing; cut short, it is finished by doing it again.
+
     Raises:
-        FileExistsError: `out` is there and `rebuild` is off.
+        FileExistsError: `out` is another data set than that of the parts, and `rebuild` is off.
         FileNotFoundError: no parts, or some are missing; the message lists them.
         ValueError: parts of different builds, or a shard that does not fit its report.
     """
     if out.exists() and not rebuild:
-        raise FileExistsError(f"{out}: exists; --rebuild replaces it")
+        return _finish_merge(out)
     folders = find_parts(out, marker=_PART_FILE)
     first = json.loads((folders[0] / _PART_FILE).read_bytes())
     wanted = json.loads((folders[0] / BUILD_FILE).read_bytes())
@@ -148,6 +151,17 @@ def merge(out: Path, *, rebuild: bool = False) -> Manifest:
     publish_directory(staging, out, replace=rebuild)
     shutil.rmtree(folders[0].parent)
     return manifest
+
+
+def _finish_merge(out: Path) -> Manifest:
+    """Remove what is left of parts that are in `out`, which appears whole or not at all."""
+    parts = parts_folder(out)
+    identities = {path.read_bytes() for path in parts.glob(f"*-of-*/{BUILD_FILE}")}
+    if not (out / BUILD_FILE).exists() or identities - {(out / BUILD_FILE).read_bytes()}:
+        raise FileExistsError(f"{out}: exists, and is not of these parts; --rebuild replaces it")
+    shutil.rmtree(parts, ignore_errors=True)
+    logger.info("%s: merged already", out)
+    return TokenStore.open(out).manifest
 
 
 def _make_shards(

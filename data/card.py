@@ -46,12 +46,18 @@ class ExportedPart:
         return f"puzzles in {names}"
 
 
-def dataset_card(parts: Sequence[ExportedPart], *, licence: str | None = None) -> str:
+def dataset_card(
+    parts: Sequence[ExportedPart],
+    *,
+    licence: str | None = None,
+    repository: str = "<this repository>",
+) -> str:
     """Write the card.
 
     Args:
         parts: Data sets of one board, those of a config adjacent.
         licence: Identifier of the licence as the hub knows it; None if it is not known.
+        repository: Name on the hub, for the example of how to load it.
     """
     manifest = parts[0].manifest
     board = get_board(manifest.board)
@@ -62,6 +68,7 @@ def dataset_card(parts: Sequence[ExportedPart], *, licence: str | None = None) -
     return environment.from_string(template).render(
         front_matter=yaml.safe_dump(_front_matter(board, parts, licence), sort_keys=False),
         board=board,
+        repository=repository,
         parts=parts,
         trace_rule=manifest.trace_rule,
         id_type=str(Vocabulary(board).dtype),

@@ -51,6 +51,7 @@ def export_datasets(
     *,
     file_tokens: int = 1 << 29,
     licence: str | None = None,
+    repository: str = "<this repository>",
     workers: int = 1,
     rebuild: bool = False,
 ) -> list[ExportedPart]:
@@ -62,6 +63,7 @@ def export_datasets(
         out: The folder to make.
         file_tokens: Tokens of a Parquet file, about; shards are not divided.
         licence: Identifier of the licence for the card; None if it is not known.
+        repository: Name on the hub, for the card.
         workers: Threads.
         rebuild: Replace `out` if it exists.
 
@@ -96,7 +98,8 @@ def export_datasets(
                 )
             )
         _write_tokenizer(parts, staged)
-        (staged / "README.md").write_text(dataset_card(parts, licence=licence), encoding="utf-8")
+        card = dataset_card(parts, licence=licence, repository=repository)
+        (staged / "README.md").write_text(card, encoding="utf-8")
     return parts
 
 

@@ -83,7 +83,12 @@ class Part:
 
 def part_folder(out: Path, part: Part) -> Path:
     """Folder of a part of `out`, beside it: `NAME.parts/i-of-n`."""
-    return out.with_name(f"{out.name}.parts") / f"{part.index}-of-{part.count}"
+    return parts_folder(out) / f"{part.index}-of-{part.count}"
+
+
+def parts_folder(out: Path) -> Path:
+    """Folder of all parts of `out`, beside it: `NAME.parts`."""
+    return out.with_name(f"{out.name}.parts")
 
 
 def find_parts(out: Path, *, marker: str) -> list[Path]:
@@ -97,7 +102,7 @@ def find_parts(out: Path, *, marker: str) -> list[Path]:
         FileNotFoundError: no parts, or some are missing; the message lists them.
         ValueError: parts of different divisions.
     """
-    parent = out.with_name(f"{out.name}.parts")
+    parent = parts_folder(out)
     counts = {path.name.partition("-of-")[2] for path in parent.glob("[0-9]*-of-*")}
     if not counts:
         raise FileNotFoundError(f"{parent}: no parts of {out}")

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from data.files import staged_directory
-from data.plan import Part, find_parts
+from data.plan import Part, find_parts, parts_folder
 from eval.results import CONFIG_FILE, RESULTS_FILE, TOKENS_FILE, EvaluationFolder
 from eval.runner import different_settings, part_of_sample
+
+logger = logging.getLogger(__name__)
 
 
 def merge(out: Path, *, rebuild: bool = False) -> EvaluationFolder:
     """Put the parts in `NAME.parts` together into the evaluation `out`, and remove them.
 
+    Done again it changes nothing; cut short, it is finished by doing it again.
+
     Raises:
-        FileExistsError: `out` is there and `rebuild` is off.
+        FileExistsError: `out` is another evaluation than that of the parts, and `rebuild` is off.
         FileNotFoundError: no parts, or some are missing; the message lists them.
         ValueError: parts of different evaluations, a puzzle in two of them or in none.
     """
     if out.exists() and not rebuild:
-        raise FileExistsError(f"{out}: exists; --rebuild replaces it")
+        return _finish_merge(out)
     paths = find_parts(out, marker=CONFIG_FILE)
     folders = [EvaluationFolder.open(path) for path in paths]
     first = folders[0]
@@ -51,6 +56,22 @@ def merge(out: Path, *, rebuild: bool = False) -> EvaluationFolder:
         merged.finish()
     shutil.rmtree(paths[0].parent)
     return EvaluationFolder.open(out)
+
+
+def _finish_merge(out: Path) -> EvaluationFolder:
+    """Remove what is left of parts that are in `out`, which appears whole or not at all."""
+    parts = parts_folder(out)
+    left = [EvaluationFolder.open(path.parent) for path in parts.glob(f"*-of-*/{CONFIG_FILE}")]
+    merged = EvaluationFolder.open(out) if (out / CONFIG_FILE).exists() else None
+    if (
+        merged is None
+        or not merged.is_complete
+        or any(different_settings(merged.config, part.config) for part in left)
+    ):
+        raise FileExistsError(f"{out}: exists, and is not of these parts; --rebuild replaces it")
+    shutil.rmtree(parts, ignore_errors=True)
+    logger.info("%s: merged already", out)
+    return merged
 
 
 def _check_complete(

@@ -101,13 +101,48 @@ COMMANDS: dict[tuple[str, ...], CommandEntry] = {
     ("eval", "replay"): CommandEntry(
         "eval.commands.replay", "show where a model leaves the solver's trace, and by what margin"
     ),
+    ("eval", "wandb"): CommandEntry(
+        "eval.commands.wandb", "write evaluations as W&B runs: numbers, tables, plots"
+    ),
     ("report",): CommandEntry("eval.commands.report", "make a leaderboard page from evaluations"),
     ("trace",): CommandEntry(
         "eval.commands.trace", "make a page that shows the search of one puzzle step by step"
     ),
     ("launch",): CommandEntry("scripts.commands.launch", "run commands as jobs of a Slurm cluster"),
+    ("publish", "dataset"): CommandEntry(
+        "scripts.commands.publish_dataset", "check data sets and upload them to the hub"
+    ),
+    ("publish", "model"): CommandEntry(
+        "scripts.commands.publish_model", "check a model folder and upload it to the hub"
+    ),
+    ("paper", "list"): CommandEntry(
+        "scripts.commands.paper_list", "list the paper's experiments and the studies"
+    ),
+    ("paper", "plan"): CommandEntry(
+        "scripts.commands.paper_plan", "show the jobs of an experiment, and what they cost"
+    ),
+    ("paper", "run"): CommandEntry(
+        "scripts.commands.paper_run",
+        "run an experiment, here or on a cluster",
+        kept="what is finished is kept, and the same command goes on",
+    ),
+    ("paper", "report"): CommandEntry(
+        "scripts.commands.paper_report", "show an experiment's results beside the paper's"
+    ),
+    ("paper", "costs"): CommandEntry(
+        "scripts.commands.paper_costs", "work out what data, trainings and evaluations cost"
+    ),
     ("compile", "estimate"): CommandEntry(
         "compile_tm.commands.estimate", "tell the sizes of a compiled machine, without building it"
+    ),
+    ("compile", "dfa"): CommandEntry(
+        "compile_tm.commands.dfa", "write an automaton as a Hugging Face model"
+    ),
+    ("compile", "tm"): CommandEntry(
+        "compile_tm.commands.tm", "write a Turing machine as a Hugging Face model"
+    ),
+    ("compile", "check"): CommandEntry(
+        "compile_tm.commands.check", "compare a compiled model folder with its machine"
     ),
     ("compile", "run"): CommandEntry(
         "compile_tm.commands.run", "compile a machine, and let the transformer run it on a word"

@@ -72,4 +72,7 @@ def _run_session(run: Run, stop: StopSignal) -> bool:
             )
         )
         session = Session(run, stop=stop, log=log, mirror=mirror, advance=advance)
-        return session.run_to_end()
+        is_finished = session.run_to_end()
+        if is_finished:
+            mirror.log_results(model=run.folder.final, data=config.data)
+        return is_finished

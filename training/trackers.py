@@ -9,20 +9,17 @@ files can be uploaded later with `wandb sync`, or the whole run rebuilt with
 from __future__ import annotations
 
 import logging
-import netrc
-import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Any
 
 from accelerate import Accelerator
 
+from data.model_facts import FACTS_FILE, read_json
+from data.store import TokenStore
+from data.wandb_runs import choose_folder, choose_mode, log_folder
 from training.metrics import Row
 
-DEFAULT_URL = "https://api.wandb.ai"
-CONNECT_TIMEOUT_S = 3.0
 MIRRORED_KINDS = ("train", "eval")
 """Kinds of rows that have a curve; the others tell of sessions."""
 
@@ -47,6 +44,12 @@ class WandbMirror:
             step, values = row_values(row)
             self._attempt(lambda: self._accelerator.log(values, step=step))
 
+    def log_results(self, *, model: Path, data: Path) -> None:
+        """Record the exported model and what it was trained on as artifacts."""
+        for tracker in self._accelerator.trackers:
+            run = tracker.tracker
+            self._attempt(lambda run=run: log_results(run, model=model, data=data))
+
     def finish(self) -> None:
         """Wait for W&B to write what it has."""
         for tracker in self._accelerator.trackers:
@@ -64,6 +67,17 @@ class WandbMirror:
             logger.warning("W&B failed, the run goes on without it: %s", error)
 
 
+def log_results(run: Any, *, model: Path, data: Path) -> None:
+    """Record an exported model and its data set as artifacts of a W&B run; either may be gone."""
+    if (data / "manifest.json").exists():
+        manifest = TokenStore.open(data).manifest
+        names = ("board", "mode", "trace_rule", "num_rows", "num_puzzles", "num_tokens", "digest")
+        facts = {name: getattr(manifest, name) for name in names}
+        log_folder(run, data, kind="dataset", metadata=facts)
+    if (model / FACTS_FILE).exists():
+        log_folder(run, model, kind="model", metadata=read_json(model / FACTS_FILE))
+
+
 def row_values(row: Row) -> tuple[int, dict[str, float]]:
     """Step of a metrics row and its numbers, named by the kind of row: `train/loss`."""
     step, kind = row["step"], row["kind"]
@@ -74,41 +88,3 @@ def row_values(row: Row) -> tuple[int, dict[str, float]]:
         if isinstance(value, int | float) and name not in ("schema", "step")
     }
     return step, numbers
-
-
-def choose_folder(run_folder: Path) -> Path:
-    """Folder of W&B's own files: the run folder, unless `WANDB_DIR` names another."""
-    return Path(os.environ.get("WANDB_DIR", run_folder))
-
-
-def choose_mode() -> Literal["online", "offline"] | None:
-    """W&B mode: online where that can work, else offline; None lets `WANDB_MODE` decide."""
-    if os.environ.get("WANDB_MODE"):
-        return None
-    url = os.environ.get("WANDB_BASE_URL", DEFAULT_URL)
-    if not _has_key(url):
-        logger.info("W&B runs offline: there is no key")
-        return "offline"
-    if not _can_connect(url):
-        logger.info("W&B runs offline: %s cannot be reached", url)
-        return "offline"
-    return "online"
-
-
-def _has_key(url: str) -> bool:
-    if os.environ.get("WANDB_API_KEY"):
-        return True
-    try:
-        return netrc.netrc().authenticators(urlsplit(url).hostname or "") is not None
-    except (OSError, netrc.NetrcParseError):
-        return False
-
-
-def _can_connect(url: str) -> bool:
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        socket.create_connection((parts.hostname or "", port), CONNECT_TIMEOUT_S).close()
-    except OSError:
-        return False
-    return True

@@ -10,9 +10,10 @@ import logging
 from itertools import groupby
 from pathlib import Path
 
+from data.wandb_runs import choose_folder, choose_mode
 from training.metrics import METRICS_FILE, Row, read_metrics
-from training.run_folder import read_run_config
-from training.trackers import MIRRORED_KINDS, choose_folder, choose_mode, row_values
+from training.run_folder import RunFolder, read_run_config
+from training.trackers import MIRRORED_KINDS, log_results, row_values
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ def merge_by_step(rows: list[Row]) -> list[tuple[int, dict[str, float]]]:
 
 
 def sync_run(folder: Path, *, project: str, name: str | None = None) -> int:
-    """Write a run folder's metrics as a new W&B run.
+    """Write a run folder's metrics, model and data set as a new W&B run.
 
     Args:
         folder: Run folder.
@@ -48,6 +49,7 @@ def sync_run(folder: Path, *, project: str, name: str | None = None) -> int:
     import wandb
 
     config = read_run_config(folder)
+    data = Path(config["config"]["data"])
     steps = merge_by_step(read_metrics(folder / METRICS_FILE))
     name = name or folder.resolve().name
     with wandb.init(
@@ -55,5 +57,6 @@ def sync_run(folder: Path, *, project: str, name: str | None = None) -> int:
     ) as run:
         for step, values in steps:
             run.log(values, step=step)
+        log_results(run, model=RunFolder(folder).final, data=data)
     logger.info("%d steps of %s written to W&B project %s", len(steps), folder, project)
     return len(steps)

@@ -411,8 +411,25 @@ def test_parts_must_be_all_there_and_of_one_build(source: FileSource, tmp_path: 
     shard.write_bytes(content)
     merge(out)
     assert len(TokenStore.open(out)) == 40
-    with pytest.raises(FileExistsError, match="--rebuild"):
+
+
+def test_a_merge_that_was_cut_short_is_finished_by_the_next(
+    source: FileSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill after the data set is there and before its parts are gone, as a job array sees it."""
+    out, parts = tmp_path / "out", tmp_path / "out.parts"
+    build(source, out, config=SMALL, part=Part(index=0, count=1))
+    with monkeypatch.context() as patch:
+        patch.setattr("data.builder.shutil.rmtree", lambda path, **_: path)
+        manifest = merge(out)
+    assert parts.exists()
+    for _ in range(2):
+        assert merge(out) == manifest
+        assert not parts.exists()
+    build(source, out, config=SMALL_SCOT, part=Part(index=0, count=1))
+    with pytest.raises(FileExistsError, match="not of these parts; --rebuild"):
         merge(out)
+    assert parts.exists()
 
 
 def test_local_folder_in_the_shape_of_the_hub(

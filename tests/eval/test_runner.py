@@ -281,8 +281,24 @@ def test_merged_parts_equal_one_run(
     merged = merge(tmp_path / "e")
     assert without_timing(merged.path) == without_timing(whole.path)
     assert not parts[0].parent.exists()
-    with pytest.raises(FileExistsError):
-        merge(tmp_path / "e")
+
+
+def test_a_merge_that_was_cut_short_is_finished_by_the_next(
+    parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "e"
+    with monkeypatch.context() as patch:
+        patch.setattr("eval.merge.shutil.rmtree", lambda path, **_: path)
+        merged = merge(out)
+    assert parts[0].exists()
+    for _ in range(2):
+        assert len(merge(out).rows) == len(merged.rows)
+        assert not parts[0].parent.exists()
+    folder = toy_folder(part_folder(out, Part(index=0, count=1)), NUM_PUZZLES)
+    folder.write_config(replace(folder.config, engine="hf"))
+    with pytest.raises(FileExistsError, match="not of these parts; --rebuild"):
+        merge(out)
+    assert folder.path.exists()
 
 
 def rewrite(path: Path, lines: Sequence[str]) -> None:

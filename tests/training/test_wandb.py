@@ -8,21 +8,20 @@ import json
 import logging
 import signal
 import socket
-import struct
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 import wandb
-from wandb.proto import wandb_internal_pb2
 
+from data.store import TokenStore
+from data.wandb_runs import choose_mode
 from tests.training.runs import at_update, final_digest, run, send, small_config
+from tests.wandb_files import read_artifacts, read_history
 from training.commands import wandb_sync as command
 from training.config import TrainConfig
 from training.metrics import MetricsLog, Row
-from training.trackers import choose_mode
 from training.wandb_sync import merge_by_step
 
 
@@ -39,36 +38,6 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("WANDB_DIR", str(tmp_path / "wandb"))
     (tmp_path / "wandb").mkdir()
     return tmp_path / "wandb"
-
-
-def written_history(folder: Path) -> list[dict[str, Any]]:
-    """History of the one offline run in a folder: W&B's own file, a leveldb log of messages."""
-    wandb.teardown()  # its own process may still be writing
-    (file,) = folder.rglob("*.wandb")
-    rows = []
-    for payload in _log_records(file.read_bytes()):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(payload)
-        if record.HasField("history"):
-            items = record.history.item
-            row = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in items}
-            rows.append(row)
-    return rows
-
-
-def _log_records(content: bytes) -> Iterator[bytes]:
-    """Records of a leveldb log: a header of 7 bytes, then chunks (crc, length, type, data)."""
-    position, parts = 7, b""
-    while position + 7 <= len(content):
-        if 32_768 - position % 32_768 < 7:  # rest of a block
-            position += 32_768 - position % 32_768
-            continue
-        _crc, length, kind = struct.unpack_from("<IHB", content, position)
-        parts += content[position + 7 : position + 7 + length]
-        position += 7 + length
-        if kind in (1, 4):  # a whole record, or the last chunk of one
-            yield parts
-            parts = b""
 
 
 class _NoWandb(importlib.abc.MetaPathFinder):
@@ -109,9 +78,15 @@ class TestSwitch:
         run(config)
         run(other)
         assert final_digest(config) == final_digest(other)
-        history = written_history(offline)
+        history = read_history(offline)
         assert [row["_step"] for row in history] == [3, 6, 7]
         assert all(row["train/loss"] > 0 for row in history)
+        data, model = read_artifacts(offline)
+        assert (data.kind, model.kind) == ("dataset", "model")
+        assert data.metadata["digest"] == TokenStore.open(config.data).manifest.digest
+        facts = json.loads((other.out / "final" / "sudocot.json").read_text())
+        assert model.metadata["weights_digest"] == facts["weights_digest"]
+        assert {"config.json", "model.safetensors", "README.md"} <= model.entries.keys()
 
 
 class TestMode:
@@ -174,9 +149,10 @@ class TestSync:
             log.write("train", step=6, loss=77.0)
         run(config)
         assert command.main(command.Config(run=config.out)) == 0
-        history = written_history(offline)
+        history = read_history(offline)
         assert [row["_step"] for row in history] == list(range(1, 8))
         assert all(row["train/loss"] < 77 for row in history)
+        assert [artifact.kind for artifact in read_artifacts(offline)] == ["dataset", "model"]
 
     def test_rows_of_a_step_are_merged(self) -> None:
         rows: list[Row] = [

@@ -1,0 +1,39 @@
+"""`sudocot eval wandb`: finished evaluations as runs in Weights & Biases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from eval.results import EvaluationFolder
+from eval.wandb_run import log_evaluation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Write finished evaluations as W&B runs: settings, headline, tables, plots and files.
+
+    Large files are referred to, not copied. Without a key or a network the runs are written
+    offline, and `wandb sync FOLDER` sends them later.
+
+    Examples:
+        sudocot eval wandb evals/10k evals/hardest --project sudoku
+    """
+
+    evaluations: Positional[tuple[Path, ...]]
+    """Folders of evaluations; each becomes a run."""
+    project: str = "sudocot"
+    """W&B project."""
+
+    def __post_init__(self) -> None:
+        if not self.evaluations:
+            raise ValueError("evaluations: got none, allowed is at least one folder")
+
+
+def main(config: Config) -> int:
+    """Write the runs."""
+    for folder in [EvaluationFolder.open(path) for path in config.evaluations]:
+        log_evaluation(folder, project=config.project)
+    return 0

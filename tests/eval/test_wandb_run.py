@@ -1,0 +1,61 @@
+"""An evaluation as a W&B run, read back from what W&B itself wrote offline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eval.wandb_run import GROUP_COLUMNS, PUZZLE_COLUMNS
+from scripts.cli import main
+from tests.eval.evaluations import write_evaluation
+from tests.wandb_files import read_artifacts, read_config, read_history, read_summary
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """W&B writes its files here and sends nothing."""
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))  # no key in ~/.netrc either
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path / "wandb"))
+    (tmp_path / "wandb").mkdir()
+    return tmp_path / "wandb"
+
+
+def test_an_evaluation_becomes_a_run(
+    offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("data.wandb_runs.LARGEST_COPY", 4096)
+    folder = write_evaluation(tmp_path / "ten", puzzles_per_length=5)
+    folder.finish()
+    assert main(["eval", "wandb", str(folder.path)]) == 0
+
+    assert read_config(offline)["sampling"]["kind"] == "targets"
+    summary = read_summary(offline)
+    assert summary["accuracy"] == folder.summary.accuracy.accuracy
+    assert summary["ended_by/solved"] == folder.summary.accuracy.num_solved
+    (row,) = read_history(offline)
+    (run_files,) = offline.rglob("files")
+    puzzles = json.loads((run_files / row["puzzles.path"]).read_text())
+    assert puzzles["columns"] == list(PUZZLE_COLUMNS)
+    assert [line[0] for line in puzzles["data"]] == [result.key for result in folder.rows]
+    groups = json.loads((run_files / row["by_target.path"]).read_text())
+    assert groups["columns"] == list(GROUP_COLUMNS)
+    assert len(groups["data"]) == 7
+    assert any(name.startswith("plots/target") for name in row)
+    artifact = next(found for found in read_artifacts(offline) if found.kind == "evaluation")
+    assert artifact.metadata["model_digest"] == folder.config.model.digest
+    assert artifact.entries["results.jsonl"].startswith("file:///")
+    assert not artifact.entries["summary.json"].startswith("file:")
+
+
+def test_an_unfinished_evaluation_is_refused(
+    offline: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_evaluation(tmp_path / "ten", puzzles_per_length=5, num_results=3)
+    assert main(["eval", "wandb", str(folder.path)]) == 2
+    assert "3 of 35 puzzles have a result" in capsys.readouterr().err
+    assert not list(offline.rglob("*.wandb"))
