@@ -8,7 +8,7 @@ does, what the registers hold, and what the tensors calculate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +31,22 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.where}: {self.reason}"
+
+
+class HeadMargin(NamedTuple):
+    """How clearly a head chose, where it chose least clearly."""
+
+    layer: int
+    """From 1."""
+    head: int
+    """From 0."""
+    margin: float
+    """Least gap between the best and the next score, in units of <q, k>; infinite if all tied."""
+    position: int
+    """Where that was."""
+
+    def __str__(self) -> str:
+        return f"{self.margin:g} in layer {self.layer}, head {self.head}, position {self.position}"
 
 
 def check_weights(weights: DenseWeights) -> list[Problem]:
@@ -110,6 +126,43 @@ def _trace_problems(trace: Trace, prompt_length: int) -> Iterator[Problem]:
     for position in np.flatnonzero(trace.gaps[prompt_length - 1 :] < 1)[:1] + prompt_length - 1:
         gap = trace.gaps[position]
         yield Problem(f"output at position {position}", f"the best score is {gap:g} above the next")
+
+
+def trace_margins(trace: Trace) -> list[HeadMargin]:
+    """The least margin of every head in use."""
+    return [
+        head_margin(number, place, head.margin)
+        for number, facts in enumerate(trace.heads, 1)
+        for place, head in enumerate(facts)
+    ]
+
+
+def head_margin(layer: int, head: int, margins: npt.NDArray[np.floating]) -> HeadMargin:
+    """The least of a head's margins (n,), one a position."""
+    position = int(margins.argmin())
+    return HeadMargin(layer, head, float(margins[position]), position)
+
+
+def least_margins(margins: Iterable[HeadMargin]) -> list[HeadMargin]:
+    """The least margin of each head over several sequences, in order of layers and heads."""
+    least: dict[tuple[int, int], HeadMargin] = {}
+    for item in margins:
+        place = (item.layer, item.head)
+        if place not in least or item.margin < least[place].margin:
+            least[place] = item
+    return [least[place] for place in sorted(least)]
+
+
+def margin_problems(margins: Iterable[HeadMargin], *, least: float = 1) -> list[Problem]:
+    """Heads that choose less clearly than ternary queries and keys must: by a gap of 1."""
+    return [
+        Problem(
+            f"layer {item.layer}, head {item.head}, position {item.position}",
+            f"the best score is {item.margin:g} above the next, must be at least {least:g}",
+        )
+        for item in margins
+        if not item.margin >= least
+    ]
 
 
 def compare_streams(trace: Trace, streams: list[npt.NDArray[np.floating]]) -> Problem | None:

@@ -12,6 +12,7 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from compile_tm.commands.machines import load_machine
+from compile_tm.constructions.dfa import dfa_min_bits
 from compile_tm.constructions.sequences import (
     LEAST_BITS,
     check_bits,
@@ -80,7 +81,7 @@ def main(config: Config) -> int:
     table.add_column("meaning")
     for name, meaning in _MEANINGS.items():
         table.add_row(name, f"{getattr(sizes, name):,}", meaning)
-    table.add_row("", f"{sizes.num_parameters:,}", "parameters, zeros included")
+    table.add_row("total", f"{sizes.num_parameters:,}", "parameters, zeros included")
     Console().print(table)
     return 0
 
@@ -89,7 +90,7 @@ def _sizes(config: Config) -> Sizes:
     machine = load_machine(config.machine)
     if isinstance(machine, Dfa):
         word = () if config.word is None else machine.word(config.word)
-        least = max(1, len(word).bit_length())
+        least = dfa_min_bits(len(word))
         bits = least if config.bits is None else config.bits
         if bits < least:
             raise ValueError(f"bits: got {bits}, but this word needs at least {least}")

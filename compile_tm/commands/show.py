@@ -12,15 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
-from compile_tm.commands.machines import load_turing_machine
-from compile_tm.constructions.compiled import compile_machine
-from compile_tm.constructions.sequences import (
-    check_enough_bits,
-    checked_run,
-    cot_ids,
-    min_bits,
-    scot_segments,
-)
+from compile_tm.commands.machines import load_machine, load_turing_machine
+from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
+from compile_tm.constructions.dfa import dfa_min_bits
+from compile_tm.constructions.sequences import checked_run, min_bits
+from compile_tm.machines.dfa import Dfa
 from compile_tm.program.registers import Flag, Register
 from compile_tm.runtime.trace import Trace, trace_program
 
@@ -34,6 +30,7 @@ class Config:
 
     Examples:
         sudocot compile show binary-increment 11 --position 5
+        sudocot compile show parity 1011 --position 4
         sudocot compile show sorting cba --mode scot --segment 2 --position 20 --registers sought
     """
 
@@ -44,7 +41,7 @@ class Config:
     position: int
     """Position in the sequence, from 0."""
     mode: Literal["cot", "scot"] = "cot"
-    """With or without summaries."""
+    """With or without summaries; automata have neither."""
     segment: int = 1
     """With summaries: which segment, from 1."""
     bits: int | None = None
@@ -57,15 +54,8 @@ class Config:
 
 def main(config: Config) -> int:
     """Compile, trace and print."""
-    machine = load_turing_machine(config.machine, is_two_way=config.two_way)
-    run = checked_run(machine, config.word)
-    bits = min_bits(run, mode=config.mode) if config.bits is None else config.bits
-    check_enough_bits(run, mode=config.mode, bits=bits)
-    compiled = compile_machine(machine, mode=config.mode, bits=bits, reachable_only=True)
-    vocabulary = compiled.vocabulary
-    segments = [cot_ids(vocabulary, run, bits=bits)]
-    if config.mode == "scot":
-        segments = [ids for ids, _ in scot_segments(vocabulary, run, bits=bits)]
+    compiled = _compiled(config)
+    segments = [ids for ids, _ in compiled.expected_segments(config.word)]
     if not 1 <= config.segment <= len(segments):
         raise ValueError(f"segment: got {config.segment}, allowed are 1 to {len(segments)}")
     ids = segments[config.segment - 1]
@@ -73,11 +63,23 @@ def main(config: Config) -> int:
         raise ValueError(f"position: got {config.position}, allowed are 0 to {len(ids) - 2}")
     trace = trace_program(compiled.program, ids[: config.position + 1])
     console = Console(highlight=False, markup=False)
-    tokens = vocabulary.tokens(ids[config.position : config.position + 2])
+    tokens = compiled.vocabulary.tokens(ids[config.position : config.position + 2])
     console.print(f"position {config.position}: {tokens[0]}, followed by {tokens[1]}")
     for table in _tables(trace, config):
         console.print(table)
     return 0
+
+
+def _compiled(config: Config) -> Compiled:
+    machine = load_machine(config.machine)
+    if isinstance(machine, Dfa):
+        least = dfa_min_bits(len(machine.word(config.word)))
+        return compile_dfa(machine, bits=least if config.bits is None else config.bits)
+    machine = load_turing_machine(config.machine, is_two_way=config.two_way)
+    bits = config.bits
+    if bits is None:
+        bits = min_bits(checked_run(machine, config.word), mode=config.mode)
+    return compile_machine(machine, mode=config.mode, bits=bits, reachable_only=True)
 
 
 def _tables(trace: Trace, config: Config) -> Iterator[Table]:

@@ -72,6 +72,11 @@ class DfaVocabulary:
         return tuple(self.token(int(token_id)) for token_id in np.asarray(ids))
 
 
+def dfa_min_bits(num_symbols: int) -> int:
+    """The smallest r for words of so many symbols: fewer than 2^r, and at least 1."""
+    return max(1, num_symbols.bit_length())
+
+
 def dfa_program(dfa: Dfa, *, bits: int) -> Program:
     """The program for words of fewer than 2^r symbols, r = `bits`.
 

@@ -1,10 +1,10 @@
 """Compiled machines as Hugging Face models; importing this registers them for the Auto classes.
 
-    configuration_compiled, modeling_compiled    the model, which also travels with its folder
-    tokenizer                                    a word of text for every token
-    export                                       the folder
-    self_test                                    words and the tokens that belong to them
-    folder_check                                 is the folder what it says it is?
+configuration_compiled, modeling_compiled    the model, which also travels with its folder
+tokenizer                                    a word of text for every token
+export                                       the folder
+self_test                                    words and the tokens that belong to them
+folder_check                                 is the folder what it says it is?
 """
 
 from transformers import AutoConfig, AutoModelForCausalLM

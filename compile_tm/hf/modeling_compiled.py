@@ -88,7 +88,9 @@ class CompiledLayer(nn.Module):
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B, H, T, d_k) twice and (B, H, T, d_v)."""
         q, k, v = (
-            functional.linear(x, matrix.flatten(0, 1)).unflatten(-1, matrix.shape[:2]).transpose(1, 2)
+            functional.linear(x, matrix.flatten(0, 1))
+            .unflatten(-1, matrix.shape[:2])
+            .transpose(1, 2)
             for matrix in map(self.matrix, ("W_Q", "W_K", "W_V"))
         )
         return q, k, v

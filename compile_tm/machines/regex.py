@@ -11,6 +11,7 @@ follow. With alternatives as flat sets, there are finitely many.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from compile_tm.machines.dfa import Dfa, from_function, minimal
@@ -53,6 +54,12 @@ def regex_dfa(expression: str, *, alphabet: Sequence[str]) -> Dfa:
         name=f"regex {expression}",
     )
     return minimal(dfa)
+
+
+def regex_symbols(expression: str) -> tuple[str, ...]:
+    """The symbols that occur in an expression, sorted."""
+    plain = re.findall(r"\\(.)|([^\\|()*+?.])", expression)
+    return tuple(sorted({escaped or symbol for escaped, symbol in plain}))
 
 
 def _either(*nodes: Node) -> Node:

@@ -1,0 +1,62 @@
+"""`sudocot compile dfa`: an automaton as a Hugging Face model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from compile_tm.commands.folders import write_folder
+from compile_tm.commands.machines import load_machine
+from compile_tm.constructions.compiled import compile_dfa
+from compile_tm.machines.dfa import Dfa
+from compile_tm.machines.regex import regex_dfa, regex_symbols
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Compile an automaton, or a regular expression, and write it as a Hugging Face model.
+
+    The model reads `<bos>` and a word of fewer than 2^r symbols, and answers `<true>` or `<false>`.
+
+    Examples:
+        sudocot compile dfa parity --bits 6 --out parity-model
+        sudocot compile dfa --regex "(a|b)*abb" --bits 8 --out abb-model
+    """
+
+    machine: Positional[str | None] = None
+    """An example's name, or a .json or .yaml file."""
+    regex: str | None = None
+    """A regular expression in place of a machine, of symbols, `|`, `*`, `+`, `?`, `.`, brackets."""
+    alphabet: str | None = None
+    """Symbols, with --regex; by default those that occur in it."""
+    bits: int
+    """r: words may have up to 2^r - 1 symbols."""
+    out: Path
+    """Folder to write; it must not exist."""
+    words: tuple[str, ...] = ()
+    """Words of the self-test in the folder; by default short and random ones."""
+
+    def __post_init__(self) -> None:
+        if (self.machine is None) == (self.regex is None):
+            raise ValueError("machine: allowed is either a machine or --regex")
+        if self.alphabet is not None and self.regex is None:
+            raise ValueError("alphabet: allowed is to give it with --regex only")
+
+
+def main(config: Config) -> int:
+    """Compile and write."""
+    write_folder(compile_dfa(_automaton(config), bits=config.bits), config.out, words=config.words)
+    return 0
+
+
+def _automaton(config: Config) -> Dfa:
+    if config.regex is not None:
+        alphabet = regex_symbols(config.regex) if config.alphabet is None else config.alphabet
+        return regex_dfa(config.regex, alphabet=tuple(alphabet))
+    assert config.machine is not None
+    machine = load_machine(config.machine)
+    if not isinstance(machine, Dfa):
+        raise ValueError(f"machine: {config.machine!r} is a Turing machine; see compile tm")
+    return machine
