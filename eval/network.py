@@ -28,9 +28,11 @@ from data.precision import PrecisionPolicy
 from eval.model_folder import ModelFolder
 from eval.network_cache import Attend, PaddedCache, span_positions
 from eval.network_ragged import RaggedCache
+from eval.network_rows import RowPasses
 from eval.network_types import SlotCache, Span
 from eval.network_weights import Layer, make_weights
 
+_FOREIGN = "a cache of another network"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -66,19 +68,26 @@ class Network:
             dtype=self._dtype,
         )
         self._cos, self._sin = _rotary_phases(folder, device)
+        self._rows: RowPasses | None = None
+        if RaggedCache.can_hold(self.config, device=device, dtype=self._dtype):
+            self._rows = RowPasses(self._weights, self.config, (self._cos, self._sin))
+
+    @property
+    def takes_prompts_in_steps(self) -> bool:
+        """See `TokenNetwork`."""
+        return self._rows is not None
 
     def new_cache(self, *, num_slots: int, capacity: int) -> SlotCache:
         """Allocate keys and values for `num_slots` sequences of at most `capacity` tokens."""
         capacity = min(capacity, self.max_positions)
-        dtype = DTYPES[self.precision.cache]
-        if RaggedCache.can_hold(self.config, device=self.device, dtype=dtype):
+        if self._rows is not None:
             return RaggedCache(self.config, num_slots=num_slots, capacity=capacity)
         return PaddedCache(
             self.config,
             num_slots=num_slots,
             capacity=capacity,
             device=self.device,
-            dtype=dtype,
+            dtype=DTYPES[self.precision.cache],
         )
 
     @torch.inference_mode()
@@ -88,15 +97,19 @@ class Network:
         """See `TokenNetwork.extend`."""
         _check_spans(spans, cache=cache)
         tokens = np.concatenate([span.tokens for span in spans]).astype(np.int64)
+        positions, sizes = span_positions(spans), [len(span.tokens) for span in spans]
+        wanted = np.cumsum(sizes) - 1 if is_last_only else None
+        if self._rows is not None:
+            assert isinstance(cache, RaggedCache), _FOREIGN
+            slots = np.repeat([span.slot for span in spans], sizes)
+            return self._rows.run(cache, tokens, slots, positions, wanted)
+        assert isinstance(cache, PaddedCache), _FOREIGN
         x = self._run(
             torch.from_numpy(tokens).to(self.device),
-            torch.from_numpy(span_positions(spans)).to(self.device),
-            _checked(cache).span_attention(spans),
+            torch.from_numpy(positions).to(self.device),
+            cache.span_attention(spans),
         )
-        if is_last_only:
-            ends = np.cumsum([len(span.tokens) for span in spans]) - 1
-            x = x[torch.from_numpy(ends).to(self.device)]
-        return self._logits(x)
+        return self._logits(x if wanted is None else x[torch.from_numpy(wanted).to(self.device)])
 
     @torch.inference_mode()
     def step(
@@ -107,9 +120,21 @@ class Network:
         *,
         slots: Tensor | None = None,
         bound: int,
+        wanted: Tensor | None = None,
     ) -> Tensor:
         """See `TokenNetwork.step`."""
-        attend = _checked(cache).step_attention(positions, slots=slots, bound=bound)
+        if self._rows is not None:
+            assert isinstance(cache, RaggedCache), _FOREIGN
+            return self._rows.run(
+                cache,
+                tokens.numpy(),
+                np.arange(cache.num_slots) if slots is None else slots.numpy(),
+                positions.numpy(),
+                None if wanted is None else wanted.numpy(),
+            )
+        assert isinstance(cache, PaddedCache), _FOREIGN
+        assert wanted is None, "rows of this network are steps of a slot each"
+        attend = cache.step_attention(positions, slots=slots, bound=bound)
         return self._logits(self._run(tokens, positions, attend))
 
     def _run(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
@@ -170,11 +195,6 @@ def _rotary_phases(folder: ModelFolder, device: torch.device) -> tuple[Tensor, T
     frequencies = 1.0 / folder.network.rope_base**exponents
     phases = torch.arange(folder.max_positions, dtype=torch.float32)[:, None] * frequencies
     return phases.cos().to(device), phases.sin().to(device)
-
-
-def _checked(cache: SlotCache) -> PaddedCache | RaggedCache:
-    assert isinstance(cache, PaddedCache | RaggedCache), "a cache of another network"
-    return cache
 
 
 def _check_spans(spans: Sequence[Span], *, cache: SlotCache) -> None:

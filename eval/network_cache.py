@@ -55,11 +55,6 @@ class PaddedCache:
         self.keys, self.values = pad(self.keys, added), pad(self.values, added)
         self.capacity = self.keys.shape[3]
 
-    def copy_prefix(self, source: int, target: int, *, length: int) -> None:
-        """See `SlotCache`."""
-        for part in (self.keys, self.values):
-            part[:, target, :, :length] = part[:, source, :, :length]
-
     def step_attention(self, positions: Tensor, *, slots: Tensor | None, bound: int) -> Attend:
         """Attention of one position a row; arguments as in `TokenNetwork.step`."""
         rows = self._rows if slots is None else slots

@@ -52,9 +52,6 @@ class SlotCache(Protocol):
     def grow(self, capacity: int) -> None:
         """Enlarge every slot and keep what is in it; recorded CUDA graphs become invalid."""
 
-    def copy_prefix(self, source: int, target: int, *, length: int) -> None:
-        """Copy the first `length` positions of a slot to another one."""
-
 
 class TokenNetwork(Protocol):
     """A network for sequences of different lengths at once, without padding."""
@@ -67,6 +64,10 @@ class TokenNetwork(Protocol):
     """Width of the logits."""
     max_positions: int
     """Longest sequence in tokens."""
+
+    @property
+    def takes_prompts_in_steps(self) -> bool:
+        """Whether a step may have several rows of a slot, each at the cost of what it sees."""
 
     def new_cache(self, *, num_slots: int, capacity: int) -> SlotCache:
         """Allocate keys and values for `num_slots` sequences of at most `capacity` tokens."""
@@ -100,17 +101,21 @@ class TokenNetwork(Protocol):
         *,
         slots: Tensor | None = None,
         bound: int,
+        wanted: Tensor | None = None,
     ) -> Tensor:
-        """Append one token to each of several slots.
+        """Append one token to each of several slots; or more, if `takes_prompts_in_steps`.
 
         Args:
             cache: a cache of this network.
             tokens: ids, int64 (B,).
             positions: position of each token in its slot, int64 (B,).
-            slots: slot of each row, distinct, int64 (B,); None for all slots in order, which is
-                the form that a CUDA graph can record.
+            slots: slot of each row, int64 (B,), distinct, or with the rows of a slot in order of
+                their positions; None for all slots in order, which is the form that a CUDA graph
+                can record.
             bound: a number above every position, at most the capacity; work may grow with it.
+            wanted: indices, ascending, of the rows whose logits are returned, if
+                `takes_prompts_in_steps`; None for all.
 
         Returns:
-            Logits in fp32 (B, num_ids).
+            Logits in fp32 (B or wanted rows, num_ids).
         """

@@ -65,12 +65,6 @@ class ScriptedCache:
         """Enlarge every slot and keep what is in it."""
         self.ids = np.pad(self.ids, ((0, 0), (0, capacity - self.capacity)))
 
-    def copy_prefix(self, source: int, target: int, *, length: int) -> None:
-        """Copy the first `length` positions of a slot to another one."""
-        self.ids[target, :length] = self.ids[source, :length]
-        self.prompt_lengths[target] = self.prompt_lengths[source]
-        self.answers[target] = self.answers[source]
-
 
 class ScriptedNetwork:
     """Predicts the tokens of a script, by position after the prompt.
@@ -103,6 +97,11 @@ class ScriptedNetwork:
         self._dtype = Vocabulary(board).dtype
         self._script = script
 
+    @property
+    def takes_prompts_in_steps(self) -> bool:
+        """See `eval.network_types.TokenNetwork`."""
+        return True
+
     def new_cache(self, *, num_slots: int, capacity: int) -> ScriptedCache:
         """Allocate slots."""
         return ScriptedCache(num_slots=num_slots, capacity=min(capacity, self.max_positions))
@@ -130,6 +129,7 @@ class ScriptedNetwork:
         *,
         slots: Tensor | None = None,
         bound: int,
+        wanted: Tensor | None = None,
     ) -> Tensor:
         """See `eval.network_types.TokenNetwork`."""
         assert isinstance(cache, ScriptedCache)
@@ -142,7 +142,7 @@ class ScriptedNetwork:
                 cache.prompt_lengths[slot] = 0
             self._find_prompt(cache, slot, end=position + 1)
             chosen.append(self._predict(cache, slot, first=position, end=position + 1))
-        return self._one_hot(chosen)
+        return self._one_hot(chosen if wanted is None else [chosen[row] for row in wanted.tolist()])
 
     def _find_prompt(self, cache: ScriptedCache, slot: int, *, end: int) -> None:
         """Ask the script once the prompt of a slot is complete."""

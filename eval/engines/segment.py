@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from eval.contract import EngineStats, Request, Result
 from eval.engines.begin import begin_run
-from eval.engines.segment_slots import Slots, Start
+from eval.engines.slots import Start, make_slots
 from eval.network_types import TokenNetwork
 from eval.puzzle_run import PuzzleRun
 
@@ -34,7 +34,7 @@ class SegmentEngine:
         self.stats = EngineStats()
         self._num_ids, self._max_positions = network.num_ids, network.max_positions
         self._num_slots = num_slots
-        self._slots = Slots(network, num_slots=num_slots, capacity=_FIRST_CAPACITY)
+        self._slots = make_slots(network, num_slots=num_slots, capacity=_FIRST_CAPACITY)
 
     @property
     def num_cache_bytes(self) -> int:

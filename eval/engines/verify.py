@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from eval.contract import EngineStats, Request, Result
 from eval.engines.begin import begin_run
-from eval.engines.segment_slots import Slots
+from eval.engines.slots import make_slots
 from eval.engines.verify_pass import DraftedSegment, check_drafts
 from eval.engines.verify_puzzle import DraftedPuzzle, fill_with_segments_ahead
 from eval.network_types import Span, TokenNetwork
@@ -63,7 +63,7 @@ class VerifyEngine:
         self.stats = EngineStats()
         self._network, self._num_slots = network, num_slots
         self._segment_tokens = segment_tokens
-        self._slots = Slots(network, num_slots=num_slots, capacity=_FIRST_CAPACITY)
+        self._slots = make_slots(network, num_slots=num_slots, capacity=_FIRST_CAPACITY)
         self._num_passes = 0
         self._reach = float(_FIRST_REACH)
 

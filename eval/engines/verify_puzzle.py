@@ -9,7 +9,7 @@ import numpy as np
 
 from eval.contract import EngineStats
 from eval.drafts import draft_segment
-from eval.engines.segment_slots import Start
+from eval.engines.slots import Start
 from eval.engines.verify_pass import DraftedSegment, join
 from eval.puzzle_run import PuzzleRun
 from solver.vocabulary import END_SUMMARY, STOP_TOKENS, SUMMARY, Tokens

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from data.precision import get_precision
-from eval import network_ragged
+from eval import network_rows
 from eval.model_folder import ModelFolder
 from eval.network import Network
 from eval.network_cache import PaddedCache
@@ -94,7 +94,7 @@ def test_steps_at_positions_of_their_own_give_the_logits_of_transformers(
         assert_close(got, torch.stack([e[p] for e, p in zip(expected, positions, strict=True)]))
 
 
-def test_a_slot_is_truncated_extended_and_copied(
+def test_a_slot_is_truncated_and_extended(
     pair: tuple[PreTrainedModel, ModelFolder],
 ) -> None:
     model, folder = pair
@@ -102,29 +102,28 @@ def test_a_slot_is_truncated_extended_and_copied(
     network = fp32(folder)
     cache = network.new_cache(num_slots=3, capacity=64)
     network.extend(cache, [Span(slot=1, start=0, tokens=first)])
-    cache.copy_prefix(1, 2, length=25)
     joined = np.concatenate([first[:20], other])
-    for slot in (1, 2):
-        got = network.extend(cache, [Span(slot=slot, start=20, tokens=other)])
-        assert_close(got, reference(model, joined)[20:])
+    got = network.extend(cache, [Span(slot=1, start=20, tokens=other)])
+    assert_close(got, reference(model, joined)[20:])
 
 
 def test_padded_cache_gives_the_same_logits(
     pair: tuple[PreTrainedModel, ModelFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, folder = pair
-    network = fp32(folder)
     texts = sequences(40, 3, 21)
-    ragged = network.new_cache(num_slots=4, capacity=32)
-    monkeypatch.setattr(RaggedCache, "can_hold", staticmethod(lambda *_, **__: False))
-    padded = network.new_cache(num_slots=4, capacity=32)
-    assert (type(ragged), type(padded)) == (RaggedCache, PaddedCache)
     results = []
-    for cache in (ragged, padded):
+    for kind in (RaggedCache, PaddedCache):
+        if kind is PaddedCache:
+            monkeypatch.setattr(RaggedCache, "can_hold", staticmethod(lambda *_, **__: False))
+        network = fp32(folder)
+        cache = network.new_cache(num_slots=4, capacity=32)
+        assert type(cache) is kind
+        assert network.takes_prompts_in_steps == (kind is RaggedCache)
         cache.grow(64)
         spans = [Span(slot=3 - i, start=0, tokens=tokens) for i, tokens in enumerate(texts)]
+        spans += [Span(slot=0, start=0, tokens=texts[2])]
         logits = [network.extend(cache, spans)]
-        cache.copy_prefix(3, 0, length=7)
         spans = [Span(slot=0, start=7, tokens=texts[1]), Span(slot=2, start=3, tokens=texts[2])]
         logits.append(network.extend(cache, spans))
         tokens, positions = torch.tensor([5, 6, 7, 8]), torch.tensor([10, 21, 24, 40])
@@ -135,6 +134,23 @@ def test_padded_cache_gives_the_same_logits(
             )
         results.append(torch.cat(logits))
     assert_close(results[1], results[0])
+
+
+def test_a_step_takes_prompts_along(pair: tuple[PreTrainedModel, ModelFolder]) -> None:
+    """More rows than go through the layers at a time, in several slots, and some wanted."""
+    model, folder = pair
+    texts = sequences(150, 1, 60)
+    network = fp32(folder)
+    cache = network.new_cache(num_slots=3, capacity=256)
+    network.extend(cache, [Span(slot=1, start=0, tokens=texts[0][:30])])
+    rows = [(int(t), 1, 30 + p) for p, t in enumerate(texts[0][30:])]
+    rows += [(int(t), 2, p) for p, t in enumerate(texts[1])]
+    rows += [(int(t), 0, p) for p, t in enumerate(texts[2])]
+    tokens, slots, positions = torch.tensor(rows).T
+    wanted = torch.tensor([0, 119, 120, 180])
+    got = network.step(cache, tokens, positions, slots=slots, bound=150, wanted=wanted)
+    first, second, third = (reference(model, text) for text in texts)
+    assert_close(got, torch.stack((first[30], first[149], second[0], third[59])))
 
 
 def test_the_exponential_of_the_kernel() -> None:
@@ -151,7 +167,6 @@ def test_threads_do_not_change_a_bit(
     pair: tuple[PreTrainedModel, ModelFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, folder = pair
-    network = fp32(folder)
     spans = [
         Span(slot=i, start=0, tokens=tokens) for i, tokens in enumerate(sequences(90, 2, 5, 70, 8))
     ]
@@ -159,7 +174,8 @@ def test_threads_do_not_change_a_bit(
     results = []
     for num_threads in (1, 3):
         monkeypatch.setattr(torch, "get_num_threads", lambda count=num_threads: count)
-        monkeypatch.setattr(network_ragged, "_PART_POSITIONS", 10)
+        monkeypatch.setattr(network_rows, "_PART_POSITIONS", 10)
+        network = fp32(folder)
         cache = network.new_cache(num_slots=5, capacity=128)
         network.extend(cache, spans)
         results.append(network.step(cache, tokens, positions, bound=91))

@@ -1,4 +1,4 @@
-"""Greedy decoding in the slots of a cache, without a look at the host between the steps.
+"""Slots whose text lies on the device, without a look at the host between the steps.
 
 All that a step needs and changes lies in tensors on the device:
 
@@ -16,58 +16,28 @@ have ended take no part.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from eval.engines.slots import BUCKET, Slots, Start
 from eval.network_types import Span, TokenNetwork
 from solver.vocabulary import STOP_TOKENS, Tokens
 
 GPU_STEPS = 16
 """Steps between two looks of the host on a GPU."""
-_BUCKET = 256
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Start:
-    """A sequence to go on from."""
-
-    slot: int
-    """A slot that is free."""
-    key: str
-    """Puzzle, for messages."""
-    tokens: Tokens
-    """The sequence so far, at least one id."""
-    num_cached: int = 0
-    """Leading tokens whose keys and values the slot has already; below their number."""
-    allowance: int
-    """Tokens that may come, at least one."""
-
-
-class Slots:
-    """Slots of a network in which segments are decoded side by side.
-
-    Attributes:
-        cache: keys and values.
-        num_forward_passes: calls of the network so far.
-        num_prompt_tokens: tokens that were fed and not generated here.
-    """
+class DeviceSlots(Slots):
+    """Slots of a network anywhere."""
 
     def __init__(self, network: TokenNetwork, *, num_slots: int, capacity: int) -> None:
-        """Allocate everything.
-
-        Args:
-            network: the network.
-            num_slots: segments at a time.
-            capacity: positions of a slot to begin with; they grow when a segment may need more.
-        """
-        self.cache = network.new_cache(num_slots=num_slots, capacity=capacity)
-        self.num_forward_passes = self.num_prompt_tokens = 0
+        """See `Slots`."""
+        super().__init__(network, num_slots=num_slots, capacity=capacity)
         device = network.device
-        self._network, self._is_cuda = network, device.type == "cuda"
+        self._is_cuda = device.type == "cuda"
         self._text = torch.zeros(num_slots, self.cache.capacity, dtype=torch.int16, device=device)
         self._positions = torch.zeros(num_slots, dtype=torch.int64, device=device)
         self._remaining = torch.zeros_like(self._positions)
@@ -75,23 +45,16 @@ class Slots:
         self._all = torch.arange(num_slots, device=device)
         self._stops = torch.tensor(STOP_TOKENS, device=device)
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self._starts: dict[int, Start] = {}
         self._last_position = np.zeros(num_slots, dtype=np.int64)
 
-    @property
-    def num_active(self) -> int:
-        """Slots with a segment that has not ended."""
-        return len(self._starts)
-
     def clear(self) -> None:
-        """Drop all segments."""
-        self._starts.clear()
+        """See `Slots`."""
+        super().clear()
         self._remaining.zero_()
 
     @torch.inference_mode()
-    def begin(self, starts: Sequence[Start]) -> None:
-        """Put sequences into free slots; all of each but its last id goes through the network."""
-        self.make_room(max(len(start.tokens) + start.allowance for start in starts))
+    def _begin(self, starts: Sequence[Start]) -> None:
+        """All of each sequence but its last id goes through the network."""
         spans = [
             Span(slot=s.slot, start=s.num_cached, tokens=s.tokens[s.num_cached : -1])
             for s in starts
@@ -108,25 +71,16 @@ class Slots:
         self._is_finite[rows] = True
         self._text[rows, positions] = last_ids.to(self._text.dtype)
         for start in starts:
-            self._starts[start.slot] = start
             self._last_position[start.slot] = len(start.tokens) - 1
-            self.num_prompt_tokens += len(start.tokens) - start.num_cached
 
     @torch.inference_mode()
     def advance(self) -> dict[int, Tokens]:
-        """Take steps in all slots that are not free.
-
-        Returns:
-            Generated ids of the segments that ended, by their slot, which is free now.
-
-        Raises:
-            FloatingPointError: a logit is not finite; the message names the puzzle.
-        """
+        """See `Slots`."""
         active = np.fromiter(self._starts, dtype=np.int64)
         num_steps = GPU_STEPS if self._is_cuda else 1
         last = int(self._last_position[active].max()) + num_steps
         if self._is_cuda:
-            self._run_recorded(bound=min(-(-last // _BUCKET) * _BUCKET, self.cache.capacity))
+            self._run_recorded(bound=min(-(-last // BUCKET) * BUCKET, self.cache.capacity))
         else:
             is_full = len(active) == len(self._all)
             self._step(self._all if is_full else torch.from_numpy(active), bound=last)
@@ -143,8 +97,7 @@ class Slots:
         is_finite: np.ndarray[tuple[int], np.dtype[np.int64]],
     ) -> dict[int, Tokens]:
         if not is_finite.all():
-            start = self._starts[int(active[is_finite.argmin()])]
-            raise FloatingPointError(f"puzzle {start.key}: the model's logits are not finite")
+            raise self._not_finite(int(active[is_finite.argmin()]))
         ended: dict[int, Tokens] = {}
         for row in np.flatnonzero(remaining == 0):
             start = self._starts.pop(int(active[row]))
@@ -191,14 +144,8 @@ class Slots:
                 self._step(self._all, bound=bound)
         self._graphs[bound] = graph
 
-    def make_room(self, capacity: int) -> None:
-        """Grow the slots, with a quarter in reserve, when `capacity` tokens do not fit."""
-        if capacity <= self.cache.capacity:
-            return
-        with_reserve = -(-5 * capacity // (4 * _BUCKET)) * _BUCKET
-        self.cache.grow(min(with_reserve, self._network.max_positions))
-        added = self.cache.capacity - self._text.shape[1]
-        self._text = torch.nn.functional.pad(self._text, (0, added))
+    def _grow(self, capacity: int) -> None:
+        self._text = torch.nn.functional.pad(self._text, (0, capacity - self._text.shape[1]))
         self._graphs.clear()
 
     def _to_device(self, values: list[int]) -> Tensor:

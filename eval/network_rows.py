@@ -1,0 +1,154 @@
+"""Forward passes over rows of any slots and positions: fp32 on the CPU, in buffers made before.
+
+A step of some tens of rows takes less time than a hundred small operations of torch would. So all
+between two matrix products is one kernel, the products write where their result belongs, and
+residuals are added by the products. What remains is mostly the products' own time.
+
+Many rows go through the network some at a time, all layers of these before the next ones: what a
+row attends to was written before it, and the buffers stay in the processor's cache.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu
+
+from eval.network_config import NetworkConfig
+from eval.network_kernels import (
+    BLOCK,
+    attend_rows,
+    gate_rows,
+    rotate_and_store,
+    scale_heads,
+)
+from eval.network_ragged import Floats, RaggedCache
+from eval.network_row_parts import Buffers, RowLayer, RowNorm, RowProjection
+from eval.network_weights import Weights
+
+Rows = npt.NDArray[np.int64]
+
+_PASS_ROWS = 128
+"""Rows that go through all layers at a time, for each thread."""
+_PART_POSITIONS = 2_048
+"""Least positions for a thread; fewer are read before another one has begun."""
+
+
+class RowPasses:
+    """Computes a network row by row; one pass at a time."""
+
+    def __init__(
+        self, weights: Weights, config: NetworkConfig, phases: tuple[Tensor, Tensor]
+    ) -> None:
+        """Bring weights into form and allocate buffers.
+
+        Args:
+            weights: fp32, on the CPU.
+            config: their shape.
+            phases: cosines and sines (max_positions, rotary_dims / 2).
+        """
+        self._config, self._embedding = config, weights.embedding
+        self._phases = phases[0].numpy(), phases[1].numpy()
+        self._layers = [RowLayer.of(layer) for layer in weights.layers]
+        self._norm, self._output = RowNorm.of(weights.norm), RowProjection.of(weights.output)
+        num_threads = torch.get_num_threads()
+        self._pool = ThreadPoolExecutor(num_threads)
+        self._work = [np.empty(0, dtype=np.float32)] * num_threads
+        self._max_rows = _PASS_ROWS * num_threads
+        self._all = Buffers.allocate(config, num_rows=self._max_rows)
+        self._buffers: dict[int, Buffers] = {}
+
+    def run(
+        self, cache: RaggedCache, tokens: Rows, slots: Rows, positions: Rows, wanted: Rows | None
+    ) -> Tensor:
+        """Write rows into a cache and predict.
+
+        Args:
+            cache: a cache of this network.
+            tokens: ids (N,).
+            slots: slot of each row (N,); the rows of one slot in order of their positions.
+            positions: position of each row (N,).
+            wanted: indices, ascending, of the rows whose logits are returned; None for all.
+
+        Returns:
+            Logits (wanted rows, num_ids).
+        """
+        if wanted is None:
+            wanted = np.arange(len(tokens))
+        if len(self._work[0]) < cache.capacity + BLOCK:
+            self._work = [np.empty(cache.capacity + BLOCK, np.float32) for _ in self._work]
+        out = torch.empty(len(wanted), self._output.weight.shape[1])
+        for begin in range(0, len(tokens), self._max_rows):
+            part = slice(begin, begin + self._max_rows)
+            buffers = self._run_part(cache, tokens[part], slots[part], positions[part])
+            first, last = np.searchsorted(wanted, (begin, begin + self._max_rows)).tolist()
+            if last > first:
+                x = buffers.x.array[wanted[first:last] - begin]
+                self._norm.apply(x, x)
+                self._output.write(torch.from_numpy(x), out[first:last])
+        return out
+
+    def _run_part(self, cache: RaggedCache, tokens: Rows, slots: Rows, positions: Rows) -> Buffers:
+        """Take some rows through all layers; the result is in `x`."""
+        buffers = self._buffers.get(len(tokens))
+        if buffers is None:
+            buffers = self._buffers[len(tokens)] = self._all.first(len(tokens))
+        parts = _equal_parts(positions, num_parts=len(self._work))
+        is_parallel, has_gate = self._config.is_parallel, self._config.family != "gpt_neox"
+        x, normal, hidden, gated = buffers.x, buffers.normal, buffers.hidden, buffers.gated
+        torch.index_select(self._embedding, 0, torch.from_numpy(tokens), out=x.tensor)
+        for layer, kept in zip(self._layers, cache.layers, strict=True):
+            layer.attention_norm.apply(x.array, normal.array)
+            layer.qkv.write(normal.tensor, buffers.qkv)
+            self._attend(layer, kept, slots, positions, parts, buffers)
+            if is_parallel:
+                layer.mlp_norm.apply(x.array, normal.array)
+            layer.attention_out.add(buffers.attended, x.tensor)
+            if not is_parallel:
+                layer.mlp_norm.apply(x.array, normal.array)
+            layer.mlp_in.write(normal.tensor, hidden.tensor)
+            if has_gate:
+                gate_rows(hidden.array, gated.array)
+                layer.mlp_out.add(gated.tensor, x.tensor)
+            else:
+                layer.mlp_out.add(gelu(hidden.tensor), x.tensor)
+        return buffers
+
+    def _attend(
+        self,
+        layer: RowLayer,
+        kept: tuple[Floats, Floats],
+        slots: Rows,
+        positions: Rows,
+        parts: list[tuple[int, int]],
+        buffers: Buffers,
+    ) -> None:
+        """From projected heads to `attended`."""
+        num_heads, heads, out = self._config.num_heads, buffers.heads, buffers.attended_heads
+        if layer.qk_norms is not None:
+            edges = (0, num_heads, num_heads + self._config.num_kv_heads)
+            for norm, (first, end) in zip(layer.qk_norms, pairwise(edges), strict=True):
+                scale_heads(heads, first, end, norm.weight, norm.eps)
+        rotate_and_store(heads, num_heads, self._phases, kept, slots, positions)
+        others = [
+            self._pool.submit(attend_rows, heads, kept, slots, positions, part, work, out)
+            for part, work in zip(parts[1:], self._work[1:], strict=False)
+        ]
+        attend_rows(heads, kept, slots, positions, parts[0], self._work[0], out)
+        for other in others:
+            other.result()
+
+
+def _equal_parts(positions: Rows, *, num_parts: int) -> list[tuple[int, int]]:
+    """Split rows into runs that read about as many positions each: [first, after the last)."""
+    if num_parts == 1:
+        return [(0, len(positions))]
+    read = np.cumsum(positions + 1)
+    num_parts = max(1, min(num_parts, int(read[-1]) // _PART_POSITIONS))
+    edges = np.searchsorted(read, read[-1] * np.arange(1, num_parts) / num_parts) + 1
+    return list(pairwise([0, *edges.tolist(), len(positions)]))
