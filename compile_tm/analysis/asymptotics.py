@@ -17,8 +17,6 @@ from compile_tm.analysis.theorems import (
     context_bound,
     cot_tokens_bound,
     denoised_sizes,
-    denoising_scale,
-    exact_scale,
     limit_for,
     scot_tokens_bound,
 )
@@ -27,6 +25,7 @@ from compile_tm.constructions.sizes import MachineNumbers, tm_dimensions
 from compile_tm.constructions.vocabulary import Mode, TmVocabulary
 from compile_tm.machines.examples import example
 from compile_tm.machines.turing import TuringMachine
+from compile_tm.softmax.bounds import denoise_bound, exact_bound
 
 
 class Work(NamedTuple):
@@ -89,8 +88,8 @@ def growth(numbers: MachineNumbers, *, mode: Mode, bits: int) -> dict[str, float
     """Each quantity of `TERMS` over its term, for the greatest l that 2^r tokens allow."""
     sizes = tm_dimensions(numbers, mode=mode, bits=bits)
     soft = denoised_sizes(sizes)
-    exact = exact_scale(sizes, log2_positions=bits)
-    denoised = denoising_scale(sizes.d_k, log2_positions=bits)
+    exact = exact_bound(sizes, length=1 << bits)
+    denoised = denoise_bound(sizes, length=1 << bits)
     limit = limit_for(mode, bits)
     log = math.log2(limit)
     loglog = math.log2(log)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from compile_tm.analysis.theorems import (
     bits_for,
     denoised_sizes,
-    denoising_scale,
-    exact_scale,
     is_enough,
     limit_for,
     log2_context_limit,
@@ -18,6 +16,7 @@ from compile_tm.constructions.sizes import MachineNumbers, tm_dimensions
 from compile_tm.constructions.vocabulary import Mode
 from compile_tm.formats.floats import BF16
 from compile_tm.program.program import Sizes
+from compile_tm.softmax.bounds import denoise_bound, exact_bound
 
 MODES: tuple[Mode, ...] = ("cot", "scot")
 SMALL = MachineNumbers(num_tapes=1, num_states=2, num_symbols=2, num_inputs=1)
@@ -110,8 +109,8 @@ def gpt3_claims() -> list[Claim]:
     as_sizes = Sizes(
         L=GPT3.L, H=GPT3.H, d_k=GPT3.d_h, d_v=GPT3.d_h, d_ff=GPT3.d_ff, d=GPT3.d, vocab_size=0
     )
-    exact = exact_scale(as_sizes, log2_positions=32)
-    scale = denoising_scale(GPT3.d_h, log2_positions=16)
+    exact = exact_bound(as_sizes, length=1 << 32)
+    scale = denoise_bound(as_sizes, length=1 << 16)
     limit = log2_context_limit(BF16)
     is_within = (
         is_enough(scale, activations=BF16, attention=BF16, log2_positions=16)

@@ -1,7 +1,7 @@
-"""The statements that have numbers, as functions: lengths, scales, exponent bits, context limits.
+"""The statements that have numbers, as functions: lengths, exponent bits and context limits.
 
-Dimensions are in `constructions.sizes`; those of the converted transformers are here. Names of
-theorems and lemmas are the paper's labels.
+Dimensions are in `constructions.sizes`, those with denoising here; scales c are in
+`softmax.bounds`. Names of theorems and lemmas are the paper's labels.
 """
 
 from __future__ import annotations
@@ -53,21 +53,6 @@ def cot_tokens_bound(*, num_steps: int, word_length: int) -> int:
 def scot_tokens_bound(*, num_steps: int, word_length: int) -> int:
     """Lemma "scotlengthbounds": all segments have at most 8t + 2|w| + 4 tokens."""
     return 8 * num_steps + 2 * word_length + 4
-
-
-def exact_scale(sizes: Sizes, *, log2_positions: float) -> float:
-    """The least c of Theorem "hardtosoft", for exact attention weights.
-
-    sqrt(2 sqrt(d_k) log(16/6 max(4d, 20 d_k) N (48 d d_ff + 12)^L)), with N = 2^`log2_positions`.
-    """
-    growth = sizes.L * math.log(48 * sizes.d * sizes.d_ff + 12)
-    start = math.log(16 / 6 * max(4 * sizes.d, 20 * sizes.d_k)) + log2_positions * math.log(2)
-    return math.sqrt(2 * math.sqrt(sizes.d_k) * (start + growth))
-
-
-def denoising_scale(d_k: int, *, log2_positions: float) -> float:
-    """The least c of Theorem "hardtosoftdenoising": d_k^(1/4) sqrt(log(96 N))."""
-    return float(d_k**0.25 * math.sqrt(math.log(96) + log2_positions * math.log(2)))
 
 
 def denoised_sizes(sizes: Sizes) -> Sizes:

@@ -31,6 +31,7 @@ from torch import Tensor
 from compile_tm.formats.floats import FloatFormat
 from compile_tm.rope.separation import blocks, rounded_rotation, stack_stream
 from compile_tm.rope.stack import position_stack
+from compile_tm.softmax.weights import NEURONS
 
 MAX_EXPONENT_BITS = 8
 
@@ -138,16 +139,9 @@ def least_mantissa_bits(
 
 def denoise(x: Tensor, activations: FloatFormat) -> Tensor:
     """Add f(x) of Lemma "denoising_mlp" to x, rounded at hidden neurons, output and sum."""
-    hidden = [
-        activations.round(torch.relu(sign * x - threshold))
-        for threshold in (0.0, 0.25, 0.75)
-        for sign in (1, -1)
-    ]
-    weights = (-1, 1, 2, -2, -2, 2)
-    added = sum(
-        (weight * neuron for weight, neuron in zip(weights, hidden, strict=True)),
-        start=torch.zeros_like(x),
-    )
+    added = torch.zeros_like(x)
+    for weight, bias, out in NEURONS.tolist():
+        added += out * activations.round(torch.relu(weight * x + bias))
     return activations.round(x + activations.round(added))
 
 

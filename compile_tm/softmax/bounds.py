@@ -23,14 +23,15 @@ def exact_bound(sizes: Sizes, *, length: int) -> float:
 
     c^2 = 2 sqrt(d_k) log(16/6 max{4d, 20 d_k} N (48 d d_ff + 12)^L).
     """
-    amount = math.log(16 / 6 * max(4 * sizes.d, 20 * sizes.d_k) * length)
+    # The logarithm of a whole number has no limit, as products of floats have.
+    amount = math.log(16 / 6 * max(4 * sizes.d, 20 * sizes.d_k)) + math.log(length)
     amount += sizes.L * math.log(48 * sizes.d * sizes.d_ff + 12)
     return math.sqrt(2 * math.sqrt(sizes.d_k) * amount)
 
 
 def denoise_bound(sizes: Sizes, *, length: int) -> float:
     """Least c of Theorem "hardtosoftdenoising": c = d_k^(1/4) sqrt(log(96 N))."""
-    return sizes.d_k**0.25 * math.sqrt(math.log(96 * length))
+    return float(sizes.d_k**0.25 * math.sqrt(math.log(96 * length)))
 
 
 def ties_bound(sizes: Sizes, *, length: int) -> float:

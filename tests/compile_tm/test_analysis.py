@@ -28,8 +28,6 @@ from compile_tm.analysis.theorems import (
     bits_for,
     context_bound,
     denoised_sizes,
-    denoising_scale,
-    exact_scale,
     is_enough,
     limit_for,
     log2_context_limit,
@@ -39,6 +37,7 @@ from compile_tm.constructions.vocabulary import Mode
 from compile_tm.formats.floats import BF16, FP8_E4M3, FP16, FP64, FloatFormat, get_format
 from compile_tm.machines.examples import sorting, two_tape_copy
 from compile_tm.machines.turing import TuringMachine
+from compile_tm.softmax.bounds import denoise_bound, exact_bound
 
 NUMBERS = MachineNumbers(num_tapes=2, num_states=6, num_symbols=4, num_inputs=2)
 SMALL_FORMATS = [
@@ -72,14 +71,14 @@ def test_bits_and_limits_are_inverse(construction: Construction) -> None:
 
 
 def test_scales_are_the_least_of_their_conditions() -> None:
-    sizes, log2_positions = tm_dimensions(NUMBERS, mode="cot", bits=16), 16.0
-    c = exact_scale(sizes, log2_positions=log2_positions)
+    sizes = tm_dimensions(NUMBERS, mode="cot", bits=16)
+    c = exact_bound(sizes, length=1 << 16)
     # The proof's condition, in logarithms: L_ff = 8 d d_ff + 2.
     growth_factor = math.log(6 * (8 * sizes.d * sizes.d_ff + 2))
     error = math.log(16 / 6) + 16 * math.log(2) - c**2 / (2 * math.sqrt(sizes.d_k))
     error += sizes.L * growth_factor
     assert error == pytest.approx(math.log(min(1 / (4 * sizes.d), 1 / (20 * sizes.d_k))))
-    c = denoising_scale(sizes.d_k, log2_positions=log2_positions)
+    c = denoise_bound(sizes, length=1 << 16)
     assert 12 * 2**16 * math.exp(-(c**2) / math.sqrt(sizes.d_k)) == pytest.approx(1 / 8)
     soft = denoised_sizes(sizes)
     assert (soft.L, soft.d_ff) == (2 * sizes.L, max(sizes.d_ff, 6 * sizes.d))
@@ -118,7 +117,8 @@ def test_all_numbers_of_the_instantiation() -> None:
     claims = gpt3_claims()
     assert len(claims) == 9
     assert [claim.what for claim in claims if not claim.agrees] == []
-    for mode, by_heads in (("cot", 32), ("scot", 31)):
+    heads: tuple[tuple[Mode, int], ...] = (("cot", 32), ("scot", 31))
+    for mode, by_heads in heads:
         with_heads = {
             K: largest_num_states(GPT3, mode=mode, bits=4, num_tapes=K, num_symbols=1)
             for K in (by_heads, by_heads + 1)
@@ -173,8 +173,8 @@ def test_searches_leave_nothing_out(to: FloatFormat) -> None:
     points = phi(40, to=to)
     products = points @ points.T
     wrong = [i for i in range(40) if (products[i, :i] > products[i, i]).any()]
-    failure = phi_failure(to, limit=40)
-    assert (failure.number if failure else None) == (wrong[0] if wrong else None)
+    found = phi_failure(to, limit=40)
+    assert (found.number if found else None) == (wrong[0] if wrong else None)
 
 
 def test_other_encodings_fail_late_or_early() -> None:
