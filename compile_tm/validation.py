@@ -1,4 +1,8 @@
-"""Validation at the paper's scale: random machines, generated and compared token for token.
+"""Validation at the paper's scale: random machines, compiled and compared token for token.
+
+Hardmax programs generate by look-ups. Converted ones are given the expected sequences, all segments
+of a run in one pass: by induction over the tokens, greedy decoding writes a sequence exactly if the
+best token after each of its prefixes is the next one.
 
 Each pair has random numbers of its own, from the seed and its number, so that results do not depend
 on the number of workers. A pair is skipped only if the machine does not halt in time, or has no
@@ -14,26 +18,50 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from multiprocessing import get_context
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from compile_tm.constructions.compiled import compile_machine
+from compile_tm.constructions.compiled import CompiledMachine, compile_machine
 from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
 from compile_tm.constructions.vocabulary import Mode
 from compile_tm.machines.interpreter import Run, Status, run_machine
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
 from compile_tm.runtime.generation import generate_words
 from compile_tm.runtime.sparse import SparseError, SparseTransformer
+from compile_tm.softmax.conversion import (
+    Conversion,
+    Denoising,
+    RoundingPoints,
+    denoise_conversion,
+    exact_conversion,
+    layers_with_ties,
+)
 
 MODES: tuple[Mode, ...] = ("cot", "scot")
 _CHUNK = 16
+Segments = list[tuple[npt.NDArray[np.int32], int]]
+"""Expected sequences, each with the length of its prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftmaxOptions:
+    """Check softmax transformers with rounding in place of hardmax ones."""
+
+    conversion: Literal["exact", "denoise"]
+    """Conversion 1 or 2 (see `softmax.conversion`), with the theorem's c for N = 2^r."""
+    points: RoundingPoints
+    """What is rounded."""
+    where: Denoising = Denoising.EVERY
+    """Which layers are denoised; those with ties are found on each pair's own sequences."""
 
 
 class Outcome(Enum):
     """What became of a pair."""
 
     CORRECT = "correct"
-    """CoT and SCoT generated exactly the tokens of the definitions."""
+    """CoT and SCoT have exactly the tokens of the definitions."""
     NOT_HALTING = "skipped: not halted within the step limit"
     NO_OUTPUT = "skipped: halted without an output"
     WRONG = "wrong"
@@ -49,7 +77,7 @@ class PairResult:
     detail: str = ""
     """What was wrong, and where."""
     num_tokens: int = 0
-    """Tokens generated, prompts left out."""
+    """Tokens compared, prompts left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +95,15 @@ class Summary:
 
 
 def check_pair(
-    number: int, *, seed: int, machines: RandomMachineConfig, max_steps: int, max_extra_bits: int
+    number: int,
+    *,
+    seed: int,
+    machines: RandomMachineConfig,
+    max_steps: int,
+    max_extra_bits: int,
+    softmax: SoftmaxOptions | None = None,
 ) -> PairResult:
-    """Draw a machine, an input and r, compile, generate and compare, with CoT and with SCoT."""
+    """Draw a machine, an input and r, compile, run and compare, with CoT and with SCoT."""
     rng = np.random.default_rng([seed, number])
     machine = random_machine(rng, machines)
     word = random_word(rng, machine, max_length=machines.max_word)
@@ -82,7 +116,7 @@ def check_pair(
     for mode in MODES:
         bits = min_bits(run, mode=mode) + 2 * int(rng.integers(max_extra_bits // 2 + 1))
         try:
-            num_tokens += _compare(run, mode, bits)
+            num_tokens += _compare(run, mode, bits, softmax)
         except (AssertionError, SparseError) as error:
             detail = f"{mode}, r = {bits}, {run.num_steps} steps: {error}"
             return PairResult(number, Outcome.WRONG, detail)
@@ -97,6 +131,7 @@ def validate(
     max_steps: int,
     max_extra_bits: int,
     num_workers: int,
+    softmax: SoftmaxOptions | None = None,
 ) -> Iterator[PairResult]:
     """Results of pairs 0, 1, .. in order, by several processes."""
     check = partial(
@@ -105,11 +140,14 @@ def validate(
         machines=machines,
         max_steps=max_steps,
         max_extra_bits=max_extra_bits,
+        softmax=softmax,
     )
     if num_workers == 1:
         yield from map(check, range(num_pairs))
         return
-    with ProcessPoolExecutor(num_workers, mp_context=get_context("spawn")) as pool:
+    start = _use_one_thread if softmax else None
+    context = get_context("spawn")
+    with ProcessPoolExecutor(num_workers, mp_context=context, initializer=start) as pool:
         yield from pool.map(check, range(num_pairs), chunksize=_CHUNK)
 
 
@@ -123,34 +161,97 @@ def summarise(results: list[PairResult]) -> Summary:
     )
 
 
-def _compare(run: Run, mode: Mode, bits: int) -> int:
-    """Generate, and compare every token; returns how many were generated.
+def _compare(run: Run, mode: Mode, bits: int, softmax: SoftmaxOptions | None) -> int:
+    """Run, and compare every token; returns how many were generated or predicted.
 
     Raises:
         AssertionError: a token, the output, or the gap between scores is not as it must be.
         SparseError: the transformer is not ternary, or ties have different values.
     """
     compiled = compile_machine(run.machine, mode=mode, bits=bits, reachable_only=True)
-    vocabulary = compiled.vocabulary
+    expected = [(cot_ids(compiled.vocabulary, run, bits=bits), len(run.word) + 2)]
+    if mode == "scot":
+        expected = list(scot_segments(compiled.vocabulary, run, bits=bits))
+    if softmax is None:
+        _compare_generated(compiled, run, expected)
+    else:
+        _compare_predicted(compiled, expected, softmax)
+    return sum(len(ids) - prompt_length for ids, prompt_length in expected)
+
+
+def _compare_generated(compiled: CompiledMachine, run: Run, expected: Segments) -> None:
     model = SparseTransformer.from_program(compiled.program)
     generation = generate_words(model, compiled, [run.word])[0]
-    expected = [(cot_ids(vocabulary, run, bits=bits), len(run.word) + 2)]
-    if mode == "scot":
-        expected = list(scot_segments(vocabulary, run, bits=bits))
     for number, (ids, _) in enumerate(expected):
         generated = generation.segments[number : number + 1]
         assert generated, f"segment {number + 1} is missing"
         same = min(len(ids), len(generated[0]))
-        differing = np.flatnonzero(generated[0][:same] != ids[:same])
-        assert not len(differing), (
-            f"segment {number + 1}, position {differing[0]}: generated "
-            f"{vocabulary.token(int(generated[0][differing[0]]))}, must be "
-            f"{vocabulary.token(int(ids[differing[0]]))}"
-        )
+        _compare_tokens(compiled, number, 0, generated[0][:same], ids[:same])
         assert len(generated[0]) == len(ids), f"segment {number + 1} has another length"
     assert len(generation.segments) == len(expected), "there are segments after the last"
     assert generation.output == run.output, f"output {generation.output}, must be {run.output}"
     gap = model.stats.least_gap
     assert gap is not None, "no token was generated"
     assert gap >= 1, f"the best score is only {gap} above the next"
-    return sum(len(ids) - prompt_length for ids, prompt_length in expected)
+
+
+def _compare_predicted(
+    compiled: CompiledMachine, expected: Segments, options: SoftmaxOptions
+) -> None:
+    import torch
+
+    from compile_tm.runtime.softmax import SoftmaxTransformer
+
+    conversion = _convert(compiled, expected, options)
+    model = SoftmaxTransformer(compiled.program, conversion, points=options.points)
+    tokens = torch.zeros(len(expected), max(len(ids) for ids, _ in expected) - 1, dtype=torch.int64)
+    for row, (ids, _) in zip(tokens, expected, strict=True):
+        # No position looks at later ones, so that what follows a shorter segment does not matter.
+        row[: len(ids) - 1] = torch.from_numpy(ids[:-1].astype(np.int64))
+    scores, best = model(tokens).topk(2)
+    gaps, predicted = (scores[..., 0] - scores[..., 1]).numpy(), best[..., 0].numpy()
+    for number, (ids, prompt_length) in enumerate(expected):
+        new = slice(prompt_length - 1, len(ids) - 1)
+        _compare_tokens(
+            compiled, number, prompt_length, predicted[number, new], ids[prompt_length:]
+        )
+        # The proof of Theorem "hardtosoft" leaves so much; denoising leaves 1.
+        gap = gaps[number, new].min()
+        assert gap >= 1 / 2, f"the best score is only {gap} above the next"
+
+
+def _compare_tokens(
+    compiled: CompiledMachine,
+    number: int,
+    start: int,
+    got: npt.NDArray[np.integer],
+    expected: npt.NDArray[np.integer],
+) -> None:
+    """Compare tokens from position `start` of a segment on."""
+    differing = np.flatnonzero(got != expected)
+    assert not len(differing), (
+        f"segment {number + 1}, position {start + differing[0]}: generated "
+        f"{compiled.vocabulary.token(int(got[differing[0]]))}, must be "
+        f"{compiled.vocabulary.token(int(expected[differing[0]]))}"
+    )
+
+
+def _convert(compiled: CompiledMachine, expected: Segments, options: SoftmaxOptions) -> Conversion:
+    program, length = compiled.program, compiled.program.max_positions
+    if options.conversion == "exact":
+        return exact_conversion(program.sizes, length=length, points=options.points)
+    needs_ties = options.where is Denoising.TIES
+    return denoise_conversion(
+        program,
+        length=length,
+        points=options.points,
+        where=options.where,
+        tie_layers=layers_with_ties(program, [ids for ids, _ in expected]) if needs_ties else None,
+    )
+
+
+def _use_one_thread() -> None:
+    """Keep workers from taking each other's cores."""
+    import torch
+
+    torch.set_num_threads(1)

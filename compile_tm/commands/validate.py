@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, field
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import track
 
+from compile_tm.formats.floats import FloatFormat, get_format
 from compile_tm.machines.random_machines import RandomMachineConfig
-from compile_tm.validation import Outcome, PairResult, summarise, validate
+from compile_tm.softmax.conversion import Denoising, RoundingPoints
+from compile_tm.validation import Outcome, PairResult, SoftmaxOptions, summarise, validate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +24,16 @@ class Config:
     and generated token by token. Pairs are skipped only if the machine does not halt or has no
     output. Exit code 1 tells that a token was wrong, or too few pairs were left.
 
+    With --conversion, softmax transformers with the theorems' c are checked, with activations and
+    attention weights rounded to formats: bf16, fp16, fp32, e4m3, e5m2, or mXeY with X mantissa and
+    Y exponent bits. The theorem on exact attention does not cover rounded attention weights, which
+    may be tried all the same.
+
     Examples:
         sudocot compile validate --pairs 1000
         sudocot compile validate --pairs 10000 --seed 1 --workers 2
+        sudocot compile validate --conversion exact --act bf16
+        sudocot compile validate --conversion denoise --act m1e3 --att m4e5
     """
 
     pairs: int = 1000
@@ -37,6 +48,14 @@ class Config:
     """Share of pairs that must not be skipped."""
     workers: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     """Processes."""
+    conversion: Literal["hardmax", "exact", "denoise"] = "hardmax"
+    """What to check: the hardmax programs, or a conversion of them to softmax."""
+    act: str | None = None
+    """Format of activations; not rounded if left out."""
+    att: str | None = None
+    """Format of attention weights; not rounded if left out."""
+    denoise: Literal["every", "heads", "ties"] = "every"
+    """Layers to denoise: every one, those with heads, or those with ties (for a greater c)."""
     machines: RandomMachineConfig = field(default_factory=RandomMachineConfig)
     """Sizes of the random machines."""
 
@@ -46,11 +65,18 @@ class Config:
                 raise ValueError(f"{name}: got {getattr(self, name)}, allowed are 1 and more")
         if self.max_extra_bits < 0 or self.max_extra_bits % 2:
             raise ValueError(f"max_extra_bits: got {self.max_extra_bits}, allowed are 0, 2, 4, ..")
+        if self.conversion == "hardmax" and (self.act or self.att):
+            raise ValueError("act, att: got a format, allowed with conversion exact or denoise")
+        if self.conversion != "denoise" and self.denoise != "every":
+            raise ValueError(f"denoise: got {self.denoise}, allowed with conversion denoise")
+        for name in (self.act, self.att):
+            _format(name)
 
 
 def main(config: Config) -> int:
     """Draw, check, count and print."""
     results: list[PairResult] = []
+    start = time.perf_counter()
     pending = validate(
         config.pairs,
         seed=config.seed,
@@ -58,6 +84,7 @@ def main(config: Config) -> int:
         max_steps=config.max_steps,
         max_extra_bits=config.max_extra_bits,
         num_workers=config.workers,
+        softmax=_softmax(config),
     )
     progress = Console(stderr=True)
     results.extend(track(pending, "pairs", total=config.pairs, console=progress))
@@ -67,7 +94,22 @@ def main(config: Config) -> int:
         console.print(f"{count:>10,}  {outcome.value}")
     console.print(f"{len(results):>10,}  pairs")
     console.print(f"{summary.num_tokens:>10,}  tokens compared")
+    console.print(f"{time.perf_counter() - start:>10,.0f}  seconds")
     for failure in summary.failures[:20]:
         console.print(f"pair {failure.number}: {failure.detail}", markup=False)
     has_failed = summary.counts[Outcome.WRONG] > 0 or summary.share_correct < config.min_share
     return 1 if has_failed else 0
+
+
+def _softmax(config: Config) -> SoftmaxOptions | None:
+    if config.conversion == "hardmax":
+        return None
+    return SoftmaxOptions(
+        conversion=config.conversion,
+        points=RoundingPoints(activations=_format(config.act), attention=_format(config.att)),
+        where=Denoising(config.denoise),
+    )
+
+
+def _format(name: str | None) -> FloatFormat | None:
+    return None if name is None else get_format(name)

@@ -78,15 +78,15 @@ def convert_denoise(
     b = np.zeros((new.L, d_ff), dtype=np.float32)
     W_2 = np.zeros((new.L, size.d, d_ff), dtype=np.float32)
     each, one = NEURONS.T, np.eye(size.d, dtype=np.float32)
-    for place, layer in enumerate(mlps):
-        if layer is None:
+    for place, source in enumerate(mlps):
+        if source is None:
             W_1[place, : 6 * size.d] = np.kron(one, each[0][:, None])
             b[place, : 6 * size.d] = np.tile(each[1], size.d)
             W_2[place, :, : 6 * size.d] = np.kron(one, each[2])
         else:
-            W_1[place, : size.d_ff] = dense.W_1[layer]
-            b[place, : size.d_ff] = dense.b[layer]
-            W_2[place, :, : size.d_ff] = dense.W_2[layer]
+            W_1[place, : size.d_ff] = dense.W_1[source]
+            b[place, : size.d_ff] = dense.b[source]
+            W_2[place, :, : size.d_ff] = dense.W_2[source]
     return SoftmaxWeights(
         sizes=new,
         W_Q=_take(dense.W_Q, heads) * np.float32(c),

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 
 from compile_tm import validation
@@ -18,9 +19,11 @@ from compile_tm.constructions.vocabulary import Mode
 from compile_tm.jit import IS_JIT
 from compile_tm.machines.examples import parity, sorting
 from compile_tm.machines.files import write_machine
-from compile_tm.machines.random_machines import RandomMachineConfig
+from compile_tm.machines.interpreter import Status, run_machine
+from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
 from compile_tm.machines.turing import Move, TuringMachine
 from compile_tm.runtime.generation import Generation
+from compile_tm.softmax.conversion import Conversion
 
 SMALL = RandomMachineConfig(max_tapes=1, max_states=3, max_inputs=1, max_extra_symbols=0)
 
@@ -116,6 +119,51 @@ def test_validation_counts_every_pair(capsys: pytest.CaptureFixture[str]) -> Non
     assert validate_command.main(config) == 1
 
 
+@pytest.mark.parametrize("denoise", ["every", "heads", "ties"])
+def test_validation_of_conversions(
+    denoise: Literal["every", "heads", "ties"], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same pairs are skipped as with hardmax."""
+    options = {"pairs": 12, "workers": 1, "machines": SMALL, "max_steps": 50, "act": "bf16"}
+    runs: list[dict[str, str]] = [{"conversion": "denoise", "att": "bf16", "denoise": denoise}]
+    if denoise == "every":
+        runs += [{"conversion": "exact"}, {"conversion": "denoise", "att": "m4e5", "act": "m1e3"}]
+    for run_options in runs:
+        config = validate_command.Config(**(options | run_options))  # type: ignore[arg-type]
+        assert validate_command.main(config) == 0
+        counts = [int(line.split()[0]) for line in capsys.readouterr().out.splitlines()]
+        assert sum(counts[:4]) == counts[4] == 12
+        outcomes = [_hardmax_outcome(number) for number in range(12)]
+        skipped = (validation.Outcome.NOT_HALTING, validation.Outcome.NO_OUTPUT)
+        assert counts[1:3] == [outcomes.count(outcome) for outcome in skipped]
+        assert counts[3] == 0
+
+
+def _hardmax_outcome(number: int) -> validation.Outcome | None:
+    """Why a pair is skipped."""
+    rng = np.random.default_rng([0, number])
+    machine = random_machine(rng, SMALL)
+    drawn = run_machine(machine, random_word(rng, machine, max_length=SMALL.max_word), max_steps=50)
+    if drawn.status is not Status.HALTED:
+        return validation.Outcome.NOT_HALTING
+    return validation.Outcome.NO_OUTPUT if drawn.output is None else None
+
+
+def test_wrong_conversions_are_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A c far below the bound, and a format without the theorem's c."""
+    options = {"pairs": 12, "workers": 1, "machines": SMALL, "max_steps": 50}
+    config = validate_command.Config(conversion="denoise", act="e5m2", **options)  # type: ignore[arg-type]
+    with monkeypatch.context() as patch:
+        patch.setattr(validation, "denoise_conversion", lambda *_, **__: Conversion(c=1.0))
+        assert validate_command.main(config) == 1
+    assert "segment 1, position " in capsys.readouterr().out
+    config = validate_command.Config(conversion="exact", act="m7e3", **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"allowed for m7e3 are 0 to 15\.9"):
+        validate_command.main(config)
+
+
 def test_results_do_not_depend_on_the_number_of_workers() -> None:
     if not IS_JIT:
         pytest.skip("the sparse runtime is slow without the JIT")
@@ -152,8 +200,16 @@ def test_wrong_machines_are_not_skipped(
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"pairs": 0}, {"max_steps": 0}, {"workers": 0}, {"max_extra_bits": 3}]
+    "wrong",
+    [
+        {"pairs": 0},
+        {"max_steps": 0},
+        {"workers": 0},
+        {"max_extra_bits": 3},
+        {"act": "bf16"},
+        {"denoise": "ties", "conversion": "exact"},
+    ],
 )
-def test_wrong_options_are_refused(wrong: dict[str, int]) -> None:
+def test_wrong_options_are_refused(wrong: dict[str, int | str]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         validate_command.Config(**wrong)  # type: ignore[arg-type]

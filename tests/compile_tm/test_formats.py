@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compile_tm.formats.floats import (
@@ -91,6 +91,7 @@ def test_what_is_above_all_members_goes_to_the_greatest() -> None:
     assert BF16.round(torch.tensor([torch.inf])).item() == BF16.greatest
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 12),
     st.integers(2, 8),
@@ -114,6 +115,7 @@ FORMATS_OF_ANY_WIDTH = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(FORMATS_OF_ANY_WIDTH, st.floats(0, 1, exclude_max=True), st.floats(0, 1), st.booleans())
 def test_relative_error_in_the_normal_range(
     to: FloatFormat, part: float, place: float, negative: bool
@@ -125,6 +127,7 @@ def test_relative_error_in_the_normal_range(
     assert abs(to.round_number(x) - x) <= 2.0 ** (-to.mantissa_bits - 1) * abs(x)
 
 
+@settings(deadline=None)
 @given(FORMATS_OF_ANY_WIDTH, st.floats(-100, 100), st.floats(-100, 100))
 def test_rounding_at_most_doubles_a_perturbation(to: FloatFormat, near: float, y: float) -> None:
     """Lemma "roundingdoublesperturbation": |[x + y] - x| <= 2 |y| for members x."""
@@ -134,6 +137,7 @@ def test_rounding_at_most_doubles_a_perturbation(to: FloatFormat, near: float, y
     assert abs(to.round_number(x + y) - x) <= 2 * abs(y)
 
 
+@settings(deadline=None)
 @given(FORMATS_OF_ANY_WIDTH, st.lists(st.floats(-1e4, 1e4), min_size=2, max_size=20))
 def test_rounding_keeps_order_signs_and_members(to: FloatFormat, numbers: list[float]) -> None:
     values = np.sort(np.array(numbers))
@@ -143,6 +147,7 @@ def test_rounding_keeps_order_signs_and_members(to: FloatFormat, numbers: list[f
     assert (to.round(-values) == -rounded).all()
 
 
+@settings(deadline=None)
 @given(FORMATS_OF_ANY_WIDTH, st.floats(0, 1))
 def test_at_least(to: FloatFormat, share: float) -> None:
     value = share * min(to.greatest, 1e6)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compile_tm.constructions.compiled import CompiledMachine, compile_machine
@@ -194,6 +194,7 @@ def test_matrices_hold_what_the_theorems_say() -> None:
         convert_denoise(dense, c=9.0, layers={size.L + 1})
 
 
+@settings(deadline=None)
 @given(st.integers(1, 12), st.integers(3, 8), st.sampled_from([-1, 0, 1]), st.floats(-0.25, 0.25))
 def test_denoising(b_m: int, b_e: int, ternary: int, noise: float) -> None:
     """Lemma "denoising_mlp", in reals and with all roundings."""
