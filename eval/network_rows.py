@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu
+from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from eval.network_config import NetworkConfig
 from eval.network_kernels import (
@@ -35,6 +36,8 @@ Rows = npt.NDArray[np.int64]
 
 _PASS_ROWS = 128
 """Rows that go through all layers at a time, for each thread."""
+_LONG_RUN, _FAR_END = 48, 160
+"""Least rows, and least last position, of a run that is attended from by matrix products."""
 _PART_POSITIONS = 2_048
 """Least positions for a thread; fewer are read before another one has begun."""
 
@@ -98,14 +101,14 @@ class RowPasses:
         buffers = self._buffers.get(len(tokens))
         if buffers is None:
             buffers = self._buffers[len(tokens)] = self._all.first(len(tokens))
-        parts = _equal_parts(positions, num_parts=len(self._work))
+        plan = _plan(slots, positions, num_threads=len(self._work))
         is_parallel, has_gate = self._config.is_parallel, self._config.family != "gpt_neox"
         x, normal, hidden, gated = buffers.x, buffers.normal, buffers.hidden, buffers.gated
         torch.index_select(self._embedding, 0, torch.from_numpy(tokens), out=x.tensor)
         for layer, kept in zip(self._layers, cache.layers, strict=True):
             layer.attention_norm.apply(x.array, normal.array)
             layer.qkv.write(normal.tensor, buffers.qkv)
-            self._attend(layer, kept, slots, positions, parts, buffers)
+            self._attend(layer, kept, slots, positions, plan, buffers)
             if is_parallel:
                 layer.mlp_norm.apply(x.array, normal.array)
             layer.attention_out.add(buffers.attended, x.tensor)
@@ -125,7 +128,7 @@ class RowPasses:
         kept: tuple[Floats, Floats],
         slots: Rows,
         positions: Rows,
-        parts: list[tuple[int, int]],
+        plan: _Plan,
         buffers: Buffers,
     ) -> None:
         """From projected heads to `attended`."""
@@ -135,20 +138,79 @@ class RowPasses:
             for norm, (first, end) in zip(layer.qk_norms, pairwise(edges), strict=True):
                 scale_heads(heads, first, end, norm.weight, norm.eps)
         rotate_and_store(heads, num_heads, self._phases, kept, slots, positions)
-        others = [
-            self._pool.submit(attend_rows, heads, kept, slots, positions, part, work, out)
-            for part, work in zip(parts[1:], self._work[1:], strict=False)
+        for first, end in plan.long_runs:
+            start, slot = int(positions[first]), int(slots[first])
+            _attend_run(heads[first:end], kept, out[first:end], slot=slot, start=start)
+        for parts in plan.rows:
+            others = [
+                self._pool.submit(attend_rows, heads, kept, slots, positions, part, work, out)
+                for part, work in zip(parts[1:], self._work[1:], strict=False)
+            ]
+            attend_rows(heads, kept, slots, positions, parts[0], self._work[0], out)
+            for other in others:
+                other.result()
+
+
+def _attend_run(
+    heads: Floats, kept: tuple[Floats, Floats], out: Floats, *, slot: int, start: int
+) -> None:
+    """Attend from consecutive positions of one slot, by products of matrices.
+
+    Args:
+        heads: as for `attend_rows`, of the rows of the run.
+        kept: keys and values of a layer.
+        out: result (rows, num_heads, head_size).
+        slot: slot of the rows.
+        start: position of the first.
+    """
+    num_rows, num_heads, size = out.shape
+    end = start + num_rows
+    keys, values = (torch.from_numpy(part[: -(-end // BLOCK), slot]) for part in kept)
+    num_kv = keys.shape[1]
+    mixed = scaled_dot_product_attention(
+        torch.from_numpy(heads[:, :num_heads]).transpose(0, 1)[None],
+        keys.permute(1, 0, 3, 2).reshape(num_kv, -1, size)[None, :, :end],
+        values.transpose(0, 1).reshape(num_kv, -1, size)[None, :, :end],
+        attn_mask=torch.ones(num_rows, end, dtype=torch.bool).tril(start),
+        scale=1.0,
+        enable_gqa=num_kv != num_heads,
+    )
+    torch.from_numpy(out).copy_(mixed[0].transpose(0, 1))
+
+
+class _Plan(NamedTuple):
+    """How rows are attended from; ranges are [first, after the last)."""
+
+    long_runs: list[tuple[int, int]]
+    """Runs of consecutive positions of a slot, for which matrix products pay."""
+    rows: list[list[tuple[int, int]]]
+    """The rows between them, each range in parts for threads."""
+
+
+def _plan(slots: Rows, positions: Rows, *, num_threads: int) -> _Plan:
+    long_runs: list[tuple[int, int]] = []
+    if len(slots) >= _LONG_RUN:
+        edges = [0, *(np.flatnonzero(np.diff(slots)) + 1).tolist(), len(slots)]
+        long_runs = [
+            (first, end)
+            for first, end in pairwise(edges)
+            if end - first >= _LONG_RUN and positions[end - 1] >= _FAR_END
         ]
-        attend_rows(heads, kept, slots, positions, parts[0], self._work[0], out)
-        for other in others:
-            other.result()
+    edges = [0, *(edge for run in long_runs for edge in run), len(slots)]
+    between = zip(edges[::2], edges[1::2], strict=True)
+    rows = [
+        _equal_parts(positions, first, end, num_parts=num_threads)
+        for first, end in between
+        if first < end
+    ]
+    return _Plan(long_runs, rows)
 
 
-def _equal_parts(positions: Rows, *, num_parts: int) -> list[tuple[int, int]]:
-    """Split rows into runs that read about as many positions each: [first, after the last)."""
+def _equal_parts(positions: Rows, first: int, end: int, *, num_parts: int) -> list[tuple[int, int]]:
+    """Split rows into runs that read about as many positions each."""
     if num_parts == 1:
-        return [(0, len(positions))]
-    read = np.cumsum(positions + 1)
+        return [(first, end)]
+    read = np.cumsum(positions[first:end] + 1)
     num_parts = max(1, min(num_parts, int(read[-1]) // _PART_POSITIONS))
-    edges = np.searchsorted(read, read[-1] * np.arange(1, num_parts) / num_parts) + 1
-    return list(pairwise([0, *edges.tolist(), len(positions)]))
+    edges = np.searchsorted(read, read[-1] * np.arange(1, num_parts) / num_parts) + first + 1
+    return list(pairwise([first, *edges.tolist(), end]))
