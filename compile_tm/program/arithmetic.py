@@ -21,8 +21,8 @@ from compile_tm.program.neurons import (
     Effect,
     Gadget,
     dense_entries,
-    merge,
     pattern_neurons,
+    side_by_side,
 )
 from compile_tm.program.registers import ALWAYS, Bits, Condition, Register
 
@@ -85,7 +85,7 @@ def move_head(
         _flip(source, target, decrement, Effect.WRITE, when & move.equals(left)),
         _flip(source, target, decrement.turned(), Effect.WRITE, when & move.equals(right)),
     ]
-    return _as_one(parts, target, when)
+    return side_by_side(parts, outputs=target, effect=Effect.WRITE, when=when)
 
 
 def subtract_bit(
@@ -149,17 +149,4 @@ def _copy_and_flip(source: Register, target: Register, flips: _Flips, when: Cond
         copy(source, target, when=when),
         _flip(source, target, flips, Effect.WRITE, when),
     ]
-    return _as_one(parts, target, when)
-
-
-def _as_one(parts: list[Gadget], target: Register, when: Condition) -> Gadget:
-    """The neurons of several gadgets that together write one register."""
-    up, bias, down = merge(parts)
-    return Gadget(
-        up=up,
-        bias=bias,
-        down=down,
-        effect=Effect.WRITE,
-        outputs=frozenset(target.coordinates),
-        when=when,
-    )
+    return side_by_side(parts, outputs=target, effect=Effect.WRITE, when=when)

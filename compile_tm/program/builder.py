@@ -13,7 +13,7 @@ A layer's head sees the stream as the layer before left it; its gadgets see it a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,7 @@ class ProgramBuilder:
         self.heads: list[list[Head]] = [[] for _ in range(num_layers)]
         self.gadgets: list[list[tuple[str, Gadget]]] = [[] for _ in range(num_layers)]
         self._wires: list[Register | Flag] = []
+        self._names: set[str] = set()
         self._size = 0
         self._embedded: list[tuple[npt.ArrayLike, Wires, npt.ArrayLike]] = []
         self._unembedded: list[tuple[npt.ArrayLike, Wires, npt.ArrayLike]] = []
@@ -80,6 +81,10 @@ class ProgramBuilder:
         flag = Flag((self._size,), name)
         self._add(flag)
         return flag
+
+    def flags(self, names: Iterable[str]) -> tuple[Flag, ...]:
+        """New flags beside each other, off."""
+        return tuple(map(self.flag, names))
 
     def stage(self, name: str) -> Stage:
         """A named part of the program."""
@@ -150,8 +155,9 @@ class ProgramBuilder:
         )
 
     def _add(self, wire: Register | Flag) -> None:
-        if any(wire.name == other.name for other in self._wires):
+        if wire.name in self._names:
             raise ValueError(f"name: {wire.name!r} is taken")
+        self._names.add(wire.name)
         self._wires.append(wire)
         self._size += len(wire)
 

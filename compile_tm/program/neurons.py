@@ -118,14 +118,16 @@ def pattern_neurons(
     outputs: Wires,
     down: Entries,
     effect: Effect,
+    flags: Entries = NO_ENTRIES,
     when: Condition = ALWAYS,
 ) -> Gadget:
-    """Neurons that each fire on their own bits while a common condition holds.
+    """Neurons that each fire on their own bits and flags while a common condition holds.
 
     Args:
         num_neurons: n.
-        inputs: Coordinates that `bits` may read.
+        inputs: Coordinates that `bits` and `flags` may read.
         bits: For each neuron, register bits and the value -1 or 1 that each is to have.
+        flags: For each neuron, flags, with 1 where one is to be on and -1 where it is to be off.
         outputs: Coordinates that may be written.
         down: What a neuron adds when it fires.
         effect: What that does.
@@ -144,10 +146,12 @@ def pattern_neurons(
         rows = np.repeat(np.arange(num_neurons), len(gate))
         columns = np.tile(np.array(gate), num_neurons)
         gates = entries(rows, columns, np.tile(np.array(when.signs), num_neurons))
-    num_bits = np.bincount(bits.neuron, minlength=num_neurons)
+    num_ones = np.bincount(bits.neuron, minlength=num_neurons)
+    num_ones += np.bincount(flags.neuron[flags.weight > 0], minlength=num_neurons)
+    inputs_read = both(bits, flags)
     return Gadget(
-        up=both(bits, gates) if gate else bits,
-        bias=(1 - when.num_ones - num_bits).astype(np.int32),
+        up=both(inputs_read, gates) if gate else inputs_read,
+        bias=(1 - when.num_ones - num_ones).astype(np.int32),
         down=down,
         effect=effect,
         outputs=frozenset(outputs.coordinates),
@@ -164,3 +168,18 @@ def merge(gadgets: list[Gadget]) -> tuple[Entries, npt.NDArray[np.int32], Entrie
         np.concatenate([gadget.bias for gadget in gadgets]),
         stack(*((gadget.down, gadget.num_neurons) for gadget in gadgets)),
     )
+
+
+def side_by_side(
+    gadgets: list[Gadget], *, outputs: Wires, effect: Effect, when: Condition = ALWAYS
+) -> Gadget:
+    """The neurons of several gadgets as one gadget, whose neurons together do what `effect` says.
+
+    Args:
+        gadgets: Gadgets whose conditions imply `when`.
+        outputs: Coordinates that they may write.
+        effect: What they do together.
+        when: The condition.
+    """
+    up, bias, down = merge(gadgets)
+    return Gadget(up, bias, down, effect, frozenset(outputs.coordinates), when)

@@ -95,7 +95,8 @@ def _attend(head: Head, x: Stream) -> tuple[Stream, HeadFacts]:
     next_best = np.where(is_best, -np.inf, scores).max(axis=1)
     # All best values agree if each has the value of the first of them.
     differs = (values[None, :, :] != values[is_best.argmax(axis=1)][:, None, :]).any(axis=2)
-    mean = (is_best / num_best[:, None]) @ values
+    # Summed before it is divided, the mean of equal values is exact.
+    mean = is_best.astype(np.float64) @ values / num_best[:, None]
     return mean, HeadFacts(num_best, greatest[:, 0] - next_best, (differs & is_best).any(axis=1))
 
 
