@@ -1,7 +1,8 @@
 """A Hugging Face model folder, opened for evaluation: facts, shape and checked weights.
 
 Nothing is loaded through transformers here, and nothing that could run code is read: pickled
-weights are refused.
+weights are refused. Of a family that `eval.network` does not compute, only sizes are read: the
+engine `hf` leaves the rest to transformers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from torch import Tensor
 
 from data.model_facts import FACTS_FILE, ModelFacts, read_facts, read_json
 from data.weights import weights_digest
-from eval.network_config import OUTPUT_MATRIX, NetworkConfig, read_network_config, tensor_shapes
+from eval.network_config import (
+    FAMILIES,
+    OUTPUT_MATRIX,
+    NetworkConfig,
+    read_network_config,
+    tensor_shapes,
+)
 from solver.boards import Board, get_board
 from solver.vocabulary import Vocabulary
 
@@ -45,8 +52,10 @@ class ModelFolder:
     """What the model was trained on and for."""
     config: dict[str, Any]
     """Content of `config.json`."""
-    network: NetworkConfig
-    """Shape of the network."""
+    computed: NetworkConfig | None
+    """Shape of the network, if its family is one that `eval.network` computes."""
+    num_parameters: int
+    """Weights, a tied matrix once."""
     weights_digest: str
     """Hex sha256 of the names, shapes, types and bytes of all weights."""
 
@@ -62,18 +71,50 @@ class ModelFolder:
         """
         facts = read_facts(path)
         config = read_json(path / CONFIG_FILE)
-        network = read_network_config(config, source=str(path / CONFIG_FILE))
+        network = None
+        if config.get("model_type") in (None, *FAMILIES):
+            network = read_network_config(config, source=str(path / CONFIG_FILE))
         num_ids = Vocabulary(get_board(facts.board)).size
-        if network.vocab_size < num_ids:
-            raise ValueError(
-                f"{path / CONFIG_FILE}: vocab_size: got {network.vocab_size}, "
-                f"allowed for {facts.board} is at least {num_ids}"
-            )
-        digest = _digest(_read_tensors(path, network), network)
+        for name, least in (("vocab_size", num_ids), ("max_position_embeddings", 1)):
+            size = config.get(name)
+            if not isinstance(size, int) or size < least:
+                raise ValueError(
+                    f"{path / CONFIG_FILE}: {name}: got {size}, "
+                    f"allowed for {facts.board} is at least {least}"
+                )
+        tensors = _read_tensors(path, network)
+        digest = _digest(tensors, config)
         recorded = read_json(path / FACTS_FILE)["weights_digest"]
         if recorded != digest:
             logger.warning("%s: the weights are not those that %s describes", path, FACTS_FILE)
-        return cls(path=path, facts=facts, config=config, network=network, weights_digest=digest)
+        return cls(
+            path=path,
+            facts=facts,
+            config=config,
+            computed=network,
+            num_parameters=sum(tensor.numel() for tensor in tensors.values()),
+            weights_digest=digest,
+        )
+
+    @property
+    def network(self) -> NetworkConfig:
+        """Shape of the network.
+
+        Raises:
+            ValueError: it is of a family that `eval.network` does not compute.
+        """
+        if self.computed is None:
+            raise ValueError(
+                f"{self.path / CONFIG_FILE}: model_type: got {self.family!r}, the engine hf alone "
+                f"decodes it, the others take {', '.join(FAMILIES)}"
+            )
+        return self.computed
+
+    @property
+    def family(self) -> str:
+        """Family of the network, as transformers names it."""
+        family: str = self.config["model_type"]
+        return family
 
     @property
     def board(self) -> Board:
@@ -88,7 +129,8 @@ class ModelFolder:
     @property
     def max_positions(self) -> int:
         """Longest sequence in tokens, prompt included."""
-        return self.network.max_positions
+        positions: int = self.config["max_position_embeddings"]
+        return positions
 
     def read_weights(self) -> dict[str, Tensor]:
         """Read all weights, as fp32 on the CPU, by their names in the folder.
@@ -96,11 +138,11 @@ class ModelFolder:
         Raises:
             ValueError: the files changed since `open` and are unfit now.
         """
-        tensors = _read_tensors(self.path, self.network)
+        tensors = _read_tensors(self.path, self.computed)
         return {name: tensor.float() for name, tensor in tensors.items()}
 
 
-def _read_tensors(path: Path, network: NetworkConfig) -> dict[str, Tensor]:
+def _read_tensors(path: Path, network: NetworkConfig | None) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for file in _weight_files(path):
         try:
@@ -112,6 +154,8 @@ def _read_tensors(path: Path, network: NetworkConfig) -> dict[str, Tensor]:
         for name, tensor in tensors.items()
         if not name.endswith(_BUFFERS)
     }
+    if network is None:
+        return tensors
     expected = tensor_shapes(network)
     if network.has_tied_embeddings:
         tensors.pop(OUTPUT_MATRIX, None)
@@ -137,9 +181,9 @@ def _weight_files(path: Path) -> list[Path]:
     return [path / name for name in sorted(set(names))]
 
 
-def _digest(tensors: dict[str, Tensor], network: NetworkConfig) -> str:
+def _digest(tensors: dict[str, Tensor], config: dict[str, Any]) -> str:
     """Digest as training writes it: of a state dict, where a tied matrix has both its names."""
-    if network.has_tied_embeddings:
-        prefix = "gpt_neox.embed_in" if network.family == "gpt_neox" else "model.embed_tokens"
+    if config.get("tie_word_embeddings"):
+        prefix = "gpt_neox.embed_in" if config["model_type"] == "gpt_neox" else "model.embed_tokens"
         tensors = {**tensors, OUTPUT_MATRIX: tensors[f"{prefix}.weight"]}
     return weights_digest(tensors)

@@ -57,7 +57,7 @@ def read_artifacts(folder: Path) -> list[WrittenArtifact]:
             artifact = request.log_artifact.artifact
         if artifact is not None:
             entries = {e.path: e.ref or e.local_path for e in artifact.manifest.contents}
-            metadata = json.loads(artifact.metadata)
+            metadata = json.loads(artifact.metadata or "{}")  # tables have none
             found.append(WrittenArtifact(artifact.type, artifact.name, metadata, entries))
     return found
 

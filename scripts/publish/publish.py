@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -15,7 +15,7 @@ from rich.console import Console
 from data.commands.tables import print_table
 from data.files import publish_directory
 from scripts.publish.checks import check_repo
-from scripts.publish.prepare import list_files, write_sums
+from scripts.publish.prepare import PreparedFile, write_sums
 
 RepoType = Literal["model", "dataset"]
 REFUSED = 1
@@ -91,16 +91,18 @@ def publish(
         OSError: the hub cannot be reached, or refuses.
     """
     parent = destination.out.absolute().parent if destination.out else None
+    if parent is not None:
+        parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".publish-", dir=parent) as work:
         folder = Path(work) / "folder"
         prepare(folder)
-        write_sums(folder)
+        files = write_sums(folder)
         problems = find_problems(folder)
         for problem in problems:
             sys.stderr.write(f"sudocot: refused: {problem}\n")
         if problems:
             return REFUSED
-        _show(folder, destination)
+        _show(files, destination)
         if destination.out is not None:
             publish_directory(folder, destination.out, replace=destination.rebuild)
             folder = destination.out
@@ -135,8 +137,7 @@ def _prefix(repo_type: RepoType) -> str:
     return "datasets/" if repo_type == "dataset" else ""
 
 
-def _show(folder: Path, destination: Destination) -> None:
-    files = list_files(folder)
+def _show(files: Sequence[PreparedFile], destination: Destination) -> None:
     rows = [(file.name, f"{file.num_bytes:,}", file.sha256[:16]) for file in files]
     rows.append(("all", f"{sum(file.num_bytes for file in files):,}", ""))
     verb = "would go" if destination.dry_run else "goes"

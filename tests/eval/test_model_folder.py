@@ -11,7 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from data.precision import get_precision
 from eval.model_folder import CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE, ModelFolder
+from eval.network import Network
 from tests.eval.toy_models import FAMILIES, NUM_IDS, export, make_model
 
 
@@ -74,7 +76,7 @@ def test_settings_of_transformers_4_are_read(path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "mamba"}, "model_type: got 'mamba', allowed is 'llama' or 'qwen3'"),
+        ({"model_type": None}, "model_type: got None, allowed is 'llama' or 'qwen3'"),
         ({"hidden_act": "gelu"}, "hidden_act: got 'gelu', allowed is 'silu'"),
         ({"use_sliding_window": True}, "allowed is full attention everywhere"),
         ({"layer_types": ["sliding_attention"]}, "allowed is full attention everywhere"),
@@ -93,6 +95,19 @@ def test_what_is_not_computed_is_refused(path: Path, changes: dict[str, Any], me
     edit_config(path, **changes)
     with pytest.raises(ValueError, match=message):
         ModelFolder.open(path)
+
+
+def test_other_families_are_for_the_engine_hf(path: Path) -> None:
+    """Their weights are counted and digested; what computes on its own names what it can."""
+    whole = ModelFolder.open(path)
+    edit_config(path, model_type="olmo2")
+    folder = ModelFolder.open(path)
+    assert folder.family == "olmo2"
+    assert folder.max_positions == whole.max_positions
+    assert folder.num_parameters == whole.num_parameters
+    assert folder.weights_digest == whole.weights_digest
+    with pytest.raises(ValueError, match="got 'olmo2', the engine hf alone decodes it"):
+        Network(folder, precision=get_precision("fp32"), device=torch.device("cpu"))
 
 
 def test_damaged_and_pickled_weights_are_refused(path: Path) -> None:

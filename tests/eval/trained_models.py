@@ -16,14 +16,14 @@ from solver.mrv import TRACE_RULE
 from solver.vocabulary import PAD
 from tests.training.toy import BOARD, toy_puzzle, write_toy_data
 from training.export import export_model
-from training.models import Family, ModelConfig, build_model
+from training.models import ModelConfig, build_model
 
 SEGMENT_TOKENS = 20
 NUM_PUZZLES = 60
 _NUM_UPDATES, _BATCH = 320, 48
 
 
-def train_model(family: Family, folder: Path) -> Path:
+def train_model(family: str, folder: Path) -> Path:
     """Train on the SCoT of `NUM_PUZZLES` puzzles and export; heads are as vLLM wants them on CPUs.
 
     Returns:

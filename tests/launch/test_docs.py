@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import launch_command_parser
 
 from scripts.cli import main
@@ -40,6 +41,14 @@ def test_accelerate_takes_its_commands() -> None:
         given = launch_command_parser().parse_args(words[2:])
         assert (ROOT / given.config_file).is_file()
         assert given.training_script == "sudocot"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "scripts" / "accelerate").glob("*.yaml")))
+def test_accelerate_reads_its_files(path: Path) -> None:
+    config = load_config_from_file(str(path))
+    assert config.num_machines == (2 if path.stem == "ddp_nodes" else 1)
+    assert config.mixed_precision == "no"
+    assert path.name in TEXT
 
 
 def test_two_processes_train_on_the_cpu(tmp_path: Path) -> None:

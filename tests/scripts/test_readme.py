@@ -3,6 +3,9 @@
 Bring the sessions of README.md up to date with
 
     python -m tests.scripts.test_readme
+
+The pages of docs/ go on from the files that the README's commands leave; docs/cluster.md has a test
+of its own in tests/launch.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+PAGES = ("puzzles", "models", "engines", "sharing")
 # They make environments or run for minutes; the scripts among them must exist.
 NOT_RUN = ("python3 -m venv", "pip install", "bash scripts/", "python -m tests.scripts.")
 
@@ -30,7 +34,8 @@ def run(command: str, folder: Path) -> str:
     result = subprocess.run(
         ["bash", "-euc", command],
         cwd=folder,
-        env=os.environ | {"PATH": search_path, "COLUMNS": "80", "NO_COLOR": "1"},
+        env=os.environ
+        | {"PATH": search_path, "COLUMNS": "80", "NO_COLOR": "1", "WANDB_MODE": "offline"},
         capture_output=True,
         text=True,
         check=False,
@@ -54,12 +59,41 @@ def test_sessions_show_what_the_commands_show(tmp_path: Path) -> None:
         assert play(session, tmp_path) == session
 
 
-def test_commands_of_the_readme_run_in_order(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def readme_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all commands of the README have run, in order."""
+    folder = tmp_path_factory.mktemp("readme")
     lines = [line for block in blocks(README, "bash") for line in block.splitlines()]
-    commands = [line for line in lines if not line.startswith(NOT_RUN)]
-    assert commands
-    for command in commands:
-        run(command, tmp_path)
+    for command in [line for line in lines if not line.startswith(NOT_RUN)]:
+        run(command, folder)
+    return folder
+
+
+def test_commands_of_the_readme_run_in_order(readme_folder: Path) -> None:
+    assert (readme_folder / "tiny" / "final" / "README.md").is_file()
+    assert (readme_folder / "trace.html").is_file()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_of_a_page_run_in_order(readme_folder: Path, name: str) -> None:
+    text = (ROOT / "docs" / f"{name}.md").read_text()
+    found = re.findall(r"^```(bash|python)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert found
+    for language, block in found:
+        if language == "bash":
+            run(block, readme_folder)
+        else:
+            run(f"python - <<'END'\n{block}END", readme_folder)
+
+
+def test_pages_and_pictures_that_documents_link_exist() -> None:
+    pages = [README, *(ROOT / "docs").glob("*.md")]
+    assert {f"{name}.md" for name in PAGES} <= {page.name for page in pages}
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).is_file(), f"{page.name}: {target}"
+    for picture in (ROOT / "docs" / "images").iterdir():
+        assert picture.stat().st_size <= 150_000, picture.name
 
 
 def test_python_of_the_readme_runs(tmp_path: Path) -> None:
