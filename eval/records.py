@@ -218,7 +218,10 @@ class Session:
     num_slots: int
     """Puzzles or segments in flight at most."""
     versions: dict[str, str]
-    """Versions of python, sudocot and the libraries that decide the numbers."""
+    """Versions of python, sudocot and the libraries that decide the numbers; and, under `commit`,
+    the commit of sudocot, where it is run from a checkout (`data.code_commit`)."""
+    num_replicas: int = 1
+    """Copies of the model that shared the puzzles."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

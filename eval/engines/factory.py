@@ -22,6 +22,7 @@ def make_engine(
     precision: PrecisionPolicy,
     device: torch.device,
     num_slots: int,
+    num_replicas: int = 1,
 ) -> Engine:
     """Load a model into an engine.
 
@@ -31,6 +32,7 @@ def make_engine(
         precision: formats to compute in.
         device: where.
         num_slots: segments in flight.
+        num_replicas: copies of the model that share the puzzles; `vllm` alone makes more than one.
 
     Raises:
         ValueError: no such engine, or it cannot do this.
@@ -38,6 +40,7 @@ def make_engine(
     """
     if num_slots < 1:
         raise ValueError(f"num_slots: got {num_slots}, allowed is at least 1")
+    check_replicas(name, num_replicas)
     match name:
         case "hf":
             from eval.engines.hf import HfEngine
@@ -46,7 +49,13 @@ def make_engine(
         case "vllm":
             from eval.engines.vllm import VllmEngine
 
-            return VllmEngine(folder, precision=precision, device=device, num_slots=num_slots)
+            return VllmEngine(
+                folder,
+                precision=precision,
+                device=device,
+                num_slots=num_slots,
+                num_replicas=num_replicas,
+            )
         case "segment" | "verify":
             from eval.engines.segment import SegmentEngine
             from eval.engines.verify import VerifyEngine
@@ -59,3 +68,18 @@ def make_engine(
                 network, num_slots=num_slots, segment_tokens=folder.facts.segment_tokens
             )
     raise ValueError(f"engine: got {name!r}, allowed are {', '.join(ENGINES)}")
+
+
+def check_replicas(name: str, num_replicas: int) -> None:
+    """Refuse a number of replicas that an engine cannot make.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if num_replicas < 1:
+        raise ValueError(f"data_parallel: got {num_replicas}, allowed is at least 1")
+    if num_replicas > 1 and name != "vllm":
+        raise ValueError(
+            f"data_parallel: got {num_replicas}, allowed with engine {name} is 1; the engine vllm "
+            "spreads puzzles over GPUs, and --shard i/n evaluates a part with any engine"
+        )

@@ -103,7 +103,7 @@ class VllmEngine:
         self._thread.start()
         self._is_broken = False
         with _quiet_start():
-            _check_platform(folder, device)
+            _check_platform(folder, device, num_replicas=num_replicas)
             arguments: dict[str, Any] = {
                 "model": str(folder.path),
                 "skip_tokenizer_init": True,
@@ -230,13 +230,18 @@ def _version() -> str:
     return str(vllm.__version__)
 
 
-def _check_platform(folder: ModelFolder, device: torch.device) -> None:
+def _check_platform(folder: ModelFolder, device: torch.device, *, num_replicas: int) -> None:
     from vllm.platforms import current_platform
 
     if current_platform.device_type != device.type:
         raise ValueError(
             f"device: got {device.type}, the vLLM that is installed computes on "
             f"{current_platform.device_type}"
+        )
+    if device.type == "cuda" and num_replicas > torch.cuda.device_count():
+        raise ValueError(
+            f"data_parallel: got {num_replicas}, allowed is one for each of "
+            f"{torch.cuda.device_count()} GPUs"
         )
     if device.type == "cpu":
         from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend

@@ -46,8 +46,13 @@ def words(model: Path, puzzles: Path, out: Path, *options: str) -> list[str]:
 
 
 def test_a_model_is_evaluated_and_the_same_command_finds_it_done(
-    model: Path, puzzles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path,
+    puzzles: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr(run_command, "code_commit", lambda: "0123-dirty")
     out = tmp_path / "evals" / "e"
     options = ("--num-slots", "4", "--count", "7", "--keep-tokens", "--name", "toy [x]")
     assert main(words(model, puzzles, out, *options)) == 0
@@ -64,6 +69,8 @@ def test_a_model_is_evaluated_and_the_same_command_finds_it_done(
     assert config.model.digest == json.loads((model / "sudocot.json").read_text())["weights_digest"]
     [session] = config.sessions
     assert {"python", "sudocot", "torch"} <= session.versions.keys()
+    assert session.versions["commit"] == "0123-dirty"
+    assert session.num_replicas == 1
     assert config.precision.as_dict()["cache"] == "fp32"
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     assert main(words(model, puzzles, out, *options)) == 0
@@ -159,6 +166,28 @@ def test_endings_keep_what_is_done(
     folder = EvaluationFolder.open(tmp_path / "e")
     assert folder.is_complete
     assert len(folder.config.sessions) == 2
+
+
+@pytest.mark.parametrize(
+    ("engine", "number", "message"),
+    [
+        ("segment", "2", "data_parallel: got 2, allowed with engine segment is 1"),
+        ("vllm", "0", "data_parallel: got 0, allowed is at least 1"),
+    ],
+)
+def test_replicas_are_for_vllm(
+    model: Path,
+    puzzles: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    engine: str,
+    number: str,
+    message: str,
+) -> None:
+    options = ("--engine", engine, "--data-parallel", number)
+    assert main(words(model, puzzles, tmp_path / "e", *options)) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "e").exists()
 
 
 def test_a_missing_library_and_another_board_are_one_line(

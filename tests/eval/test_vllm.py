@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from data.precision import get_precision
+from eval.engines import vllm
+from eval.engines.factory import make_engine
 from eval.engines.vllm import VllmEngine, _quiet_start
 from eval.model_folder import ModelFolder
 from tests.eval.toy_models import export, make_model
@@ -46,6 +48,14 @@ def test_a_device_that_vllm_is_not_installed_for_is_refused(folder: ModelFolder)
     other = "cuda" if not torch.cuda.is_available() else "cpu"
     with pytest.raises(ValueError, match=f"device: got {other}, the vLLM that is installed"):
         start(folder, other)
+
+
+def test_replicas_reach_the_engine(monkeypatch: pytest.MonkeyPatch, folder: ModelFolder) -> None:
+    given: dict[str, object] = {}
+    monkeypatch.setattr(vllm, "VllmEngine", lambda _, **options: given.update(options))
+    fp32, cuda = get_precision("fp32"), torch.device("cuda")
+    make_engine("vllm", folder, precision=fp32, device=cuda, num_slots=8, num_replicas=2)
+    assert given == {"precision": fp32, "device": cuda, "num_slots": 8, "num_replicas": 2}
 
 
 def test_the_environment_is_as_before_and_the_users_settings_win(
