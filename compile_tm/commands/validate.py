@@ -69,8 +69,8 @@ class Config:
             raise ValueError("act, att: got a format, allowed with conversion exact or denoise")
         if self.conversion != "denoise" and self.denoise != "every":
             raise ValueError(f"denoise: got {self.denoise}, allowed with conversion denoise")
-        for name in (self.act, self.att):
-            _format(name)
+        for wanted in (self.act, self.att):
+            _format(wanted)
 
 
 def main(config: Config) -> int:

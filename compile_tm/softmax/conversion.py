@@ -127,3 +127,29 @@ def layers_with_ties(
                 if ((seen.num_best > 1) & added.any(axis=1)).any():
                     found.add(number)
     return frozenset(found)
+
+
+def unmet_conditions(conversion: Conversion, points: RoundingPoints, *, length: int) -> list[str]:
+    """What Theorem "hardtosoftdenoising", or without denoising "hardtosoft", asks of formats.
+
+    Args:
+        conversion: c and the denoised layers.
+        points: What is rounded.
+        length: N.
+
+    Returns:
+        The conditions that do not hold, but for the one that c is great enough.
+    """
+    act, att = points.activations, points.attention
+    unmet = []
+    if act and not act.contains(conversion.c):
+        unmet.append(f"c = {conversion.c:g} is a member of {act}")
+    if not conversion.denoised:
+        return [*unmet, "attention weights are not rounded"] if att else unmet
+    if act and act.exponent_bits < 3:
+        unmet.append("activations have at least 3 exponent bits")
+    if att and att.mantissa_bits < 4:
+        unmet.append("attention weights have at least 4 mantissa bits")
+    if att and length * att.least_normal > 1:
+        unmet.append(f"1/{length} is a normal number of attention weights")
+    return unmet

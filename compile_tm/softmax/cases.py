@@ -1,0 +1,204 @@
+"""Constructions with long sequences, on which conversions are measured, and where they go wrong.
+
+The reference is the run of the hardmax program (`runtime.trace`), register by register. A converted
+transformer fails on a case if it says a wrong token. Then, by the theorems' proofs, some activation
+is further from the hardmax one than they allow, and the first such place is told: of all at or
+before the token's position, one in the lowest layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from compile_tm.constructions.compiled import compile_machine
+from compile_tm.constructions.dfa import DfaVocabulary, dfa_program
+from compile_tm.constructions.sequences import cot_ids, scot_segments
+from compile_tm.constructions.vocabulary import Mode
+from compile_tm.machines.examples import multiples, sorting
+from compile_tm.machines.interpreter import run_machine
+from compile_tm.program.program import Program
+from compile_tm.runtime.softmax import Part, Snapshot, SoftmaxTransformer
+from compile_tm.runtime.trace import Trace, trace_program
+from compile_tm.softmax.bounds import allowed_error
+from compile_tm.softmax.conversion import Conversion, RoundingPoints
+
+_MOST_SEGMENTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A program, and what it does on some sequences."""
+
+    name: str
+    """The construction: `DFA`, `CoT` or `SCoT`."""
+    program: Program
+    traces: tuple[Trace, ...]
+    """Of each sequence, its last token left out."""
+    prompt_lengths: tuple[int, ...]
+
+    @property
+    def bits(self) -> int:
+        """The construction's r."""
+        return len(self.program.position)
+
+    @property
+    def length(self) -> int:
+        """The theorems' N, 2^r."""
+        return self.program.max_positions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A wrong token, and the first activation that the theorems' proofs do not allow."""
+
+    sequence: int
+    token_position: int
+    """After which position the token is wrong."""
+    layer: int
+    """Of the hardmax transformer, from 1."""
+    part: Part
+    head: int | None
+    """Head of the layer that writes the activation, from 0; None if none does."""
+    head_name: str
+    wire: str
+    """Register bit or flag."""
+    position: int
+    value: float
+    expected: float
+    allowed: float
+    """Greatest difference between the two that the proof allows there."""
+
+    def __str__(self) -> str:
+        head = "" if self.head is None else f", head {self.head} ({self.head_name})"
+        return (
+            f"layer {self.layer} after the {self.part.value}{head}, position {self.position}: "
+            f"{self.wire} holds {self.value:.4g}, must be {self.expected:g} within "
+            f"{self.allowed:.3g}; first wrong token after position {self.token_position}"
+        )
+
+
+def dfa_case(bits: int) -> Case:
+    """Numbers that 3 divides, on 2^r tokens."""
+    dfa = multiples(3)
+    rng = np.random.default_rng(bits)
+    word = [dfa.alphabet[n] for n in rng.integers(len(dfa.alphabet), size=(1 << bits) - 1)]
+    program = dfa_program(dfa, bits=bits)
+    trace = trace_program(program, DfaVocabulary(dfa=dfa).input_ids(word))
+    return Case(name="DFA", program=program, traces=(trace,), prompt_lengths=(1,))
+
+
+def machine_case(bits: int, *, mode: Mode) -> Case:
+    """Sorting of the longest word whose sequences have at most 2^r tokens; of SCoT, the longest.
+
+    Raises:
+        ValueError: r is odd or too small.
+    """
+    machine, found = sorting(), None
+    compiled = compile_machine(machine, mode=mode, bits=bits, reachable_only=True)
+    for size in range(1 << bits):
+        run = run_machine(machine, ("cba" * size)[:size])
+        if mode == "cot":
+            segments = [(cot_ids(compiled.vocabulary, run, bits=bits), size + 2)]
+        else:
+            segments = list(scot_segments(compiled.vocabulary, run, bits=bits))
+        if max(len(ids) for ids, _ in segments) > 1 << bits:
+            break
+        found = segments
+    if found is None:
+        raise ValueError(f"bits: got {bits}, which has no room for any word")
+    longest = sorted(found, key=lambda segment: -len(segment[0]))[:_MOST_SEGMENTS]
+    return Case(
+        name="CoT" if mode == "cot" else "SCoT",
+        program=compiled.program,
+        traces=tuple(trace_program(compiled.program, ids[:-1]) for ids, _ in longest),
+        prompt_lengths=tuple(prompt_length for _, prompt_length in longest),
+    )
+
+
+def find_failure(case: Case, conversion: Conversion, points: RoundingPoints) -> Failure | None:
+    """Run a converted transformer in float64.
+
+    Returns:
+        None if all tokens are right, also if activations are not all as the proofs have them.
+    """
+    model = SoftmaxTransformer(case.program, conversion, points=points, dtype=torch.float64)
+    for number, trace in enumerate(case.traces):
+        seen: list[Snapshot] = []
+        scores = model(_tensor(trace.ids), seen=seen)
+        said = scores[0].argmax(dim=-1).numpy()
+        start = case.prompt_lengths[number] - 1
+        differing = np.flatnonzero(said[start:] != trace.predicted[start:])
+        if len(differing):
+            return _first_violation(
+                case.program, conversion, trace, seen, (number, int(differing[0]) + start)
+            )
+    return None
+
+
+def snapshots(case: Case, conversion: Conversion, points: RoundingPoints) -> list[list[Snapshot]]:
+    """The streams of a converted transformer on each sequence, in float64."""
+    model = SoftmaxTransformer(case.program, conversion, points=points, dtype=torch.float64)
+    found: list[list[Snapshot]] = []
+    for trace in case.traces:
+        found.append([])
+        model(_tensor(trace.ids), seen=found[-1])
+    return found
+
+
+def error_of(snapshot: Snapshot, trace: Trace) -> npt.NDArray[np.float64]:
+    """(n, d) distances to what the hardmax transformer has after the same part."""
+    place = 2 * snapshot.layer - (snapshot.part in (Part.HEADS, Part.DENOISING))
+    errors: npt.NDArray[np.float64] = np.abs(snapshot.stream[0].numpy() - trace.streams[place])
+    return errors
+
+
+def _allowed(program: Program, conversion: Conversion, layer: int, part: Part) -> float:
+    """What the proofs allow: 1/4 before denoising, nothing after it, else `allowed_error`."""
+    if layer in conversion.denoised:
+        return 1 / 4 if part is Part.HEADS else 0.0
+    return allowed_error(program.sizes)
+
+
+def _first_violation(
+    program: Program,
+    conversion: Conversion,
+    trace: Trace,
+    seen: list[Snapshot],
+    token: tuple[int, int],
+) -> Failure:
+    for snapshot in seen:
+        allowed = _allowed(program, conversion, snapshot.layer, snapshot.part)
+        # What follows the wrong token's position has no part in it.
+        places = np.argwhere(error_of(snapshot, trace)[: token[1] + 1] > allowed)
+        if len(places):
+            position, coordinate = places[0].tolist()
+            layer = program.layers[snapshot.layer - 1]
+            writers = [
+                head
+                for head, wires in enumerate(layer.heads)
+                if coordinate in wires.outputs.coordinates
+            ]
+            value = float(snapshot.stream[0, position, coordinate])
+            place = 2 * snapshot.layer - (snapshot.part in (Part.HEADS, Part.DENOISING))
+            return Failure(
+                sequence=token[0],
+                token_position=token[1],
+                layer=snapshot.layer,
+                part=snapshot.part,
+                head=writers[0] if writers else None,
+                head_name=layer.heads[writers[0]].name if writers else "",
+                wire=program.wire_at(coordinate),
+                position=position,
+                value=value,
+                expected=float(trace.streams[place][position, coordinate]),
+                allowed=allowed,
+            )
+    raise AssertionError("a token is wrong though all activations are as the proofs allow")
+
+
+def _tensor(ids: npt.NDArray[np.int32]) -> torch.Tensor:
+    return torch.from_numpy(ids[None].astype(np.int64))
