@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from compile_tm.commands.folders import write_folder
+from compile_tm.commands.folders import Attention, write_folder
 from compile_tm.commands.machines import load_machine
 from compile_tm.constructions.compiled import compile_dfa
 from compile_tm.machines.dfa import Dfa
@@ -35,6 +35,8 @@ class Config:
     """r: words may have up to 2^r - 1 symbols."""
     out: Path
     """Folder to write; it must not exist."""
+    attention: Attention = "hardmax"
+    """Hardmax, or softmax by the theorem on exact attention or on denoising, in bf16 or better."""
     words: tuple[str, ...] = ()
     """Words of the self-test in the folder; by default short and random ones."""
 
@@ -47,7 +49,8 @@ class Config:
 
 def main(config: Config) -> int:
     """Compile and write."""
-    write_folder(compile_dfa(_automaton(config), bits=config.bits), config.out, words=config.words)
+    compiled = compile_dfa(_automaton(config), bits=config.bits)
+    write_folder(compiled, config.out, attention=config.attention, words=config.words)
     return 0
 
 

@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
 from compile_tm.constructions.compiled import Compiled
+from compile_tm.formats.floats import BF16
+from compile_tm.softmax.conversion import (
+    Conversion,
+    Denoising,
+    RoundingPoints,
+    denoise_conversion,
+    exact_conversion,
+)
+
+Attention = Literal["hardmax", "exact", "denoise"]
 
 
-def write_folder(compiled: Compiled, folder: Path, *, words: Sequence[str]) -> None:
+def write_folder(
+    compiled: Compiled, folder: Path, *, attention: Attention, words: Sequence[str]
+) -> None:
     """Export a machine and print its size on the disk.
+
+    Args:
+        compiled: The machine.
+        folder: Where.
+        attention: Hardmax, or softmax by the conversion of this name, with c in bf16.
+        words: Words of the self-test.
 
     Raises:
         ValueError: a word of the self-test is not fit.
@@ -19,13 +38,27 @@ def write_folder(compiled: Compiled, folder: Path, *, words: Sequence[str]) -> N
     """
     from compile_tm.hf.export import export_model
 
-    model = export_model(compiled, folder, words=words)
-    sizes = compiled.program.sizes
+    conversion = _conversion(compiled, attention)
+    model = export_model(compiled, folder, conversion=conversion, words=words)
+    config = model.config
     size = sum(path.stat().st_size for path in folder.iterdir())
     console = Console(highlight=False, markup=False)
     console.print(f"folder    {folder}, {size / 1e6:.2f} MB", soft_wrap=True)
-    console.print(f"model     L {sizes.L}, H {sizes.H}, d_ff {sizes.d_ff}, d {sizes.d}")
     console.print(
-        f"weights   {model.num_parameters():,} of {sizes.num_parameters:,} are not zero",
-        soft_wrap=True,
+        f"model     L {config.num_hidden_layers}, H {config.num_attention_heads}, "
+        f"d_ff {config.intermediate_size}, d {config.hidden_size}"
+    )
+    if conversion is not None:
+        console.print(f"softmax   c {conversion.c:g}, {len(conversion.denoised)} layers denoised")
+    console.print(f"weights   {model.num_parameters():,} are not zero")
+
+
+def _conversion(compiled: Compiled, attention: Attention) -> Conversion | None:
+    program, points = compiled.program, RoundingPoints(activations=BF16)
+    if attention == "hardmax":
+        return None
+    if attention == "exact":
+        return exact_conversion(program.sizes, length=program.max_positions, points=points)
+    return denoise_conversion(
+        program, length=program.max_positions, points=points, where=Denoising.HEADS
     )

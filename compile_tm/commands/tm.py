@@ -8,7 +8,7 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from compile_tm.commands.folders import write_folder
+from compile_tm.commands.folders import Attention, write_folder
 from compile_tm.commands.machines import load_turing_machine
 from compile_tm.constructions.compiled import compile_machine
 
@@ -33,6 +33,8 @@ class Config:
     """r, even: sequences may have 2^r tokens; `compile estimate` tells sizes."""
     out: Path
     """Folder to write; it must not exist."""
+    attention: Attention = "hardmax"
+    """Hardmax, or softmax by the theorem on exact attention or on denoising, in bf16 or better."""
     words: tuple[str, ...] = ()
     """Words of the self-test in the folder; by default some on which the machine soon halts."""
     whole_vocabulary: bool = False
@@ -50,5 +52,5 @@ def main(config: Config) -> int:
         bits=config.bits,
         reachable_only=not config.whole_vocabulary,
     )
-    write_folder(compiled, config.out, words=config.words)
+    write_folder(compiled, config.out, attention=config.attention, words=config.words)
     return 0

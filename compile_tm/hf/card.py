@@ -107,12 +107,23 @@ def model_card(
         prompt=" ".join(map(token_text, compiled.vocabulary.tokens(ids[:prompt_length]))),
         how=_HOW[compiled.mode],
         exact=_EXACT[compiled.mode].format(room=room, longest=room - 1),
-        attention="averaging hardmax" if is_hardmax else "softmax, as the paper's theorems convert",
-        rounding=(
-            "Weights are -1, 0 and 1, and activations too, so that fp32, bf16 and fp16 give the "
-            "same tokens."
-            if is_hardmax
-            else "The conversion states which number formats are enough."
-        ),
+        attention="averaging hardmax" if is_hardmax else "softmax",
+        rounding=_rounding(model),
         rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),
+    )
+
+
+def _rounding(model: CompiledTransformerForCausalLM) -> str:
+    conversion = model.config.source["conversion"]
+    if conversion is None:
+        return (
+            "Weights are -1, 0 and 1, and activations too, so that fp32, bf16 and fp16 give the\n"
+            "same tokens."
+        )
+    denoised = len(conversion["denoised"])
+    theorem = f"denoising in {denoised} layers" if denoised else "exact attention"
+    return (
+        f"It was made of hardmax attention by scaling queries and keys by c = {conversion['c']:g}, "
+        f"by the\npaper's theorem on {theorem}, for activations in bf16 or better. Kernels of "
+        "torch round inside\nattention as well, which is measured, not proven."
     )

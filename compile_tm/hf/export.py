@@ -18,7 +18,7 @@ import errno
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,30 +35,23 @@ from compile_tm.hf.modeling_compiled import SparseMatrix
 from compile_tm.hf.self_test import choose_cases, self_test_case, write_cases
 from compile_tm.hf.tokenizer import save_tokenizer
 from compile_tm.machines.files import write_machine
-from compile_tm.program.dense import dense_weights
-from compile_tm.program.program import Sizes
+from compile_tm.program.dense import DenseWeights, dense_weights
+from compile_tm.softmax.conversion import Conversion
+from compile_tm.softmax.weights import SoftmaxWeights, convert_denoise
 
 MACHINE_FILE = "machine.json"
 Matrix = npt.NDArray[Any]
 
 
-class Weights(Protocol):
-    """All matrices of a transformer, as `program.dense.DenseWeights` has them."""
+Weights = DenseWeights | SoftmaxWeights
 
-    @property
-    def sizes(self) -> Sizes:
-        """Dimensions."""
-        ...
 
-    @property
-    def embedding(self) -> Matrix:
-        """(V, d)."""
-        ...
-
-    @property
-    def unembedding(self) -> Matrix:
-        """(V, d)."""
-        ...
+def matrices(compiled: Compiled, conversion: Conversion | None = None) -> Weights:
+    """All matrices of a machine: as they are, or converted to softmax attention."""
+    dense = dense_weights(compiled.program)
+    if conversion is None:
+        return dense
+    return convert_denoise(dense, c=conversion.c, layers=conversion.denoised)
 
 
 def layer_matrices(weights: Weights, layer: int) -> dict[str, Matrix]:
@@ -66,14 +59,16 @@ def layer_matrices(weights: Weights, layer: int) -> dict[str, Matrix]:
     return {name: getattr(weights, name)[layer] for name in MATRICES}
 
 
-def hf_model(compiled: Compiled, weights: Weights | None = None) -> CompiledTransformerForCausalLM:
+def hf_model(
+    compiled: Compiled, conversion: Conversion | None = None
+) -> CompiledTransformerForCausalLM:
     """The model of a machine.
 
     Args:
         compiled: The machine.
-        weights: Its matrices; None takes those of its program.
+        conversion: How it becomes a softmax transformer; None leaves hardmax.
     """
-    weights = dense_weights(compiled.program) if weights is None else weights
+    weights = matrices(compiled, conversion)
     sizes = weights.sizes
     layers = [layer_matrices(weights, n) for n in range(sizes.L)]
     config = CompiledTransformerConfig(
@@ -84,6 +79,7 @@ def hf_model(compiled: Compiled, weights: Weights | None = None) -> CompiledTran
         key_size=sizes.d_k,
         value_size=sizes.d_v,
         intermediate_size=sizes.d_ff,
+        attention="hardmax" if conversion is None else "softmax",
         position_coordinates=list(compiled.program.position.coordinates),
         num_entries=[[_count(matrix) for matrix in layer.values()] for layer in layers],
         num_embedding_entries=_count(weights.embedding),
@@ -95,6 +91,8 @@ def hf_model(compiled: Compiled, weights: Weights | None = None) -> CompiledTran
             "reachable_only": (
                 isinstance(compiled, CompiledMachine) and compiled.vocabulary.reachable_only
             ),
+            "conversion": conversion
+            and {"c": conversion.c, "denoised": sorted(conversion.denoised)},
         },
         dtype="float32",
     )
@@ -121,7 +119,7 @@ def export_model(
     compiled: Compiled,
     folder: Path,
     *,
-    weights: Weights | None = None,
+    conversion: Conversion | None = None,
     words: Sequence[str | Sequence[str]] = (),
 ) -> CompiledTransformerForCausalLM:
     """Write the model folder.
@@ -129,7 +127,7 @@ def export_model(
     Args:
         compiled: The machine.
         folder: Where; it must not exist.
-        weights: The machine's matrices; None takes those of its program.
+        conversion: How it becomes a softmax transformer; None leaves hardmax.
         words: Words of the self-test; by default some are chosen.
 
     Returns:
@@ -140,7 +138,7 @@ def export_model(
         OSError: the folder exists or cannot be written.
     """
     cases = [self_test_case(compiled, word) for word in words] or choose_cases(compiled)
-    model = hf_model(compiled, weights)
+    model = hf_model(compiled, conversion)
     with _staged(folder) as staged:
         with no_progress_bars():
             model.save_pretrained(staged)

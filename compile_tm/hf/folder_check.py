@@ -23,13 +23,13 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from compile_tm.checks import HeadMargin, Problem, head_margin, least_margins, margin_problems
 from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
-from compile_tm.hf.export import MACHINE_FILE, Matrix, layer_matrices, no_progress_bars
+from compile_tm.hf.export import MACHINE_FILE, Matrix, layer_matrices, matrices, no_progress_bars
 from compile_tm.hf.modeling_compiled import SparseMatrix
 from compile_tm.hf.self_test import SelfTestCase, read_cases, self_test_case
 from compile_tm.hf.tokenizer import token_text
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.files import read_machine
-from compile_tm.program.dense import dense_weights
+from compile_tm.softmax.conversion import Conversion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,20 +59,22 @@ def check_folder(folder: Path) -> FolderCheck:
         OSError: a file is missing.
     """
     config = CompiledTransformerConfig.from_pretrained(folder)
-    compiled = read_compiled(folder, config)
+    compiled, conversion = read_compiled(folder, config)
     cases = read_cases(folder)
     problems = [*_tokenizer_problems(folder, compiled), *_case_problems(compiled, cases)]
     stored = _stored_matrices(folder, config)
     if isinstance(stored, Problem):
         return FolderCheck(compiled=compiled, problems=(*problems, stored))
-    problems += _weight_problems(stored, compiled)
+    problems += _weight_problems(stored, compiled, conversion)
     model = load_model(folder)
     rows = [(case, n) for case in cases for n in range(len(case.segments))]
     problems += _generation_problems(model, compiled, rows)
     margins = least_margins(
         margin for case, n in rows for margin in _model_margins(model, case.segments[n][0][:-1])
     )
-    problems += margin_problems(margins)
+    # Scaling queries and keys by c scales gaps by its square, in which floats are not exact.
+    least = 1.0 if conversion is None else conversion.c**2 * (1 - 1e-5)
+    problems += margin_problems(margins, least=least)
     return FolderCheck(
         compiled=compiled,
         problems=tuple(problems),
@@ -82,8 +84,10 @@ def check_folder(folder: Path) -> FolderCheck:
     )
 
 
-def read_compiled(folder: Path, config: CompiledTransformerConfig) -> Compiled:
-    """Compile a folder's machine as it was compiled for the folder.
+def read_compiled(
+    folder: Path, config: CompiledTransformerConfig
+) -> tuple[Compiled, Conversion | None]:
+    """Compile a folder's machine as it was compiled for the folder; and its conversion to softmax.
 
     Raises:
         ValueError: the config does not say how.
@@ -91,11 +95,16 @@ def read_compiled(folder: Path, config: CompiledTransformerConfig) -> Compiled:
     machine = read_machine(folder / MACHINE_FILE)
     source = config.source
     try:
-        bits, mode = int(source["bits"]), source["mode"]
+        bits, mode, converted = int(source["bits"]), source["mode"], source["conversion"]
+        conversion = converted and Conversion(
+            c=float(converted["c"]), denoised=frozenset(converted["denoised"])
+        )
         if isinstance(machine, Dfa):
-            return compile_dfa(machine, bits=bits)
-        return compile_machine(
-            machine, mode=mode, bits=bits, reachable_only=bool(source["reachable_only"])
+            return compile_dfa(machine, bits=bits), conversion
+        reachable_only = bool(source["reachable_only"])
+        return (
+            compile_machine(machine, mode=mode, bits=bits, reachable_only=reachable_only),
+            conversion,
         )
     except KeyError as error:
         raise ValueError(f"{folder}: config.json: source: {error} is missing") from error
@@ -161,9 +170,9 @@ def _stored_matrices(
 
 
 def _weight_problems(
-    stored: dict[str, tuple[Matrix, Matrix]], compiled: Compiled
+    stored: dict[str, tuple[Matrix, Matrix]], compiled: Compiled, conversion: Conversion | None
 ) -> Iterator[Problem]:
-    weights = dense_weights(compiled.program)
+    weights = matrices(compiled, conversion)
     wanted = {"embedding": weights.embedding, "unembedding": weights.unembedding}
     for n in range(weights.sizes.L):
         wanted |= {f"layers.{n}.{name}": m for name, m in layer_matrices(weights, n).items()}
@@ -181,10 +190,12 @@ def _weight_problems(
             index = tuple(map(int, np.unravel_index(first, matrix.shape)))
             more = f"; {len(differing) - 1:,} more differ there" if len(differing) > 1 else ""
             reason = f"is {have[first]:g}, must be {must[first]:g}{more}"
-            yield Problem(_place(name, index, compiled), reason)
+            yield Problem(_place(name, index, compiled, conversion), reason)
 
 
-def _place(name: str, index: tuple[int, ...], compiled: Compiled) -> str:
+def _place(
+    name: str, index: tuple[int, ...], compiled: Compiled, conversion: Conversion | None
+) -> str:
     """A matrix entry in words: layer, matrix, head or gadget, and register."""
     program = compiled.program
     matrix = name.rpartition(".")[2]
@@ -199,10 +210,10 @@ def _place(name: str, index: tuple[int, ...], compiled: Compiled) -> str:
         where.append(f"head {head}, row {row}, {program.wire_at(coordinate)}")
         return ", ".join(where)
     neuron = index[-1] if matrix == "W_2" else index[0]
-    is_hardmax = layer < len(program.layers)
-    spans = program.layers[layer].spans if is_hardmax else ()
-    gadget = next((span.name for span in spans if span.start <= neuron < span.stop), "unused")
-    where.append(f"neuron {neuron} ({gadget})")
+    # Denoising shifts the layers, so that gadgets are named where there is none.
+    spans = () if conversion and conversion.denoised else program.layers[layer].spans
+    gadgets = [f" ({span.name})" for span in spans if span.start <= neuron < span.stop]
+    where.append(f"neuron {neuron}{''.join(gadgets)}")
     if len(index) > 1:
         where.append(program.wire_at(index[0] if matrix == "W_2" else index[1]))
     return ", ".join(where)

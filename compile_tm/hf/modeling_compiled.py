@@ -8,6 +8,7 @@ attention kernel of torch.
 Shapes: B sequences, T new positions, S positions so far, H heads, V tokens.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -107,7 +108,7 @@ class CompiledLayer(nn.Module):
         if self.config.attention == "hardmax":
             heads = _hardmax_attention(q, k, v, allowed)
         else:
-            heads = functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+            heads = _softmax_attention(q, k, v, allowed)
         return torch.einsum("bhtv,hdv->btd", heads, self.matrix("W_O"))
 
 
@@ -117,6 +118,17 @@ def _hardmax_attention(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tens
         scores = (q.float() @ k.float().transpose(-1, -2)).masked_fill(~allowed, -torch.inf)
         best = (scores == scores.amax(dim=-1, keepdim=True)).float()
         return ((best @ v.float()) / best.sum(dim=-1, keepdim=True)).to(v.dtype)
+
+
+def _softmax_attention(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
+    """Attention by torch's kernels, which want one width; zeros beside a vector change nothing."""
+    d_k, d_v = q.shape[-1], v.shape[-1]
+    width = max(d_k, d_v)
+    q, k, v = (functional.pad(part, (0, width - part.shape[-1])) for part in (q, k, v))
+    heads = functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=allowed, scale=1 / math.sqrt(d_k)
+    )
+    return heads[..., :d_v]
 
 
 class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):

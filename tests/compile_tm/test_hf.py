@@ -284,9 +284,7 @@ def test_corrupted_weights_are_found(folder: Path, tmp_path: Path) -> None:
 
     keys = "layers.0.W_K.values"
     texts = broken(folder, tmp_path / "a", layers__0__W_K__values=changed(keys, 0.25, count=99))
-    assert re.match(
-        r"layer 1, W_K, head 0, row 0, \S+.*: is 0.25, must be 1; \d+ more differ", texts[0]
-    )
+    assert re.match(r"layer 1, W_K, head 0, row 0, \S+.*: is 0.25, must be 1", texts[0])
     # The least gap is told by the layer's own scores.
     assert any(re.match(r"layer 1, head 0, position \d+: the best score is 0", t) for t in texts)
     name = next(n for n in weights if "W_2.values" in n and n.startswith("layers.20"))
