@@ -24,6 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solver.boards import get_board
+from solver.search_planes import num_planes, search_planes
+from solver.search_state import num_words
 from solver.vocabulary import PAD
 
 if TYPE_CHECKING:
@@ -68,6 +71,8 @@ class Batch:
     """Borders of the sequences, int32 (max_sequences + 1,), when packed."""
     max_length: int | None = None
     """Upper bound on the length of a sequence, when packed: one number for the whole data set."""
+    planes: Tensor | None = None
+    """Search planes after each id, int64 (B, T, 2D + 1, W), where they are asked for."""
 
     @property
     def is_packed(self) -> bool:
@@ -86,7 +91,9 @@ class Batch:
         return dataclasses.replace(self, **moved)
 
 
-def collate(store: TokenStore, rows: Indices, *, shape: PackedShape | None) -> Batch:
+def collate(
+    store: TokenStore, rows: Indices, *, shape: PackedShape | None, with_planes: bool = False
+) -> Batch:
     """Read rows into a micro-batch.
 
     Args:
@@ -94,10 +101,26 @@ def collate(store: TokenStore, rows: Indices, *, shape: PackedShape | None) -> B
         rows: Row numbers; none makes a micro-batch that bears no loss, for a process that has
             nothing to do while others work.
         shape: Sizes to pack into, or None for the padded form.
+        with_planes: Add the search planes of `solver.search_planes`.
     """
-    if shape is None:
-        return _padded(store, rows)
-    return _packed(store, rows, shape)
+    batch = _padded(store, rows) if shape is None else _packed(store, rows, shape)
+    if not with_planes:
+        return batch
+    return dataclasses.replace(batch, planes=_planes(store, rows, batch))
+
+
+def _planes(store: TokenStore, rows: Indices, batch: Batch) -> Tensor:
+    """Search planes of the rows, laid out as the ids of the batch are; zeros where padding is."""
+    board = get_board(store.manifest.board)
+    shape = (*batch.input_ids.shape, num_planes(board), num_words(board))
+    planes = np.zeros(shape, np.uint64)
+    start = 0
+    for b, row in enumerate(rows.tolist()):
+        ids = store[row]
+        buffer = planes[0, start:] if batch.is_packed else planes[b]
+        buffer[: len(ids)] = search_planes(board, ids)
+        start += len(ids)
+    return torch.from_numpy(planes.view(np.int64))
 
 
 def _padded(store: TokenStore, rows: Indices) -> Batch:

@@ -57,6 +57,12 @@ class TrainConfig:
     data_seed: int = 0
     """Seed of the order of the data."""
 
+    board_state_weight: float = 0.0
+    """Weight of the board-state loss, which asks one layer for the board and its candidates; 0
+    turns it off."""
+    board_state_layer: int | None = None
+    """Layer that it asks, from 1; None takes the last but one."""
+
     budget: int = 20_000_000_000
     """Amount to train on, in `budget_unit`; the last update may exceed it."""
     budget_unit: BudgetUnit = "tokens"
@@ -111,6 +117,10 @@ class TrainConfig:
         if self.budget_unit not in ("tokens", "loss_tokens", "puzzles"):
             raise ValueError(
                 f"budget_unit: got {self.budget_unit!r}, allowed are tokens, loss_tokens, puzzles"
+            )
+        if not self.board_state_weight >= 0:
+            raise ValueError(
+                f"board_state_weight: got {self.board_state_weight}, allowed is at least 0"
             )
         if not 0 < self.max_eval_share <= 1:
             raise ValueError(
@@ -209,6 +219,7 @@ def small_preset(*, data: Path, out: Path) -> TrainConfig:
         model="small-4x4",
         architecture=MODEL_PRESETS["small-4x4"](),
         optimizer=OptimizerConfig(name="muon", peak_lr=2e-3),
+        board_state_weight=10.0,
         precision="fp32",
         budget=5_000_000,
         tokens_per_update=2_048,

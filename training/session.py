@@ -16,16 +16,17 @@ from data.model_facts import Mode, ModelFacts
 from data.precision import get_precision
 from data.signals import StopSignal
 from training.batches import Batch, collate
+from training.board_state import without_head
 from training.checkpoints import Checkpoint, save_checkpoint
 from training.export import export_model
 from training.held_out import any_process, evaluate
 from training.metrics import MetricsLog, Value
-from training.models import count_parameters, flops_per_token
+from training.models import flops_per_token
 from training.optimizers import learning_rate, set_learning_rate
 from training.sampler import Sampler, Update
 from training.setup import Run
 from training.state import gather_state
-from training.step import UpdateReport, accumulate_gradients, finish_gradients
+from training.step import UpdateReport, UpdateSize, accumulate_gradients, finish_gradients
 from training.trackers import WandbMirror
 
 Work = tuple[Update, list[Batch]]
@@ -103,19 +104,24 @@ class Session:
     def _work(self) -> Iterator[Work]:
         """Updates from the position on, with this process's micro-batches on its device."""
         run = self.run
+        with_planes = self.config.board_state_weight > 0
         for update in run.sampler.updates(position=self.usage.position):
             shares = update.share(
                 process=run.accelerator.process_index, num_processes=run.accelerator.num_processes
             )
-            batches = [collate(run.store, rows, shape=run.sampler.shape) for rows in shares]
+            batches = [
+                collate(run.store, rows, shape=run.sampler.shape, with_planes=with_planes)
+                for rows in shares
+            ]
             yield update, [batch.to(run.accelerator.device) for batch in batches]
 
     def _accumulate(self, update: Update, batches: list[Batch]) -> Tensor:
         return accumulate_gradients(
             self.run.model,
             batches,
-            num_loss_tokens=update.num_loss_tokens,
+            size=UpdateSize(num_tokens=update.num_tokens, num_loss_tokens=update.num_loss_tokens),
             accelerator=self.run.accelerator,
+            board_state_weight=self.config.board_state_weight,
         )
 
     def _step(self, update: Update, loss_part: Tensor) -> UpdateReport:
@@ -240,16 +246,18 @@ class Session:
                     "preset": config.preset,
                     "seed": config.seed,
                     "data_seed": config.data_seed,
+                    "board_state_weight": config.board_state_weight,
                     **({} if cut_off is None else {"max_cot_length": cut_off}),
                 },
             )
             model = run.accelerator.unwrap_model(run.model)
-            export_model(model, run.folder.final, facts=facts, state_dict=state.model)
+            weights = without_head(state.model)
+            export_model(model, run.folder.final, facts=facts, state_dict=weights)
             logger.info("the model is in %s", run.folder.final)
         run.accelerator.wait_for_everyone()
 
     def _log_start(self) -> None:
-        accelerator, model = self.run.accelerator, self.run.model
+        accelerator = self.run.accelerator
         is_cuda = accelerator.device.type == "cuda"
         self._record(
             "start",
@@ -257,7 +265,7 @@ class Session:
             num_processes=accelerator.num_processes,
             num_threads=torch.get_num_threads(),
             torch=torch.__version__,
-            num_parameters=count_parameters(model),
+            num_parameters=self.run.num_parameters,
             initial_weights=self.run.initial_weights,
             data_digest=self.run.store.manifest.digest,
             flops_per_token=self._flops_per_token,
@@ -269,10 +277,14 @@ class Session:
         tokens_per_s = self._interval_tokens / self._interval_s
         counts = usage.counts()
         del counts["step"]
+        board_state = {}
+        if config.board_state_weight > 0:
+            board_state["board_state_loss"] = report.board_state_loss
         self._record(
             "train",
             loss=usage.take_mean_loss(),
             grad_norm=report.grad_norm,
+            **board_state,
             learning_rate=learning_rate(config.optimizer, progress=progress),
             progress=progress,
             epoch=usage.position / self.run.sampler.num_rows,

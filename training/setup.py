@@ -19,13 +19,15 @@ from data.cpus import available_cpus
 from data.precision import get_precision
 from data.store import TokenStore
 from data.weights import weights_digest
+from solver.boards import get_board
 from training.attention import check_no_leak, choose_attention, use_attention
 from training.batches import collate
+from training.board_state import attach_head
 from training.checkpoints import load_newest
 from training.config import TrainConfig
 from training.export import load_weights
 from training.held_out import HeldOut, open_held_out
-from training.models import build_model
+from training.models import build_model, count_parameters
 from training.optimizers import build_optimizer
 from training.precision import apply_precision
 from training.run_checks import check_checkpoint, check_data, warn_about_idle_processes
@@ -61,6 +63,8 @@ class Run:
     """Prepared optimiser."""
     usage: Usage
     """Counts so far."""
+    num_parameters: int
+    """Weights of the model that is exported."""
     initial_weights: str | None
     """Digest of the weights that the run began with; None in a resumed session."""
 
@@ -140,6 +144,12 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
     if checkpoint is None and config.init_from is not None:
         load_weights(model, config.init_from)
     initial_weights = weights_digest(model) if checkpoint is None else None
+    num_parameters = count_parameters(model)
+    if config.board_state_weight > 0:
+        if accelerator.distributed_type == DistributedType.FSDP:
+            raise ValueError("board_state_weight: allowed with FSDP is 0, the head is not sharded")
+        layer = config.board_state_layer or max(1, config.architecture.num_layers - 1)
+        attach_head(model, get_board(store.manifest.board), layer=layer, seed=config.seed)
     use_attention(model, attention)
     model.to(accelerator.device)
     probe_for_leaks(model, store=store, sampler=sampler, accelerator=accelerator)
@@ -163,6 +173,7 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
         model=prepared_model,
         optimizer=prepared_optimizer.optimizer,
         usage=usage,
+        num_parameters=num_parameters,
         initial_weights=initial_weights,
     )
 

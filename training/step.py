@@ -2,7 +2,8 @@
 
 The loss of an update is the sum over all its loss tokens, divided by their number over all
 micro-batches of all processes, which every process knows from the plan. So a micro-batch adds to
-the gradient in proportion to its loss tokens, however the update is split.
+the gradient in proportion to its loss tokens, however the update is split. The board-state loss,
+where there is one, is a mean over all tokens of the update in the same way.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.functional import cross_entropy
 
-from training.attention import forward_logits
+from solver.vocabulary import PAD
+from training.attention import forward
 from training.batches import IGNORE_INDEX, Batch
+from training.board_state import BoardStateHead, attached_head
 
 
 def loss_sum(logits: Tensor, labels: Tensor) -> Tensor:
@@ -37,34 +40,62 @@ def loss_sum(logits: Tensor, labels: Tensor) -> Tensor:
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateSize:
+    """What the losses of a whole update, over all processes, are divided by."""
+
+    num_tokens: int
+    """Tokens that are not padding."""
+    num_loss_tokens: int
+    """Tokens that bear a loss."""
+
+
 def accumulate_gradients(
     model: nn.Module,
     batches: Sequence[Batch],
     *,
-    num_loss_tokens: int,
+    size: UpdateSize,
     accelerator: Accelerator,
+    board_state_weight: float = 0.0,
 ) -> Tensor:
     """Add the gradients of an update's mean loss; they are summed over processes at the end.
 
     Args:
-        model: Prepared model.
+        model: Prepared model; with a board-state head, the batches have search planes.
         batches: Micro-batches of this process; as many as every other process has.
-        num_loss_tokens: Loss tokens of the whole update, over all processes.
+        size: Size of the update.
         accelerator: Accelerator of the run.
+        board_state_weight: What the board-state loss is multiplied by; the head is used if there
+            is one.
 
     Returns:
-        This process's part of the mean loss, a scalar on the device: the parts add up to it.
+        This process's part of the mean loss per loss token and of the mean board-state loss per
+        token, shape (2,) on the device: the parts add up to them.
     """
+    divisors = torch.tensor([size.num_loss_tokens, size.num_tokens], device=accelerator.device)
+    weights = torch.tensor([1.0, board_state_weight], device=accelerator.device)
+    head = attached_head(model)
     # DDP and FSDP average the gradients of the processes, but the parts of the loss add up.
-    scale = accelerator.num_processes / num_loss_tokens
-    total = torch.zeros((), device=accelerator.device)
+    scale = weights * accelerator.num_processes / divisors
+    total = torch.zeros(2, device=accelerator.device)
     for number, batch in enumerate(batches, start=1):
         is_last = number == len(batches)
         with contextlib.nullcontext() if is_last else accelerator.no_sync(model):
-            loss = loss_sum(forward_logits(model, batch), batch.labels)
-            accelerator.backward(loss * scale)
-        total += loss.detach()
-    return total / num_loss_tokens
+            losses = _loss_sums(model, head, batch)
+            accelerator.backward((losses * scale).sum())
+        total += losses.detach()
+    return total / divisors
+
+
+def _loss_sums(model: nn.Module, head: BoardStateHead | None, batch: Batch) -> Tensor:
+    """Sums of the next-token loss and of the board-state loss, shape (2,)."""
+    if head is None:
+        loss = loss_sum(forward(model, batch).logits, batch.labels)
+        return torch.stack([loss, torch.zeros_like(loss)])
+    assert batch.planes is not None, "collate with planes"
+    output = forward(model, batch, output_hidden_states=True)
+    board_state = head(output.hidden_states[head.layer], batch.planes, batch.input_ids != PAD)
+    return torch.stack([loss_sum(output.logits, batch.labels), board_state])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +106,8 @@ class UpdateReport:
     """Mean loss over the loss tokens of the update."""
     grad_norm: float
     """Norm of its gradient, before it is clipped."""
+    board_state_loss: float
+    """Mean board-state loss over its tokens; 0 without a head."""
     stop_requested: bool
     """Whether any process was asked to stop."""
 
@@ -94,10 +127,12 @@ def finish_gradients(
     """
     norm = accelerator.clip_grad_norm_(model.parameters(), max_grad_norm)
     norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
-    shared = torch.stack([loss_part, loss_part.new_tensor(float(stop_requested))])
-    loss, num_stops = accelerator.reduce(shared, "sum")
-    loss_value, norm_value, stops = torch.stack([loss, norm, num_stops]).tolist()
-    report = UpdateReport(loss=loss_value, grad_norm=norm_value, stop_requested=stops > 0)
+    shared = torch.cat([loss_part, loss_part.new_tensor([float(stop_requested)])])
+    summed = accelerator.reduce(shared, "sum")
+    norm_value, loss, board_state_loss, stops = torch.cat([norm[None], summed]).tolist()
+    report = UpdateReport(
+        loss=loss, grad_norm=norm_value, board_state_loss=board_state_loss, stop_requested=stops > 0
+    )
     if not (math.isfinite(report.loss) and math.isfinite(report.grad_norm)):
         raise FloatingPointError(f"loss {report.loss}, gradient norm {report.grad_norm}")
     return report

@@ -37,7 +37,7 @@ from training.optimizers import OptimizerConfig, build_optimizer
 from training.precision import apply_precision
 from training.sampler import Sampler, SamplerConfig, make_sampler
 from training.session import mean_context
-from training.step import accumulate_gradients, finish_gradients
+from training.step import UpdateSize, accumulate_gradients, finish_gradients
 
 MATMUL_SIZE = {"cpu": 2_048, "cuda": 8_192}
 
@@ -214,9 +214,8 @@ def our_turns(
                 collate(store, rows, shape=sampler.shape).to(device)
                 for rows in update.micro_batches
             ]
-            part = accumulate_gradients(
-                prepared, batches, num_loss_tokens=update.num_loss_tokens, accelerator=accelerator
-            )
+            size = UpdateSize(num_tokens=update.num_tokens, num_loss_tokens=update.num_loss_tokens)
+            part = accumulate_gradients(prepared, batches, size=size, accelerator=accelerator)
             finish_gradients(
                 prepared, part, max_grad_norm=1.0, stop_requested=False, accelerator=accelerator
             )

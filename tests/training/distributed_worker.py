@@ -22,16 +22,18 @@ from torch.optim import Optimizer
 
 from data.permutation import Indices
 from data.store import TokenStore
+from solver.boards import get_board
 from tests.training.runs import at_update, run, send, small_config
 from training.attention import ATTENTIONS, use_attention
 from training.batches import collate
+from training.board_state import attach_head
 from training.config import TrainConfig
 from training.models import build_model
 from training.optimizers import build_optimizer
 from training.sampler import Update, make_sampler
 from training.solve_rate import MatchResult, held_out_match
 from training.state import TrainingState, gather_state, restore_state
-from training.step import accumulate_gradients, finish_gradients
+from training.step import UpdateSize, accumulate_gradients, finish_gradients
 
 
 def main(data: Path, held_out: Path, out: Path, ports: list[str]) -> None:
@@ -70,12 +72,14 @@ def update_gradients(
     update = first_update(config, store)
     model = build_model(config.architecture, seed=1)
     use_attention(model, ATTENTIONS["padded"])
+    attach_head(model, get_board(config.architecture.board), layer=1, seed=0)
     prepared: nn.Module = accelerator.prepare(model)
     shares: list[Indices] = update.share(process=process, num_processes=num_processes)
     part = accumulate_gradients(
         prepared,
-        [collate(store, rows, shape=None) for rows in shares],
-        num_loss_tokens=update.num_loss_tokens,
+        [collate(store, rows, shape=None, with_planes=True) for rows in shares],
+        board_state_weight=1.0,
+        size=UpdateSize(num_tokens=update.num_tokens, num_loss_tokens=update.num_loss_tokens),
         accelerator=accelerator,
     )
     report = finish_gradients(

@@ -34,6 +34,7 @@ def small_config(data: Path, out: Path, **changes: Any) -> TrainConfig:
         "architecture": ModelConfig(board="4x4", hidden_size=32, num_layers=1, num_heads=2),
         "optimizer": OptimizerConfig(name="muon", peak_lr=1e-2),
         "precision": "fp32",
+        "board_state_weight": 1.0,
         "budget": 6_000,
         "tokens_per_update": 450,
         "max_micro_tokens": 240,

@@ -36,7 +36,7 @@ from training.metrics import read_metrics
 from training.models import build_model
 from training.sampler import make_sampler
 from training.solve_rate import held_out_match
-from training.step import accumulate_gradients
+from training.step import UpdateSize, accumulate_gradients
 
 
 @pytest.fixture(scope="module")
@@ -386,9 +386,9 @@ class TestGradients:
         use_attention(model, ATTENTIONS[attention])
         batches = [collate(store, np.array(rows, np.int64), shape=sampler.shape) for rows in splits]
         num_loss_tokens = sum(batch.num_loss_tokens for batch in batches)
-        accumulate_gradients(
-            model, batches, num_loss_tokens=num_loss_tokens, accelerator=Accelerator(cpu=True)
-        )
+        num_tokens = sum(batch.num_tokens for batch in batches)
+        size = UpdateSize(num_tokens=num_tokens, num_loss_tokens=num_loss_tokens)
+        accumulate_gradients(model, batches, size=size, accelerator=Accelerator(cpu=True))
         return [p.grad for p in model.parameters() if p.grad is not None]
 
     def reference(self, config: TrainConfig) -> list[torch.Tensor]:
