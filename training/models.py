@@ -124,8 +124,8 @@ class Family:
 
 
 def _make_llama(config: ModelConfig, shared: Mapping[str, Any]) -> PreTrainedConfig:
+    heads: dict[str, Any] = {"num_key_value_heads": config.num_heads, "head_dim": config.head_size}
     llama_class = Qwen3Config if config.qk_norm else LlamaConfig
-    heads = {"num_key_value_heads": config.num_heads, "head_dim": config.head_size}
     return llama_class(**shared, **heads)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,7 @@ class WandbMirror:
     def log_results(self, *, model: Path, data: Path) -> None:
         """Record the exported model and what it was trained on as artifacts."""
         for tracker in self._accelerator.trackers:
-            run = tracker.tracker
-            self._attempt(lambda run=run: log_results(run, model=model, data=data))
+            self._attempt(partial(log_results, tracker.tracker, model=model, data=data))
 
     def finish(self) -> None:
         """Wait for W&B to write what it has."""

@@ -28,7 +28,7 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_evaluation_becomes_a_run(
     offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("data.wandb_runs.LARGEST_COPY", 4096)
+    monkeypatch.setattr("data.wandb_runs.LARGEST_COPY", 6_000)
     folder = write_evaluation(tmp_path / "ten", puzzles_per_length=5)
     folder.finish()
     assert main(["eval", "wandb", str(folder.path)]) == 0
@@ -49,7 +49,7 @@ def test_an_evaluation_becomes_a_run(
     artifact = next(found for found in read_artifacts(offline) if found.kind == "evaluation")
     assert artifact.metadata["model_digest"] == folder.config.model.digest
     assert artifact.entries["results.jsonl"].startswith("file:///")
-    assert not artifact.entries["summary.json"].startswith("file:")
+    assert not artifact.entries["evaluation.json"].startswith("file:")
 
 
 def test_an_unfinished_evaluation_is_refused(

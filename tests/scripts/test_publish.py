@@ -204,7 +204,7 @@ def test_without_a_token_the_folder_is_kept(
     assert publish_model(model, "--license", "mit", "--out", str(out)) == 2  # it exists
 
 
-def _edit_json(name: str, **values: Any) -> Callable[[Path], None]:
+def _edit_json(name: str, **values: Any) -> Callable[[Path], object]:
     def edit(folder: Path) -> None:
         path = folder / name
         path.write_text(json.dumps(json.loads(path.read_text()) | values))
@@ -212,12 +212,12 @@ def _edit_json(name: str, **values: Any) -> Callable[[Path], None]:
     return edit
 
 
-def _write(name: str, text: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_text(text) and None
+def _write(name: str, text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(text)
 
 
 FRONT = "---\nlicense: mit\n"
-BREAKS: dict[str, tuple[Callable[[Path], None], str]] = {
+BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no card": (lambda m: (m / "README.md").unlink(), "README.md: missing"),
     "no metadata": (_write("README.md", "# card\n"), "README.md: no metadata"),
     "broken metadata": (_write("README.md", "---\na: [\n---\n"), "README.md: its metadata is mal"),
@@ -238,7 +238,7 @@ BREAKS: dict[str, tuple[Callable[[Path], None], str]] = {
         "sudocot.json: weights_digest: not that of the weights",
     ),
     "pickled weights": (
-        lambda m: (m / "model.safetensors").rename(m / "pytorch_model.bin") and None,
+        lambda m: (m / "model.safetensors").rename(m / "pytorch_model.bin"),
         "neither model.safetensors nor",
     ),
     "other words": (
