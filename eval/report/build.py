@@ -133,7 +133,7 @@ def _build_section(
     return Section(
         sample=sample,
         rows=rows,
-        by_length={entry.label: _length_points(entry) for entry in ordered},
+        by_length={entry.label: length_points(entry) for entry in ordered},
         comparisons=tuple(compare_all(ordered)),
     )
 
@@ -193,7 +193,8 @@ def _build_row(entry: Entry, *, rank: int | None, hardest: Accuracy | None) -> L
     )
 
 
-def _length_points(entry: Entry) -> tuple[LengthPoint, ...]:
+def length_points(entry: Entry) -> tuple[LengthPoint, ...]:
+    """Accuracy of an evaluation against the CoT length of its puzzles."""
     sparse = {str(spread.target) for spread in entry.config.spreads if spread.is_sparse}
     return tuple(
         LengthPoint(

@@ -121,10 +121,14 @@ class Scripts:
             task for task in range(job.resources.shards) if not Path(self._done(job, task)).exists()
         ]
 
+    def mark_done(self, job: Job) -> None:
+        """Note that a job which is no array has succeeded, as its script does."""
+        Path(self._done(job, 0)).touch()
+
     def render(self, job: Job) -> str:
         """Text of a job's script."""
         return self._environment.get_template(job.template).render(
-            accelerate_config=_accelerate_config(job.resources),
+            accelerate_config=accelerate_config(job.resources),
             done=self._done(job, ""),
             folder=self.folder,
             directory=self._directory,
@@ -142,7 +146,8 @@ class Scripts:
         return f"{self.folder}/done/{job.name}-{job.digest}.{task}"
 
 
-def _accelerate_config(wanted: Resources) -> Path:
+def accelerate_config(wanted: Resources) -> Path:
+    """File with the settings of accelerate for a training."""
     if wanted.nodes * wanted.processes_per_node == 1:
         name = "single_gpu.yaml"
     elif wanted.gpus:

@@ -1,0 +1,30 @@
+"""`sudocot paper list`: the experiments that there are recipes for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from data.commands.tables import print_table
+from scripts.paper.experiments import EXPERIMENTS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """List the paper's experiments, and the studies on small boards.
+
+    Examples:
+        sudocot paper list
+    """
+
+
+def main(_config: Config) -> int:
+    """Print the list."""
+    rows = (
+        (e.name, e.title, str(len(e.trainings)), str(sum(len(t.samples) for t in e.trainings)))
+        for e in EXPERIMENTS.values()
+    )
+    names = ("name", "what", "trainings", "evaluations")
+    print_table(Console(), "experiments", names, rows)
+    return 0

@@ -1,0 +1,108 @@
+"""`sudocot paper plan`: what an experiment would do, and what that costs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from tyro.conf import OmitArgPrefixes
+
+from data.commands.tables import print_table
+from eval.report.columns import compact
+from scripts.launch.jobs import Job, make_jobs
+from scripts.launch.recipe import Resources
+from scripts.paper.costs import (
+    disk_bytes,
+    run_bytes,
+    study_hours,
+    training_cost,
+)
+from scripts.paper.model_sizes import PAPER_PARAMETERS
+from scripts.paper.rates import Rates, rates_by_name, read_rates
+from scripts.paper.recipe import make_recipe
+from scripts.paper.settings import Settings
+from scripts.paper.trainings import Training
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Show every job of an experiment with its command and what it waits for, then the costs.
+
+    The costs are worked out from stated rates; `sudocot paper costs` shows these.
+
+    Examples:
+        sudocot paper plan scot-depth --gpus 8 --shards 16
+        sudocot paper plan study
+    """
+
+    settings: OmitArgPrefixes[Settings]
+    """Which experiment."""
+    resources: OmitArgPrefixes[Resources] = field(default_factory=Resources)
+    """What its stages get."""
+
+
+def main(config: Config) -> int:
+    """Print the plan."""
+    settings, resources = config.settings, config.resources
+    console = Console(markup=False, highlight=False, soft_wrap=True)
+    for job in make_jobs(make_recipe(settings, resources=resources)):
+        console.print(f"{job.name}: {_describe(job)}")
+        console.print(f"    sudocot {shlex.join(job.words)}")
+    trainings = settings.experiment.trainings
+    if settings.world.is_tiny or not trainings:
+        return 0
+    rates = rates_by_name(read_rates())
+    if settings.world.source is None:
+        names: tuple[str, ...] = ("training", "loss tokens", "core hours")
+        rows = list(_study_rows(trainings, rates))
+    else:
+        names = ("training", "tokens", "hours", "GPU hours", "limited by", "disk, GB")
+        num_gpus = max(1, resources.nodes * resources.gpus)
+        rows = list(_paper_rows(trainings, rates, num_gpus=num_gpus))
+    print_table(console, "costs, from the rates of scripts/paper/rates.yaml", names, rows)
+    return 0
+
+
+def _describe(job: Job) -> str:
+    wanted = job.resources
+    parts = [f"{wanted.shards} tasks"] if wanted.shards > 1 else []
+    parts += [f"{wanted.nodes} nodes"] if wanted.nodes > 1 else []
+    parts += [f"{wanted.gpus} GPUs"] if wanted.gpus else []
+    after = ", ".join([*job.after_ok, *([job.merged] if job.merged else [])])
+    return ", ".join([*parts, f"after {after}" if after else "at once"])
+
+
+def _study_rows(trainings: tuple[Training, ...], rates: Rates) -> Iterator[tuple[str, ...]]:
+    hours = [study_hours(training, rates) for training in trainings]
+    for training, each in zip(trainings, hours, strict=True):
+        yield training.name, compact(training.num_tokens), f"{each:.2f}"
+    yield "all", compact(sum(t.num_tokens for t in trainings)), f"{sum(hours):.1f}"
+
+
+def _paper_rows(
+    trainings: tuple[Training, ...], rates: Rates, *, num_gpus: int
+) -> Iterator[tuple[str, ...]]:
+    costs = [training_cost(training, rates, num_gpus=num_gpus) for training in trainings]
+    disk = [run_bytes(PAPER_PARAMETERS[training.model]) for training in trainings]
+    for training, cost, size in zip(trainings, costs, disk, strict=True):
+        yield (
+            training.name,
+            compact(training.num_tokens),
+            f"{cost.hours:.1f}",
+            f"{cost.device_hours:.1f}",
+            cost.bottleneck,
+            f"{size / 1e9:.2f}",
+        )
+    modes = dict.fromkeys(training.mode for training in trainings)
+    for mode in modes:
+        yield f"data-{mode}", "", "", "", "", f"{disk_bytes(mode, rates) / 1e9:.1f}"
+    yield (
+        "all",
+        compact(sum(training.num_tokens for training in trainings)),
+        f"{sum(cost.hours for cost in costs):.1f}",
+        f"{sum(cost.device_hours for cost in costs):.1f}",
+        "",
+        f"{(sum(disk) + sum(disk_bytes(mode, rates) for mode in modes)) / 1e9:.1f}",
+    )

@@ -1,0 +1,58 @@
+"""`sudocot paper report`: what came out of an experiment, beside the paper's numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from tyro.conf import OmitArgPrefixes
+
+from data.commands.tables import print_table
+from scripts.paper.page import (
+    ACCURACY_COLUMNS,
+    MEAN_COLUMNS,
+    accuracy_rows,
+    mean_rows,
+    write_page,
+)
+from scripts.paper.recipe import Layout
+from scripts.paper.results import read_results
+from scripts.paper.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Write the page of an experiment from what is there; what was not run yet is left open.
+
+    Examples:
+        sudocot paper report scot-depth --scale tiny
+        sudocot paper report study --page docs/study.md
+    """
+
+    settings: OmitArgPrefixes[Settings]
+    """Which experiment, with the options that it was run with."""
+    page: Path | None = None
+    """Markdown file to write, plots in a folder of its name; by default FOLDER/reports/NAME.md."""
+
+    def __post_init__(self) -> None:
+        if self.page is not None and self.page.suffix != ".md":
+            raise ValueError(f"page: got {self.page}, allowed is a name that ends in .md")
+
+
+def main(config: Config) -> int:
+    """Write the page, and print its main table."""
+    settings = config.settings
+    layout, experiment = Layout(settings.root), settings.experiment
+    results = read_results(experiment, layout)
+    page = config.page or layout.report(experiment)
+    write_page(settings, results, page)
+    console = Console()
+    if results.rows:
+        print_table(console, experiment.title, ACCURACY_COLUMNS, accuracy_rows(settings, results))
+    if means := mean_rows(results):
+        print_table(console, "over the seeds", MEAN_COLUMNS, means)
+    if results.num_missing:
+        console.print(f"{results.num_missing} of {len(results.rows)} evaluations are missing")
+    console.print(f"page in {page}", markup=False, highlight=False, soft_wrap=True)
+    return 0

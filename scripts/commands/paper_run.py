@@ -1,0 +1,74 @@
+"""`sudocot paper run`: run an experiment here, or hand it to Slurm."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from tyro.conf import OmitArgPrefixes
+
+from data.signals import REQUEUE_EXIT_CODE, StopRequested
+from scripts.launch.jobs import Scripts
+from scripts.launch.local import LocalRun
+from scripts.launch.recipe import Resources
+from scripts.launch.submit import submit
+from scripts.paper.recipe import Layout, make_recipe
+from scripts.paper.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Run an experiment from data to report: on this machine, or with --slurm on a cluster.
+
+    The same command again goes on where it was stopped, and repeats nothing that is finished.
+    Experiments in one folder share their data and their trainings; run one at a time there.
+
+    Examples:
+        sudocot paper run scot-depth --scale tiny
+        sudocot paper run study --seeds 3 --tokens 5000000 --jobs 2
+        sudocot paper run all --slurm --shards 16 --gpus 8 --cpus 64 --sbatch=--account=me
+    """
+
+    settings: OmitArgPrefixes[Settings]
+    """Which experiment."""
+    resources: OmitArgPrefixes[Resources] = field(default_factory=Resources)
+    """What its stages get, each what it can use."""
+    slurm: bool = False
+    """Submit the jobs to Slurm; `sudocot paper plan` shows them before."""
+    jobs: int = 1
+    """Jobs at a time on this machine; for more than one set OMP_NUM_THREADS too."""
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1 or (self.slurm and self.jobs > 1):
+            raise ValueError(f"jobs: got {self.jobs}, allowed is at least 1, and 1 with slurm")
+
+
+def main(config: Config) -> int:
+    """Run it."""
+    experiment, layout = config.settings.experiment, Layout(config.settings.root)
+    recipe = make_recipe(config.settings, resources=config.resources)
+    scripts = Scripts(recipe, layout.jobs(experiment))
+    console = Console(markup=False, highlight=False, soft_wrap=True)
+
+    def report(name: str, text: str) -> None:
+        console.print(f"== {name}: {text}")
+
+    if config.slurm:
+        submit(scripts, report=report)
+        return 0
+    local = LocalRun(scripts, num_jobs=config.jobs, report=report)
+    try:
+        failed = local.run()
+    except StopRequested as stop:
+        logger.info("stopped by %s; the same command goes on", stop)
+        return REQUEUE_EXIT_CODE
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("what is finished is kept, and the same command goes on") from None
+    if failed:
+        console.print(f"not finished: {', '.join(failed)}")
+        return 1
+    console.print(f"report in {layout.report(experiment)}")
+    return 0

@@ -1,0 +1,136 @@
+"""Runs the jobs of a recipe on this machine: the graph that goes to Slurm, without Slurm.
+
+Each job is a process of its own. What succeeded is marked as on a cluster, so the same recipe goes
+on where it was stopped, and a recipe can be begun here and finished there.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from data.signals import stop_at_once
+from scripts.launch.jobs import Job, Scripts, accelerate_config
+from scripts.launch.node import Meeting, launcher_command
+from scripts.launch.submit import unfinished_jobs
+
+POLL_S = 0.1
+
+logger = logging.getLogger(__name__)
+
+
+def local_command(job: Job) -> list[str]:
+    """Command line of a job; a training of several processes goes through accelerate."""
+    num_processes = job.resources.processes_per_node
+    if num_processes == 1:
+        return [sys.executable, "-m", "scripts.cli", *job.words]
+    # Port 0: any that is free.
+    here = Meeting(address="127.0.0.1", port=0, num_nodes=1, node_rank=0)
+    config = accelerate_config(job.resources)
+    return launcher_command(here, config=config, num_processes=num_processes, words=job.words)
+
+
+class LocalRun:
+    """One run of a recipe's jobs."""
+
+    def __init__(
+        self, scripts: Scripts, *, num_jobs: int, report: Callable[[str, str], None]
+    ) -> None:
+        """Take the jobs.
+
+        Args:
+            scripts: The recipe's jobs.
+            num_jobs: Jobs at a time. One shows what it prints; several print into ROOT/logs.
+            report: Told the name of each job, and what became of it.
+
+        Raises:
+            ValueError: If a stage has shards or nodes, which one machine has not.
+        """
+        for job in scripts.jobs.values():
+            if job.resources.shards > 1 or job.resources.nodes > 1:
+                raise ValueError(f"{job.name}: shards and nodes: allowed is 1 on one machine")
+        self._scripts, self._num_jobs, self._report = scripts, num_jobs, report
+        self._waiting: dict[str, Job] = {}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._failed: list[str] = []
+
+    def run(self) -> list[str]:
+        """Run what has not succeeded yet.
+
+        A job that fails stops no others but those that wait for it.
+
+        Returns:
+            Names of the jobs that failed, or were not run since one before them failed.
+        """
+        for name in ("logs", "done"):
+            (self._scripts.folder / name).mkdir(parents=True, exist_ok=True)
+        unfinished = unfinished_jobs(self._scripts)
+        self._failed = []
+        for name, job in self._scripts.jobs.items():
+            if name in unfinished:
+                self._waiting[name] = job
+            else:
+                self._report(name, "done already")
+        try:
+            with stop_at_once():
+                while self._waiting or self._running:
+                    self._drop_hopeless()
+                    self._start_ready()
+                    self._collect()
+        finally:
+            self._stop_all()
+        return self._failed
+
+    def _drop_hopeless(self) -> None:
+        for name, job in list(self._waiting.items()):
+            missing = [need for need in job.after_ok if need in self._failed]
+            if missing:
+                self._report(name, f"not run, since {missing[0]} failed")
+                self._failed.append(name)
+                del self._waiting[name]
+
+    def _start_ready(self) -> None:
+        for name, job in list(self._waiting.items()):
+            if len(self._running) == self._num_jobs:
+                return
+            if not {*job.after_ok} & (self._waiting.keys() | self._running.keys()):
+                self._report(name, f"sudocot {' '.join(job.words)}")
+                self._running[name] = self._start(job)
+                del self._waiting[name]
+
+    def _start(self, job: Job) -> subprocess.Popen[bytes]:
+        if self._num_jobs == 1:
+            return subprocess.Popen(local_command(job))
+        with self._log(job.name).open("ab") as log:
+            return subprocess.Popen(local_command(job), stdout=log, stderr=log)
+
+    def _log(self, name: str) -> Path:
+        return self._scripts.folder / "logs" / f"{name}.log"
+
+    def _collect(self) -> None:
+        """Wait a moment for a job to end."""
+        time.sleep(POLL_S if self._running else 0)
+        for name, process in list(self._running.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            del self._running[name]
+            if code == 0:
+                self._scripts.mark_done(self._scripts.jobs[name])
+                self._report(name, "done")
+            else:
+                where = f"; see {self._log(name)}" if self._num_jobs > 1 else ""
+                self._report(name, f"failed with exit code {code}{where}")
+                self._failed.append(name)
+
+    def _stop_all(self) -> None:
+        """Let jobs that still run save and end, when this process is told to."""
+        for process in self._running.values():
+            process.terminate()
+        for name, process in self._running.items():
+            logger.info("%s: waiting until it has saved", name)
+            process.wait()
