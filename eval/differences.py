@@ -6,14 +6,15 @@ fall differently; the share of puzzles on which that happens is the disagreement
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 
+from eval.contract import Request
 from eval.network_types import TokenNetwork
 from eval.puzzle_run import input_prompt
-from eval.records import ResultRow
 from eval.replay import Preference, logits_after, preference_of
 from eval.results import TOKENS_FILE, EvaluationFolder
 from eval.runner import different_settings, request_of
@@ -74,7 +75,8 @@ def compare(first: EvaluationFolder, second: EvaluationFolder) -> Comparison:
     differences, num_tokens = [], 0
     for row in shared:
         pair = written[0][row.key], written[1][row.key]
-        num_same, difference = _first_difference(first, row, pair)
+        request = request_of(first.board, row.puzzle, first.config)
+        num_same, difference = first_difference(request, pair)
         num_tokens += num_same
         if difference is not None:
             differences.append(difference)
@@ -93,13 +95,16 @@ def preference_at(network: TokenNetwork, difference: Difference) -> Preference:
     return preference_of(logits[-1])
 
 
-def _first_difference(
-    folder: EvaluationFolder,
-    row: ResultRow,
-    pair: tuple[tuple[Tokens, ...], tuple[Tokens, ...]],
+def first_difference(
+    request: Request, pair: tuple[Sequence[Tokens], Sequence[Tokens]]
 ) -> tuple[int, Difference | None]:
-    """Return the tokens before the first difference, and the difference."""
-    prompt = input_prompt(request_of(folder.board, row.puzzle, folder.config))
+    """Return how many tokens two results of a puzzle share, and where they part if they do.
+
+    Args:
+        request: the puzzle.
+        pair: generated ids of each segment, of both.
+    """
+    prompt = input_prompt(request)
     nothing = prompt[:0]
     num_same = 0
     for segment in range(max(map(len, pair))):
@@ -111,7 +116,7 @@ def _first_difference(
         if len(wrong) or len(ours) != len(theirs):
             before = cast("Tokens", np.concatenate((prompt, ours[:position])))
             return num_same, Difference(
-                key=row.key,
+                key=request.key,
                 segment=segment,
                 position=position,
                 before=before,

@@ -10,7 +10,9 @@ models of transformers; `VllmEngine.backend` says which. Formats differ from our
 weights and the residual stream are bf16 as well (`VllmEngine.precision`). In fp32 tokens agree, but
 for ties below rounding. vLLM has no FlashAttention for fp32 and falls back to slower kernels.
 
-vLLM starts processes that import the main module anew: a script needs `if __name__ == "__main__":`.
+Replicas are the data parallelism of vLLM: each is a process with a GPU (or a share of the CPUs) and
+a batch of its own, and vLLM spreads the requests among them. A model is never split: what this
+project trains fits a GPU whole, so that tensor parallelism could only add traffic to each token.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ import contextlib
 import gc
 import logging
 import os
+import sys
 import threading
+import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -80,7 +84,8 @@ class VllmEngine:
             precision: formats to compute in.
             device: `cpu` or `cuda`; vLLM is installed for one of them.
             num_slots: puzzles in flight, on each replica.
-            num_replicas: copies of the model, each on a GPU, among which vLLM spreads the puzzles.
+            num_replicas: copies of the model, among which vLLM spreads the puzzles: each on a GPU
+                of its own, or all on the CPU, which only tests them.
 
         Raises:
             ImportError: vLLM is not installed.
@@ -216,12 +221,27 @@ def _quiet_start() -> Iterator[None]:
     if "VLLM_LOGGING_LEVEL" in added:
         logging.getLogger("vllm").setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _hidden_main():
             warnings.simplefilter("ignore")
             yield
     finally:
         for name in added:
             del os.environ[name]
+
+
+@contextlib.contextmanager
+def _hidden_main() -> Iterator[None]:
+    """Let processes start without the main module, which they would import anew.
+
+    They need nothing of it, and vLLM on a CPU fails where it has imported llvmlite: vLLM asks every
+    object of every module for its variables, and one there answers anything with a function.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _version() -> str:

@@ -1,26 +1,30 @@
-"""Engines compared: `python -m scripts.bench.decoding --model FOLDER --puzzles FILE`.
+"""Engines compared: `python -m scripts.bench.decoding --models GOOD BAD --puzzles FILE`.
 
-Every engine decodes the same puzzles of the file with the same number of slots, in one process, in
-turns; the fastest turn of each counts, and compiling and loading do not. Ratios are to the first
-engine. Peak memory is that of the process during a turn, above what it held before the engine was
-loaded. `same` counts the puzzles whose tokens are those of the first engine.
+Every engine decodes the same puzzles with the same number of slots, several times over, in one
+process; the fastest turn of each counts, and compiling and loading do not. Ratios are to the first
+engine. `cpu s` is the processor time of this process in that turn, which other work on the machine
+disturbs less; vLLM computes in processes of its own, so that it has none. Peak memory is that of
+the process during a turn, above what it held before the engine was loaded. `same` counts the
+puzzles whose tokens are those of the first engine; `scripts.bench.agreement` looks closer.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import tyro
+from tyro.conf import OmitArgPrefixes
 
 from data.cpus import available_cpus
-from data.precision import get_precision
+from data.precision import PrecisionName, get_precision
 from eval.contract import Caps, EndedBy, Engine, Request, Result, paper_caps
 from eval.engines.factory import ENGINES, make_engine
 from eval.model_folder import ModelFolder
@@ -29,30 +33,34 @@ from scripts.bench.harness import Report, load_grids
 _WARM_UP = Caps(max_new_tokens=32, max_segment_tokens=32)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Config:
-    """Compare engines on one model and one list of puzzles."""
+def installed_engines() -> tuple[str, ...]:
+    """Engines that can be made here: all, but for vLLM where it is not installed."""
+    is_missing = importlib.util.find_spec("vllm") is None
+    return tuple(name for name in ENGINES if name != "vllm" or not is_missing)
 
-    model: Path
-    """Model folder."""
-    puzzles: Path
-    """File of puzzles for the model's board."""
-    engines: tuple[str, ...] = ("hf", "segment", "verify")
-    """Engines; ratios are to the first one."""
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseConfig:
+    """Models, puzzles and engines."""
+
+    models: tuple[Path, ...]
+    """Model folders."""
+    puzzles: tuple[Path, ...]
+    """Files of puzzles: one for all models, or one for each."""
+    engines: tuple[str, ...] = field(default_factory=installed_engines)
+    """Engines; they are compared with the first one."""
     num_puzzles: int = 256
     """Puzzles, picked at random from the file; all when it has fewer."""
     seed: int = 0
     """Seed of the choice."""
     num_slots: int = 32
     """Segments in flight, or rows of a batch."""
-    precision: str = "fp32"
+    precision: PrecisionName = "fp32"
     """Precision policy."""
     max_new_tokens: int | None = None
     """Cap on the tokens of a puzzle; None takes the paper's."""
     max_segment_tokens: int | None = None
     """Cap on the tokens of an SCoT segment; None takes the paper's."""
-    num_turns: int = 2
-    """Turns of each engine, of which the fastest counts."""
     out: Path | None = None
     """JSON file to write."""
 
@@ -60,9 +68,56 @@ class Config:
         unknown = set(self.engines) - set(ENGINES)
         if unknown or not self.engines:
             raise ValueError(f"engines: got {self.engines}, allowed are {', '.join(ENGINES)}")
-        for name in ("num_puzzles", "num_slots", "num_turns"):
+        if len(self.puzzles) not in (1, len(self.models)):
+            raise ValueError(
+                f"puzzles: got {len(self.puzzles)} files, allowed are 1 or {len(self.models)}"
+            )
+        for name in ("num_puzzles", "num_slots"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: got {getattr(self, name)}, allowed is at least 1")
+
+    def cases(self) -> list[tuple[ModelFolder, list[Request]]]:
+        """Open each model, and make requests for its puzzles."""
+        files = self.puzzles * (len(self.models) if len(self.puzzles) == 1 else 1)
+        folders = [ModelFolder.open(path) for path in self.models]
+        return [
+            (folder, load_requests(folder, file, self))
+            for folder, file in zip(folders, files, strict=True)
+        ]
+
+    def engine(self, name: str, folder: ModelFolder) -> Engine:
+        """Load a model into an engine."""
+        return make_engine(
+            name,
+            folder,
+            precision=get_precision(self.precision),
+            device=_device(),
+            num_slots=self.num_slots,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What a report says beside its rows."""
+        return {
+            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "precision": self.precision,
+            "num_slots": self.num_slots,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Compare the speed of engines on models."""
+
+    case: OmitArgPrefixes[CaseConfig]
+    """What is decoded, and how."""
+    num_turns: int = 2
+    """Turns of each engine, of which the fastest counts."""
+
+    def __post_init__(self) -> None:
+        if self.num_turns < 1:
+            raise ValueError(f"num_turns: got {self.num_turns}, allowed is at least 1")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +128,8 @@ class Turn:
     """By key."""
     duration_s: float
     """Wall time."""
+    cpu_s: float
+    """Processor time of this process, all threads."""
     num_forward_passes: int
     """Calls of the model."""
     peak_bytes: int
@@ -91,51 +148,38 @@ class Turn:
 
 def main(config: Config) -> int:
     """Run the benchmark."""
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(available_cpus()[0])
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    folder = ModelFolder.open(config.model)
-    requests = load_requests(folder, config)
-    best: dict[str, Turn] = {}
-    for name in config.engines:
-        before = memory_in_use(device)
-        engine = make_engine(
-            name,
-            folder,
-            precision=get_precision(config.precision),
-            device=device,
-            num_slots=config.num_slots,
-        )
-        list(engine.decode([replace(r, caps=_WARM_UP) for r in requests[: config.num_slots]]))
-        turns = [take_turn(engine, requests, device) for _ in range(config.num_turns)]
-        fastest = max(turns, key=lambda turn: turn.speed)
-        best[name] = replace(fastest, peak_bytes=fastest.peak_bytes - before)
-        del engine
-    facts = {
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "precision": config.precision,
-        "mode": folder.facts.mode,
-        "weights_digest": folder.weights_digest,
-        "num_slots": config.num_slots,
-        "num_puzzles": len(requests),
-    }
-    title = (
-        f"decoding {config.model.name} ({folder.facts.board} {folder.facts.mode}), "
-        f"{len(requests)} puzzles, {config.num_slots} slots, {config.precision}"
-    )
-    Report(title=title, rows=table(best), facts=facts).publish(config.out)
+    case = config.case
+    use_all_cpus()
+    rows = []
+    for folder, requests in case.cases():
+        best = {name: measure(name, folder, requests, config) for name in case.engines}
+        rows += [{"model": describe(folder)} | row for row in table(best)]
+    title = f"decoding, {case.num_slots} slots, {case.precision}, {torch.get_num_threads()} threads"
+    Report(title=title, rows=rows, facts=case.facts()).publish(case.out)
     return 0
 
 
-def load_requests(folder: ModelFolder, config: Config) -> list[Request]:
-    """Requests for a random choice of the puzzles.
+def use_all_cpus() -> None:
+    """Let torch use the CPUs that this process has, unless the user set a number."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(available_cpus()[0])
+
+
+def describe(folder: ModelFolder) -> str:
+    """Name of a model: its run, board, mode and the beginning of its digest."""
+    path = folder.path.resolve()
+    name = path.parent.name if path.name == "final" else path.name
+    facts = folder.facts
+    return f"{name} ({facts.board} {facts.mode}, {folder.weights_digest[:8]})"
+
+
+def load_requests(folder: ModelFolder, puzzles: Path, config: CaseConfig) -> list[Request]:
+    """Requests for a random choice of the puzzles of a file.
 
     Raises:
         ValueError: the puzzles are of another board than the model.
     """
-    board, grids = load_grids(config.puzzles)
+    board, grids = load_grids(puzzles)
     if board != folder.board:
         raise ValueError(f"puzzles: got {board.name}, allowed is {folder.facts.board}")
     paper = paper_caps(folder.facts.mode)
@@ -146,7 +190,7 @@ def load_requests(folder: ModelFolder, config: Config) -> list[Request]:
     picked = np.random.default_rng(config.seed).permutation(len(grids))[: config.num_puzzles]
     return [
         Request(
-            key=f"{config.puzzles.name}:{row}",
+            key=f"{puzzles.name}:{row}",
             board=board,
             givens=grids[row],
             mode=folder.facts.mode,
@@ -156,15 +200,40 @@ def load_requests(folder: ModelFolder, config: Config) -> list[Request]:
     ]
 
 
+def measure(name: str, folder: ModelFolder, requests: Sequence[Request], config: Config) -> Turn:
+    """Fastest turn of an engine, which is loaded for it and dropped."""
+    device = _device()
+    before = memory_in_use(device)
+    engine = config.case.engine(name, folder)
+    try:
+        first = requests[: config.case.num_slots]
+        list(engine.decode([replace(request, caps=_WARM_UP) for request in first]))
+        turns = [take_turn(engine, requests, device) for _ in range(config.num_turns)]
+    finally:
+        close_engine(engine)
+    fastest = max(turns, key=lambda turn: turn.speed)
+    return replace(fastest, peak_bytes=fastest.peak_bytes - before)
+
+
+def close_engine(engine: Engine) -> None:
+    """Stop the processes of an engine that has some."""
+    if engine.name == "vllm":
+        from eval.engines.vllm import VllmEngine
+
+        assert isinstance(engine, VllmEngine)
+        engine.close()
+
+
 def take_turn(engine: Engine, requests: Sequence[Request], device: torch.device) -> Turn:
     """Decode all requests once."""
     num_passes = engine.stats.num_forward_passes
     reset_peak(device)
-    started_s = time.perf_counter()
+    started_s, cpu_started_s = time.perf_counter(), time.process_time()
     results = {result.key: result for result in engine.decode(requests)}
     return Turn(
         results=results,
         duration_s=time.perf_counter() - started_s,
+        cpu_s=time.process_time() - cpu_started_s,
         num_forward_passes=engine.stats.num_forward_passes - num_passes,
         peak_bytes=peak_memory(device),
     )
@@ -180,6 +249,7 @@ def table(best: dict[str, Turn]) -> list[dict[str, Any]]:
             "ratio": turn.speed / first.speed,
             "tokens": turn.num_tokens,
             "seconds": turn.duration_s,
+            "cpu s": None if name == "vllm" else turn.cpu_s,
             "passes": turn.num_forward_passes,
             "peak MB": turn.peak_bytes / 1e6,
             "solved": sum(r.ended_by == EndedBy.SOLVED for r in turn.results.values()),
@@ -194,6 +264,10 @@ def is_same(one: Result, other: Result) -> bool:
     return len(one.segments) == len(other.segments) and all(
         map(np.array_equal, one.segments, other.segments)
     )
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def reset_peak(device: torch.device) -> None:

@@ -146,6 +146,21 @@ def _first_difference(
 
 
 @needs_vllm
+@pytest.mark.timeout(900)
+def test_replicas_of_vllm_agree(model: Model) -> None:
+    """Two processes, which vLLM starts and spreads the puzzles over."""
+    if model.folder.network.family != "llama":
+        pytest.skip("one family is enough")
+    engine = VllmEngine(model.folder, precision=FP32, device=CPU, num_slots=4, num_replicas=2)
+    asked = requests("scot")[:NUM_ALONE]
+    results = list(engine.decode(asked))
+    engine.close()
+    assert sorted(result.key for result in results) == sorted(request.key for request in asked)
+    for result in results:
+        assert describe(result) == describe(model.expected["scot"][result.key])
+
+
+@needs_vllm
 def test_vllm_says_what_computes(model: Model) -> None:
     engine = model.engine("vllm", num_slots=16)
     assert isinstance(engine, VllmEngine)
