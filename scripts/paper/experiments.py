@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from data.stats import PAPER_TABLE
-from scripts.paper.trainings import Training, cot, scot_large, scot_small, small
+from scripts.paper.trainings import Mode, Training, cot, scot_large, scot_small, small
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,13 +61,19 @@ class Experiment:
 
 
 _ADAMW = ("--optimizer.name", "adamw")
+_PLAIN = ("--board-state-weight", "0")
+_MODES: dict[Mode, str] = {"cot": "CoT", "scot": "SCoT"}
 _STUDY = (
     small("cot-l4", "CoT L=4 (baseline)"),
     small("scot-l4", "SCoT L=4", mode="scot"),
     *(
         small(f"{mode}-l{layers}", f"{title} L={layers}", mode=mode, num_layers=layers)
         for layers in (2, 1)
-        for mode, title in (("cot", "CoT"), ("scot", "SCoT"))
+        for mode, title in _MODES.items()
+    ),
+    *(
+        small(f"{mode}-l4-plain", f"{title} L=4, no board-state loss", *_PLAIN, mode=mode)
+        for mode, title in _MODES.items()
     ),
     small("cot-l4-bf16", "CoT L=4, bf16 activations", precision="bf16"),
     small("cot-l4-adamw", "CoT L=4, AdamW at 5e-4", *_ADAMW, "--optimizer.peak-lr", "5e-4"),
@@ -160,8 +166,8 @@ _SMALL = (
         title="CoT and SCoT, depth, optimiser and precision on 4x4",
         place="the paper's questions at a size that two CPU cores finish",
         finding=(
-            "At equal tokens with a loss: does SCoT need fewer layers than CoT? Do bf16 "
-            "activations or AdamW in place of Muon make a difference?"
+            "At equal tokens with a loss: does SCoT need fewer layers than CoT? What do the "
+            "board-state loss, bf16 activations, and AdamW in place of Muon change?"
         ),
         trainings=_STUDY,
         world="study",
