@@ -1,7 +1,6 @@
 """A program as a torch module: the paper's definition of a hardmax transformer, with a KV cache.
 
-Shapes: B sequences, T positions, H heads, V tokens. All sequences of a batch stand at the same
-position, so that there is no padding: rows differ in how many of their tokens are given.
+Shapes: B sequences, T positions, H heads, V tokens.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from compile_tm.program.dense import DenseWeights, dense_weights
 from compile_tm.program.program import Program, Sizes
+from compile_tm.runtime.greedy import generate
 
 _MATRICES = ("W_Q", "W_K", "W_V", "W_O", "W_1", "b", "W_2", "embedding", "unembedding")
 
@@ -71,6 +71,15 @@ class HardmaxTransformer(nn.Module):
         """Positions that the positional embedding can tell apart."""
         return 1 << len(self.position)
 
+    @property
+    def device(self) -> torch.device:
+        """Where it calculates."""
+        return self.embedding.device
+
+    def new_cache(self, batch: int) -> KvCache:
+        """An empty cache for so many sequences."""
+        return KvCache(self.sizes, batch=batch, device=self.device)
+
     @torch.inference_mode()
     def forward(
         self,
@@ -93,7 +102,7 @@ class HardmaxTransformer(nn.Module):
         Raises:
             ValueError: there are more positions than the positional embedding can tell apart.
         """
-        cache = cache or KvCache(self.sizes, batch=len(tokens), device=self.embedding.device)
+        cache = cache or self.new_cache(len(tokens))
         start, stop = cache.length, cache.length + tokens.shape[1]
         if stop > self.max_positions:
             raise ValueError(
@@ -115,52 +124,15 @@ class HardmaxTransformer(nn.Module):
 
     def predict(self, ids: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
         """The token (n,) that the transformer says after each of the prefixes of ids (n,)."""
-        tokens = torch.from_numpy(np.asarray(ids, dtype=np.int64))[None].to(self.embedding.device)
+        tokens = torch.from_numpy(np.asarray(ids, dtype=np.int64))[None].to(self.device)
         best: npt.NDArray[np.int32] = self(tokens)[0].argmax(dim=-1).cpu().numpy().astype(np.int32)
         return best
 
-    @torch.inference_mode()
     def generate(
         self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]
     ) -> list[npt.NDArray[np.int32]]:
-        """Continue each prompt to a stop token, or to the last position.
-
-        Args:
-            prompts: Ids, of any lengths.
-            stop: Ids that end a sequence.
-
-        Returns:
-            The sequences, with their prompts and their stop tokens.
-
-        Raises:
-            ValueError: a prompt is empty, or has more tokens than there are positions.
-        """
-        if any(not 1 <= len(prompt) <= self.max_positions for prompt in prompts):
-            raise ValueError(f"prompts: allowed are 1 to {self.max_positions} tokens")
-        done = [np.asarray(prompt, dtype=np.int32) for prompt in prompts]
-        rows = list(range(len(prompts)))
-        ids = [prompt.tolist() for prompt in prompts]
-        device = self.embedding.device
-        cache = KvCache(self.sizes, batch=len(rows), device=device)
-        fed = min(map(len, prompts), default=0)
-        tokens = torch.tensor([row[:fed] for row in ids], device=device)
-        while rows:
-            best = self(tokens, cache)[:, -1].argmax(dim=-1).tolist()
-            ended = []
-            for place, row in enumerate(rows):
-                if len(ids[row]) == cache.length:
-                    ids[row].append(best[place])
-                    is_stop = best[place] in stop
-                    if is_stop or cache.length == self.max_positions:
-                        ended.append(place)
-            for place in ended:
-                done[rows[place]] = np.array(ids[rows[place]], dtype=np.int32)
-            if ended:
-                kept = [place for place in range(len(rows)) if place not in set(ended)]
-                rows = [rows[place] for place in kept]
-                cache.keep(torch.tensor(kept, dtype=torch.long, device=device))
-            tokens = torch.tensor([[ids[row][cache.length]] for row in rows], device=device)
-        return done
+        """Continue each prompt to a stop token, or to the last position; see `greedy.generate`."""
+        return generate(self, prompts, stop=stop)
 
     def _embed(self, tokens: Tensor, start: int) -> Tensor:
         positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)

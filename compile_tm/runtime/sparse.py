@@ -25,7 +25,7 @@ from compile_tm.runtime.sparse_kernel import (
     run_tokens,
 )
 from compile_tm.runtime.sparse_memory import new_memory
-from compile_tm.runtime.sparse_plan import MAX_SLOTS, SparsePlan, make_plan
+from compile_tm.runtime.sparse_plan import MAX_SLOTS, WORD, SparsePlan, make_plan
 
 _NO_GAP = 1 << 30
 
@@ -134,8 +134,9 @@ class SparseTransformer:
         stop: Collection[int],
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """The sequence, and the token after each of its prefixes."""
-        sizes, row_of = self.program.sizes, self._plan.heads.position_row
-        num_positions, rows = len(tokens) - 1, int(row_of.max(initial=-1)) + 1
+        sizes, heads = self.program.sizes, self._plan.heads
+        num_positions = len(tokens) - 1
+        num_words = int(heads.width[heads.position_row >= 0].sum()) * num_positions
         is_stop = np.zeros(sizes.vocab_size, dtype=np.bool_)
         is_stop[list(stop)] = True
         facts = np.zeros(5, dtype=np.int64)
@@ -143,12 +144,12 @@ class SparseTransformer:
         try:
             length = run_tokens(
                 self._plan,
-                new_memory(len(row_of)),
+                new_memory(len(heads.width)),
                 # Room that is not used costs nothing.
                 PositionValues(
-                    np.empty((rows, num_positions), dtype=np.uint64),
-                    np.empty((rows, num_positions), dtype=np.uint64),
-                    np.zeros(rows, dtype=np.bool_),
+                    np.empty(num_words, dtype=np.uint64),
+                    num_positions,
+                    np.zeros(len(heads.width), dtype=np.bool_),
                 ),
                 _scratch(sizes),
                 tokens,
@@ -191,5 +192,6 @@ def _scratch(sizes: Sizes) -> Scratch:
         touched=np.zeros(sizes.d, dtype=np.int32),
         is_touched=np.zeros(sizes.d, dtype=np.bool_),
         sums=np.zeros(MAX_SLOTS, dtype=np.int64),
+        value=np.zeros(2 * (sizes.d_v // WORD + 1), dtype=np.uint64),
         scores=np.zeros(sizes.vocab_size, dtype=np.int32),
     )

@@ -10,11 +10,14 @@ import numpy.typing as npt
 from compile_tm.jit import kernel
 from compile_tm.runtime.sparse_memory import (
     Best,
+    Key,
     Memory,
     Query,
     Words,
+    count_ones,
     recall,
     remember,
+    same_words,
     score_of,
 )
 from compile_tm.runtime.sparse_plan import HeadPlan, NeuronPlan, SparsePlan
@@ -23,13 +26,14 @@ DONE, MIXED_VALUES, BAD_HEAD_OUTPUT, BAD_MLP_OUTPUT = range(4)
 
 
 class PositionValues(NamedTuple):
-    """Values of heads whose keys are the position itself, by row and position."""
+    """Values of heads whose keys are the position itself."""
 
-    ones: Words
-    """(rows, capacity)."""
-    minus_ones: Words
+    words: Words
+    """(n,) head by head, position by position."""
+    capacity: int
+    """Positions."""
     is_mixed: npt.NDArray[np.bool_]
-    """(rows,) whether not all positions so far have the same value."""
+    """(heads,) whether not all positions so far have the same value."""
 
 
 class Scratch(NamedTuple):
@@ -47,6 +51,8 @@ class Scratch(NamedTuple):
     """(d,)."""
     sums: npt.NDArray[np.int64]
     """(64,) Q of the slots that are not unit slots."""
+    value: Words
+    """(width,) the position's value for a head."""
     scores: npt.NDArray[np.int32]
     """(V,)."""
 
@@ -100,15 +106,8 @@ def run_tokens(
                 if best.is_mixed:
                     facts[0], facts[1], facts[2] = MIXED_VALUES, layer, head
                     return i
-                start, n = heads.output_start[head], 0
-                rest, negative = best.ones | best.minus_ones, best.minus_ones
-                while rest:
-                    if rest & np.uint64(1):
-                        value = -1 if negative & np.uint64(1) else 1
-                        num_touched = _add(work, num_touched, heads.outputs[start + n], value)
-                    rest >>= np.uint64(1)
-                    negative >>= np.uint64(1)
-                    n += 1
+                words = memory.pool if heads.position_row[head] < 0 else by_position.words
+                num_touched = _add_value(heads, work, head, words, best.value, num_touched)
             bad = _apply(plan.low, work, num_touched)
             if bad >= 0:
                 facts[0], facts[1], facts[2] = BAD_HEAD_OUTPUT, layer, bad
@@ -136,10 +135,13 @@ def _attend(
     heads: HeadPlan, memory: Memory, by_position: PositionValues, work: Scratch, head: int, i: int
 ) -> tuple[Memory, Best]:
     """Remember position i's key and value for a head, and recall the best position's value."""
-    planes, stream, sums = work.planes, work.stream, work.sums
-    first, last = heads.value_start[head], heads.value_start[head + 1]
-    ones = _cut(planes[0], heads.values, first, last)
-    minus_ones = _cut(planes[1], heads.values, first, last)
+    planes, stream, sums, value = work.planes, work.stream, work.sums, work.value
+    width = heads.width[head]
+    value[:width] = np.uint64(0)
+    for n in range(heads.value_start[head], heads.value_start[head + 1]):
+        word = heads.values[n, 1] >> 6
+        value[word] |= _cut(planes[0], heads.values, n, n + 1)
+        value[width // 2 + word] |= _cut(planes[1], heads.values, n, n + 1)
     first, last = heads.query_start[head], heads.query_start[head + 1]
     positive = _cut(planes[0], heads.queries, first, last)
     nonzero = positive | _cut(planes[1], heads.queries, first, last)
@@ -155,59 +157,71 @@ def _attend(
         if sums[slot] > 0:
             positive |= np.uint64(1) << slot
     query = Query(nonzero, positive, heads.unit[head])
-    row = heads.position_row[head]
-    if row >= 0:
-        slots = heads.all_slots[head]
-        return memory, _at_position(by_position, row, query, sums, ones, minus_ones, slots, i)
+    if heads.position_row[head] >= 0:
+        return memory, _at_position(heads, by_position, work, head, query, i)
     first, last = heads.key_start[head], heads.key_start[head + 1]
     signs = _cut(planes[0], heads.keys, first, last)
     support = signs | _cut(planes[1], heads.keys, first, last)
-    memory = remember(memory, head, support, signs, ones, minus_ones)
-    return recall(memory, head, query, sums)
+    bonus = 0
+    for n in range(heads.bonus_start[head], heads.bonus_start[head + 1]):
+        bonus += heads.bonuses[n, 1] * stream[heads.bonuses[n, 0]]
+    memory = remember(memory, head, Key(support, signs, bonus), value, width)
+    return recall(memory, head, query, sums, width)
 
 
 @kernel
 def _at_position(
-    by_position: PositionValues,
-    row: int,
-    query: Query,
-    sums: Any,
-    ones: np.uint64,
-    minus_ones: np.uint64,
-    all_slots: np.uint64,
-    i: int,
+    heads: HeadPlan, by_position: PositionValues, work: Scratch, head: int, query: Query, i: int
 ) -> Best:
     """Enter position i's value; the value at the position that the query's signs spell.
 
     Keys are bin_r(0) .. bin_r(i). If no Q is 0, and that position is not after i, it has the best
     score, alone. With all Q 0, all positions tie. Else all are compared.
     """
-    by_position.ones[row, i] = ones
-    by_position.minus_ones[row, i] = minus_ones
-    if i > 0 and (
-        by_position.ones[row, i - 1] != ones or by_position.minus_ones[row, i - 1] != minus_ones
-    ):
-        by_position.is_mixed[row] = True
-    if query.nonzero == all_slots and query.positive <= np.uint64(i):
-        target = np.int64(query.positive)
-        return Best(0, by_position.ones[row, target], by_position.minus_ones[row, target], False)
+    words, width = by_position.words, heads.width[head]
+    start = heads.position_row[head] * by_position.capacity
+    own = start + i * width
+    words[own : own + width] = work.value[:width]
+    if i > 0 and not same_words(words, own - width, words, own, width):
+        by_position.is_mixed[head] = True
+    if query.nonzero == heads.all_slots[head] and query.positive <= np.uint64(i):
+        return Best(0, start + np.int64(query.positive) * width, False)
     if query.nonzero == np.uint64(0):
-        return Best(0, ones, minus_ones, by_position.is_mixed[row])
-    best = Best(-(1 << 30), np.uint64(0), np.uint64(0), False)
+        return Best(0, own, by_position.is_mixed[head])
+    best = Best(-(1 << 30), own, False)
     for j in range(i + 1):
-        score = score_of(query, sums, query.nonzero, np.uint64(j))
+        score = score_of(query, work.sums, query.nonzero, np.uint64(j))
         if score >= best.score:
-            ones, minus_ones = by_position.ones[row, j], by_position.minus_ones[row, j]
+            value = start + j * width
             is_mixed = score == best.score and (
-                best.is_mixed or ones != best.ones or minus_ones != best.minus_ones
+                best.is_mixed or not same_words(words, best.value, words, value, width)
             )
-            best = Best(score, ones, minus_ones, is_mixed)
+            best = Best(score, value, is_mixed)
     return best
 
 
 @kernel
+def _add_value(
+    heads: HeadPlan, work: Scratch, head: int, words: Any, value: int, num_touched: int
+) -> int:
+    """Note what a head adds to its outputs; returns how much is noted."""
+    half = heads.width[head] // 2
+    for n in range(half):
+        negative = words[value + half + n]
+        rest = words[value + n] | negative
+        first = heads.output_start[head] + 64 * n
+        while rest:
+            lowest = rest & (~rest + np.uint64(1))
+            place = first + count_ones(lowest - np.uint64(1))
+            change = -1 if negative & lowest else 1
+            num_touched = _add(work, num_touched, heads.outputs[place], change)
+            rest ^= lowest
+    return num_touched
+
+
+@kernel
 def _cut(plane: Any, pieces: Any, start: int, stop: int) -> np.uint64:
-    """Bits of a plane, moved as the pieces start .. stop say."""
+    """Bits of a plane, moved within a word as the pieces start .. stop say."""
     bits = np.uint64(0)
     for n in range(start, stop):
         coordinate = pieces[n, 0]
@@ -216,7 +230,7 @@ def _cut(plane: Any, pieces: Any, start: int, stop: int) -> np.uint64:
         if shift:
             cut |= plane[word + 1] << (np.uint64(64) - shift)
         cut &= ~np.uint64(0) >> np.uint64(64 - pieces[n, 2])
-        bits |= cut << np.uint64(pieces[n, 1])
+        bits |= cut << np.uint64(pieces[n, 1] & 63)
     return bits
 
 

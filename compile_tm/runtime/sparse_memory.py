@@ -7,10 +7,15 @@ query's signs there reach it. So for each class and each mask M = S & T that was
 table leads from signs on M to a value: one look-up finds the class's best positions, if they agree,
 however many positions there are. The table of M = S lists the keys of the class.
 
-All tables share one hash table with open addressing. A bucket holds the value of its positions, as
-the bits of its 1s and of its -1s, and whether they do not all have the same one:
+A head may also prefer some positions to others whatever the query is: what the constant part of the
+query makes of a key is its bonus. Of positions with the same signs, a table keeps those with the
+greatest bonus.
 
-    2 (table id + 1) + is_mixed, or 0 if it is empty | signs | ones | minus ones
+All tables share one hash table with open addressing, whose buckets lead to entries. A value is
+`width` words in a pool: the bits of its 1s, then those of its -1s.
+
+    bucket    table id + 1, or 0 if it is empty | signs | entry
+    entry     signs | bonus | where its value begins | do its positions have several | next of class
 """
 
 from __future__ import annotations
@@ -23,26 +28,45 @@ import numpy.typing as npt
 from compile_tm.jit import kernel
 
 Words = npt.NDArray[np.uint64]
+Longs = npt.NDArray[np.int64]
 _LEAST_CAPACITY = 1 << 12
-_TAG, _SIGNS, _ONES, _MINUS_ONES = range(4)
-_SUPPORT, _NEXT_CLASS, _FIRST_TABLE, _BASE = range(4)
+_TAG, _KEY, _ENTRY = range(3)
+_SIGNS, _BONUS, _VALUE, _IS_MIXED, _NEXT = range(5)
+_SUPPORT, _NEXT_CLASS, _FIRST_TABLE, _FIRST_ENTRY, _GREATEST_BONUS = range(5)
 _MASK, _NEXT_TABLE = range(2)
+_NUM_CLASSES, _NUM_TABLES, _NUM_ENTRIES, _NUM_WORDS = range(4)
 _END = -1
+_NEVER = -(1 << 30)
 
 
 class Memory(NamedTuple):
-    """Buckets, and for each head its classes and their tables as linked lists; -1 ends a list."""
+    """Buckets and what they lead to; for each head its classes and tables as linked lists."""
 
     buckets: Words
-    """(capacity, 4), the capacity a power of two; see the module docstring."""
-    counts: npt.NDArray[np.int64]
-    """(3,) classes, tables, used buckets."""
-    first_class: npt.NDArray[np.int64]
+    """(capacity, 3), the capacity a power of two."""
+    entries: Longs
+    """(n, 5)."""
+    pool: Words
+    """(m,) values."""
+    counts: Longs
+    """(4,) classes, tables, entries, words of the pool."""
+    first_class: Longs
     """(heads,)."""
-    classes: npt.NDArray[np.int64]
-    """(n, 4) support, next class, first table, table of M = S."""
-    tables: npt.NDArray[np.int64]
-    """(n, 2) mask, next table."""
+    classes: Longs
+    """(n, 5) support, next class, first table, first entry, greatest bonus."""
+    tables: Longs
+    """(n, 2) mask, next table; the last one of a class is that of M = S."""
+
+
+class Key(NamedTuple):
+    """What a position is found by."""
+
+    support: np.uint64
+    """Slots that are not zero."""
+    signs: np.uint64
+    """Slots that are 1."""
+    bonus: int
+    """What it scores with every query."""
 
 
 class Query(NamedTuple):
@@ -58,9 +82,8 @@ class Best(NamedTuple):
     """The best of a head's positions for a query."""
 
     score: int
-    ones: np.uint64
-    """Value of the best positions, bits that are 1."""
-    minus_ones: np.uint64
+    value: int
+    """Where its value begins."""
     is_mixed: bool
     """The best positions have different values."""
 
@@ -68,54 +91,51 @@ class Best(NamedTuple):
 def new_memory(num_heads: int) -> Memory:
     """Nothing yet; room for 16 classes and 64 tables a head."""
     return Memory(
-        buckets=np.zeros((_LEAST_CAPACITY, 4), dtype=np.uint64),
-        counts=np.zeros(3, dtype=np.int64),
+        buckets=np.zeros((_LEAST_CAPACITY, 3), dtype=np.uint64),
+        entries=np.zeros((_LEAST_CAPACITY, 5), dtype=np.int64),
+        pool=np.zeros(_LEAST_CAPACITY, dtype=np.uint64),
+        counts=np.zeros(4, dtype=np.int64),
         first_class=np.full(num_heads, _END, dtype=np.int64),
-        classes=np.zeros((16 * num_heads + 1, 4), dtype=np.int64),
+        classes=np.zeros((16 * num_heads + 1, 5), dtype=np.int64),
         tables=np.zeros((64 * num_heads + 1, 2), dtype=np.int64),
     )
 
 
 @kernel
-def remember(
-    memory: Memory,
-    head: int,
-    support: np.uint64,
-    signs: np.uint64,
-    ones: np.uint64,
-    minus_ones: np.uint64,
-) -> Memory:
+def remember(memory: Memory, head: int, key: Key, value: Any, width: int) -> Memory:
     """Enter a position's key and value into all tables of its class; returns the grown memory."""
     classes, tables, counts = memory.classes, memory.tables, memory.counts
     found = memory.first_class[head]
-    while found != _END and np.uint64(classes[found, _SUPPORT]) != support:
+    while found != _END and np.uint64(classes[found, _SUPPORT]) != key.support:
         found = classes[found, _NEXT_CLASS]
     if found == _END:
-        found = counts[0]
+        found = counts[_NUM_CLASSES]
         if found == len(classes):
             raise IndexError("too many classes")
-        counts[0] += 1
-        classes[found, _SUPPORT] = np.int64(support)
+        counts[_NUM_CLASSES] += 1
+        classes[found, _SUPPORT] = np.int64(key.support)
         classes[found, _NEXT_CLASS] = memory.first_class[head]
         classes[found, _FIRST_TABLE] = _END
+        classes[found, _FIRST_ENTRY] = _END
+        classes[found, _GREATEST_BONUS] = key.bonus
         memory.first_class[head] = found
-        classes[found, _BASE] = _new_table(memory, found, support)
+        _new_table(memory, found, key.support)
+    classes[found, _GREATEST_BONUS] = max(classes[found, _GREATEST_BONUS], key.bonus)
     table = classes[found, _FIRST_TABLE]
     while table != _END:
-        own = signs & np.uint64(tables[table, _MASK])
-        _enter(memory.buckets, counts, table, own, ones, minus_ones, False)
-        if 2 * counts[2] > len(memory.buckets):
-            memory = _grown(memory)
+        own = key.signs & np.uint64(tables[table, _MASK])
+        lists = found if tables[table, _NEXT_TABLE] == _END else _END
+        memory = _enter(memory, table, own, key.bonus, value, 0, width, False, lists)
         table = tables[table, _NEXT_TABLE]
     return memory
 
 
 @kernel
-def recall(memory: Memory, head: int, query: Query, sums: Any) -> tuple[Memory, Best]:
+def recall(memory: Memory, head: int, query: Query, sums: Any, width: int) -> tuple[Memory, Best]:
     """The best of all positions entered for a head."""
     classes, tables = memory.classes, memory.tables
-    best = Best(-(1 << 30), np.uint64(0), np.uint64(0), False)
-    is_complete = True
+    best = Best(_NEVER, 0, False)
+    greatest_other = _NEVER
     found = memory.first_class[head]
     while found != _END:
         mask = query.nonzero & np.uint64(classes[found, _SUPPORT])
@@ -124,26 +144,23 @@ def recall(memory: Memory, head: int, query: Query, sums: Any) -> tuple[Memory, 
             table = tables[table, _NEXT_TABLE]
         if table == _END:
             table = _new_table(memory, found, mask)
-            memory = _fill_table(memory, classes[found, _BASE], table, mask)
+            memory = _fill_table(memory, found, table, mask, width)
+        bound, least = _bound(query, sums, mask)
         slot = find_slot(memory.buckets, table, query.positive & mask)
         if memory.buckets[slot, _TAG]:
-            best = _better(best, _bound(query, sums, mask)[0], memory.buckets, slot)
-        else:
-            is_complete = False
+            best = _better(memory, best, bound, memory.buckets[slot, _ENTRY], width)
+        # Other keys of the class have one wrong sign at least.
+        other = bound - 2 * least + classes[found, _GREATEST_BONUS]
+        greatest_other = max(greatest_other, other)
         found = classes[found, _NEXT_CLASS]
-    if not is_complete:
-        # Classes without an answer have one wrong sign at least; they seldom may be best still.
+    if greatest_other >= best.score:
+        # They seldom may be best still.
         found = memory.first_class[head]
         while found != _END:
             mask = query.nonzero & np.uint64(classes[found, _SUPPORT])
-            table = classes[found, _FIRST_TABLE]
-            while np.uint64(tables[table, _MASK]) != mask:
-                table = tables[table, _NEXT_TABLE]
-            slot = find_slot(memory.buckets, table, query.positive & mask)
-            if not memory.buckets[slot, _TAG]:
-                bound, least = _bound(query, sums, mask)
-                if bound - 2 * least >= best.score:
-                    best = _scan(memory.buckets, classes[found, _BASE], mask, query, sums, best)
+            bound, least = _bound(query, sums, mask)
+            if bound - 2 * least + classes[found, _GREATEST_BONUS] >= best.score:
+                best = _scan(memory, found, mask, query, sums, best, width)
             found = classes[found, _NEXT_CLASS]
     return memory, best
 
@@ -158,9 +175,7 @@ def find_slot(buckets: Any, table: Any, signs: np.uint64) -> np.int64:
     last = len(buckets) - 1
     slot = np.int64(mixed & np.uint64(last))
     number = np.uint64(table + 1)
-    while buckets[slot, _TAG] and (
-        buckets[slot, _TAG] >> np.uint64(1) != number or buckets[slot, _SIGNS] != signs
-    ):
+    while buckets[slot, _TAG] and (buckets[slot, _TAG] != number or buckets[slot, _KEY] != signs):
         slot = (slot + 1) & last
     return slot
 
@@ -209,33 +224,50 @@ def _bound(query: Query, sums: Any, mask: np.uint64) -> tuple[Any, Any]:
 
 
 @kernel
-def _better(best: Best, score: Any, buckets: Any, slot: Any) -> Best:
-    """The better of what is known and of a bucket; if they tie, their values must agree."""
-    if score < best.score:
-        return best
-    ones, minus_ones = buckets[slot, _ONES], buckets[slot, _MINUS_ONES]
-    is_mixed = bool(buckets[slot, _TAG] & np.uint64(1))
-    if score == best.score:
-        differs = ones != best.ones or minus_ones != best.minus_ones
-        is_mixed = best.is_mixed or is_mixed or differs
-    return Best(score, ones, minus_ones, is_mixed)
+def same_words(words: Any, first: int, others: Any, second: int, width: int) -> bool:
+    """Whether `width` words from two places are the same."""
+    differing = np.uint64(0)
+    for n in range(width):
+        differing |= words[first + n] ^ others[second + n]
+    return differing == np.uint64(0)
 
 
 @kernel
-def _scan(buckets: Any, base: int, mask: np.uint64, query: Query, sums: Any, best: Best) -> Best:
+def _better(memory: Memory, best: Best, score: Any, entry: Any, width: int) -> Best:
+    """The better of what is known and of an entry; if they tie, their values must agree.
+
+    `score` is the entry's without its bonus.
+    """
+    entries = memory.entries
+    score += entries[entry, _BONUS]
+    if score < best.score:
+        return best
+    value, is_mixed = entries[entry, _VALUE], entries[entry, _IS_MIXED] != 0
+    if score == best.score:
+        is_same = same_words(memory.pool, value, memory.pool, best.value, width)
+        is_mixed = best.is_mixed or is_mixed or not is_same
+    return Best(score, value, is_mixed)
+
+
+@kernel
+def _scan(
+    memory: Memory, found: int, mask: np.uint64, query: Query, sums: Any, best: Best, width: int
+) -> Best:
     """Compare with every key of a class."""
-    for slot in np.flatnonzero(buckets[:, _TAG] >> np.uint64(1) == np.uint64(base + 1)):
-        score = score_of(query, sums, mask, buckets[slot, _SIGNS])
-        best = _better(best, score, buckets, slot)
+    entry = memory.classes[found, _FIRST_ENTRY]
+    while entry != _END:
+        signs = np.uint64(memory.entries[entry, _SIGNS])
+        best = _better(memory, best, score_of(query, sums, mask, signs), entry, width)
+        entry = memory.entries[entry, _NEXT]
     return best
 
 
 @kernel
 def _new_table(memory: Memory, owner: int, mask: np.uint64) -> Any:
-    table = memory.counts[1]
+    table = memory.counts[_NUM_TABLES]
     if table == len(memory.tables):
         raise IndexError("too many tables")
-    memory.counts[1] += 1
+    memory.counts[_NUM_TABLES] += 1
     memory.tables[table, _MASK] = np.int64(mask)
     memory.tables[table, _NEXT_TABLE] = memory.classes[owner, _FIRST_TABLE]
     memory.classes[owner, _FIRST_TABLE] = table
@@ -243,53 +275,88 @@ def _new_table(memory: Memory, owner: int, mask: np.uint64) -> Any:
 
 
 @kernel
-def _fill_table(memory: Memory, base: int, table: int, mask: np.uint64) -> Memory:
+def _fill_table(memory: Memory, found: int, table: int, mask: np.uint64, width: int) -> Memory:
     """Enter all keys of a class into a new table of it."""
-    old = memory.buckets
-    for slot in np.flatnonzero(old[:, _TAG] >> np.uint64(1) == np.uint64(base + 1)):
-        _enter(
-            memory.buckets,
-            memory.counts,
-            table,
-            old[slot, _SIGNS] & mask,
-            old[slot, _ONES],
-            old[slot, _MINUS_ONES],
-            bool(old[slot, _TAG] & np.uint64(1)),
-        )
-        if 2 * memory.counts[2] > len(memory.buckets):
-            memory = _grown(memory)
+    entry = memory.classes[found, _FIRST_ENTRY]
+    while entry != _END:
+        signs, bonus, value, is_mixed, following = memory.entries[entry]
+        own = np.uint64(signs) & mask
+        memory = _enter(memory, table, own, bonus, memory.pool, value, width, is_mixed != 0, _END)
+        entry = following
     return memory
 
 
 @kernel
 def _enter(
-    buckets: Any,
-    counts: Any,
+    memory: Memory,
     table: int,
     signs: np.uint64,
-    ones: np.uint64,
-    minus_ones: np.uint64,
+    bonus: int,
+    words: Any,
+    start: int,
+    width: int,
     is_mixed: bool,
-) -> None:
-    slot = find_slot(buckets, table, signs)
-    if not buckets[slot, _TAG]:
-        counts[2] += 1
-        buckets[slot, _TAG] = np.uint64(2 * (table + 1))
-        buckets[slot, _SIGNS] = signs
-        buckets[slot, _ONES] = ones
-        buckets[slot, _MINUS_ONES] = minus_ones
-    differs = buckets[slot, _ONES] != ones or buckets[slot, _MINUS_ONES] != minus_ones
-    if is_mixed or differs:
-        buckets[slot, _TAG] |= np.uint64(1)
+    lists: int,
+) -> Memory:
+    """Enter `width` words from a place, and list a new key with a class unless that is -1."""
+    slot = find_slot(memory.buckets, table, signs)
+    if not memory.buckets[slot, _TAG]:
+        memory = _grown(memory, width)
+        slot = find_slot(memory.buckets, table, signs)
+        counts = memory.counts
+        entry, value = counts[_NUM_ENTRIES], counts[_NUM_WORDS]
+        counts[_NUM_ENTRIES] += 1
+        counts[_NUM_WORDS] += width
+        memory.buckets[slot, _TAG] = np.uint64(table + 1)
+        memory.buckets[slot, _KEY] = signs
+        memory.buckets[slot, _ENTRY] = np.uint64(entry)
+        memory.entries[entry, _SIGNS] = np.int64(signs)
+        memory.entries[entry, _BONUS] = bonus
+        memory.entries[entry, _VALUE] = value
+        memory.entries[entry, _IS_MIXED] = is_mixed
+        memory.entries[entry, _NEXT] = _END
+        if lists != _END:
+            memory.entries[entry, _NEXT] = memory.classes[lists, _FIRST_ENTRY]
+            memory.classes[lists, _FIRST_ENTRY] = entry
+        memory.pool[value : value + width] = words[start : start + width]
+        return memory
+    entry = np.int64(memory.buckets[slot, _ENTRY])
+    value = memory.entries[entry, _VALUE]
+    if bonus > memory.entries[entry, _BONUS]:
+        memory.entries[entry, _BONUS] = bonus
+        memory.entries[entry, _IS_MIXED] = is_mixed
+        memory.pool[value : value + width] = words[start : start + width]
+    elif bonus == memory.entries[entry, _BONUS] and (
+        is_mixed or not same_words(memory.pool, value, words, start, width)
+    ):
+        memory.entries[entry, _IS_MIXED] = True
+    return memory
 
 
 @kernel
-def _grown(memory: Memory) -> Memory:
-    """The same buckets in twice the slots."""
-    old = memory.buckets
-    buckets = np.zeros((2 * len(old), 4), dtype=np.uint64)
-    for n in range(len(old)):
-        if old[n, _TAG]:
-            table = np.int64(old[n, _TAG] >> np.uint64(1)) - 1
-            buckets[find_slot(buckets, table, old[n, _SIGNS])] = old[n]
-    return Memory(buckets, memory.counts, memory.first_class, memory.classes, memory.tables)
+def _grown(memory: Memory, width: int) -> Memory:
+    """The same memory with room for one more entry."""
+    buckets, entries, pool = memory.buckets, memory.entries, memory.pool
+    num_entries, num_words = memory.counts[_NUM_ENTRIES], memory.counts[_NUM_WORDS]
+    if num_entries == len(entries):
+        entries = np.zeros((2 * num_entries, 5), dtype=np.int64)
+        entries[:num_entries] = memory.entries
+    if num_words + width > len(pool):
+        pool = np.zeros(2 * len(pool) + width, dtype=np.uint64)
+        pool[:num_words] = memory.pool[:num_words]
+    if 2 * num_entries >= len(buckets):
+        buckets = np.zeros((2 * len(buckets), 3), dtype=np.uint64)
+        for n in range(len(memory.buckets)):
+            bucket = memory.buckets[n]
+            if bucket[_TAG]:
+                table = np.int64(bucket[_TAG]) - 1
+                buckets[find_slot(buckets, table, bucket[_KEY])] = bucket
+    return Memory(
+        buckets,
+        entries,
+        pool,
+        memory.counts,
+        memory.first_class,
+        memory.classes,
+        memory.tables,
+    )

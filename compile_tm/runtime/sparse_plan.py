@@ -1,11 +1,13 @@
 """A program flattened into arrays for the sparse runtime.
 
 Heads. The score of a pair of positions is the sum of Q_c k_c over the distinct coordinates c that a
-head reads as keys, its slots; Q_c is the sum of the queries that are paired with c. A slot is one
-bit of a machine word, so a head has at most 64 slots, and at most 64 values. The stream is also
+head reads as keys; Q_c is the sum of the queries that are paired with c. Where these are all a flag
+that is always on, as with `const * n`, Q_c is a constant, and what it contributes is the bonus of
+the key. The other coordinates are the head's slots. A slot is one bit of a machine word, so a head
+has at most 64 slots; its values take as many words as they need. The stream is also
 kept as two rows of bits, those of its 1s and of its -1s, from which neighbouring coordinates are
-cut in one piece: a `Piece` moves `length` bits from a coordinate on to a place on. Slots with one
-query, once (`unit`), get it that way; the sums of the others are calculated.
+cut in one piece, which moves `length` bits from a coordinate on to a place on, within one word.
+Slots with one query, once (`unit`), get it that way; the sums of the others are calculated.
 
 Neurons. A neuron's input is at most its `slack`, which its weights give when every coordinate is at
 its best. Each coordinate that is not lowers it by its loss; once the rest is not positive, the
@@ -26,7 +28,8 @@ from compile_tm.program.program import Head, Layer, Program
 from compile_tm.program.registers import Flag
 
 Ints = npt.NDArray[np.int32]
-MAX_SLOTS = 64
+WORD = 64
+MAX_SLOTS = WORD
 
 
 class HeadPlan(NamedTuple):
@@ -45,16 +48,22 @@ class HeadPlan(NamedTuple):
     sum_start: Ints
     sums: Ints
     """(n, 3) slot, query coordinate, and how often they are paired, for the other slots."""
+    bonus_start: Ints
+    bonuses: Ints
+    """(n, 3) key coordinate, how often it is paired with a constant 1, and 0."""
     value_start: Ints
     values: Ints
     """(n, 3) pieces from value coordinates to places."""
+    width: Ints
+    """(heads,) words of a value: for the 1s as many as for the -1s."""
     output_start: Ints
     outputs: Ints
     """Output coordinate of each place."""
     all_slots: npt.NDArray[np.uint64]
     """(heads,) as many ones as there are slots."""
     position_row: Ints
-    """(heads,) a number of its own if the slots are the bits of the position, in order; else -1."""
+    """(heads,) if the slots are the bits of the position, in order, and nothing gives a bonus, the
+    words of such heads before; else -1."""
 
 
 class NeuronPlan(NamedTuple):
@@ -102,10 +111,12 @@ def make_plan(program: Program) -> SparsePlan:
     """Flatten a program.
 
     Raises:
-        ValueError: a head has more than 64 slots or values; or heads or gadgets write the position.
+        ValueError: a head has more than 64 slots; or heads or gadgets write the position.
     """
     written = {c for layer in program.layers for c in layer.down.coordinate.tolist()}
     written |= {c for p in program.layers for head in p.heads for c in head.outputs.coordinates}
+    is_one = (program.embedding == 1).all(axis=0)
+    is_one[[*written, *program.position.coordinates]] = False
     if not written.isdisjoint(program.position.coordinates):
         raise ValueError("the sparse runtime needs a position register that nothing writes")
     low = np.full(program.sizes.d, -1, dtype=np.int8)
@@ -114,7 +125,7 @@ def make_plan(program: Program) -> SparsePlan:
             low[wire.coordinates[0]] = 0
     coordinate, token = np.nonzero(program.unembedding.T)
     return SparsePlan(
-        heads=_plan_heads(program),
+        heads=_plan_heads(program, is_one),
         neurons=_plan_neurons(program.layers, low),
         low=low,
         embedding=program.embedding,
@@ -125,23 +136,34 @@ def make_plan(program: Program) -> SparsePlan:
     )
 
 
-def _plan_heads(program: Program) -> HeadPlan:
+def _plan_heads(program: Program, is_one: npt.NDArray[np.bool_]) -> HeadPlan:
+    """Flatten the heads; `is_one` (d,) says which coordinates are always 1."""
     heads = [head for layer in program.layers for head in layer.heads]
     position = list(program.position.coordinates)
-    keys, queries, sums, values = [], [], [], []
+    keys, queries, sums, bonuses, values = [], [], [], [], []
     unit, all_slots, by_position = [], [], []
     for head in heads:
-        slots = list(dict.fromkeys(head.keys.coordinates))
-        _check_width(head, slots)
-        single, summed = _pairs(head, slots)
+        pairs = _pairs(head)
+        slots = [key for key, paired in pairs.items() if not is_one[list(paired)].all()]
+        if len(slots) > MAX_SLOTS:
+            raise ValueError(
+                f"head {head.name!r} reads {len(slots)} coordinates as keys, the sparse runtime "
+                f"allows {MAX_SLOTS}"
+            )
+        single, summed = _queries([pairs[key] for key in slots])
+        bonus = [
+            [key, sum(paired.values()), 0] for key, paired in pairs.items() if key not in slots
+        ]
         keys.append(_pieces(slots, range(len(slots))))
         queries.append(_pieces([query for _, query in single], [slot for slot, _ in single]))
         sums.append(_ints(summed).reshape(-1, 3))
+        bonuses.append(_ints(bonus).reshape(-1, 3))
         values.append(_pieces(head.values.coordinates, range(len(head.values))))
         unit.append(sum(1 << slot for slot, _ in single))
         all_slots.append((1 << len(slots)) - 1)
-        by_position.append(slots == position)
-    rows = np.where(by_position, np.cumsum(by_position) - 1, -1)
+        by_position.append(slots == position and not bonus)
+    width = np.array([2 * (-(-len(head.values) // WORD)) for head in heads], dtype=np.int32)
+    before = np.cumsum(width * by_position) - width * by_position
     return HeadPlan(
         layer_start=_starts([len(layer.heads) for layer in program.layers]),
         key_start=_starts(list(map(len, keys))),
@@ -151,46 +173,44 @@ def _plan_heads(program: Program) -> HeadPlan:
         unit=np.array(unit, dtype=np.uint64),
         sum_start=_starts(list(map(len, sums))),
         sums=_rows(sums),
+        bonus_start=_starts(list(map(len, bonuses))),
+        bonuses=_rows(bonuses),
         value_start=_starts(list(map(len, values))),
         values=_rows(values),
+        width=_ints(width),
         output_start=_starts([len(head.outputs) for head in heads]),
         outputs=_ints([c for head in heads for c in head.outputs.coordinates]),
         all_slots=np.array(all_slots, dtype=np.uint64),
-        position_row=_ints(rows),
+        position_row=_ints(np.where(by_position, before, -1)),
     )
 
 
-def _pairs(head: Head, slots: list[int]) -> tuple[list[tuple[int, int]], list[list[int]]]:
-    """(slot, query) of unit slots, and [slot, query, count] of the others."""
-    slot_of = {coordinate: slot for slot, coordinate in enumerate(slots)}
-    counts: dict[int, dict[int, int]] = {slot: {} for slot in range(len(slots))}
+def _pairs(head: Head) -> dict[int, dict[int, int]]:
+    """For each key coordinate, how often each query coordinate is paired with it."""
+    counts: dict[int, dict[int, int]] = {}
     for query, key in zip(head.queries.coordinates, head.keys.coordinates, strict=True):
-        own = counts[slot_of[key]]
+        own = counts.setdefault(key, {})
         own[query] = own.get(query, 0) + 1
-    single = [(s, next(iter(own))) for s, own in counts.items() if list(own.values()) == [1]]
+    return counts
+
+
+def _queries(slots: list[dict[int, int]]) -> tuple[list[tuple[int, int]], list[list[int]]]:
+    """(slot, query) of unit slots, and [slot, query, count] of the others."""
+    single = [(n, next(iter(own))) for n, own in enumerate(slots) if list(own.values()) == [1]]
     summed = [
         [slot, query, count]
-        for slot, own in counts.items()
+        for slot, own in enumerate(slots)
         if list(own.values()) != [1]
         for query, count in own.items()
     ]
     return single, summed
 
 
-def _check_width(head: Head, slots: list[int]) -> None:
-    for name, number in (("keys", len(slots)), ("values", len(head.values))):
-        if number > MAX_SLOTS:
-            raise ValueError(
-                f"head {head.name!r} reads {number} coordinates as {name}, the sparse runtime "
-                f"allows {MAX_SLOTS}"
-            )
-
-
 def _pieces(coordinates: Sequence[int], places: Sequence[int]) -> Ints:
-    """(n, 3) coordinate, place, length: runs in which both go up by one."""
+    """(n, 3) coordinate, place, length: runs within a word in which both go up by one."""
     pieces: list[list[int]] = []
     for coordinate, place in zip(coordinates, places, strict=True):
-        last = pieces[-1] if pieces else None
+        last = pieces[-1] if pieces and place % WORD else None
         if last and coordinate == last[0] + last[2] and place == last[1] + last[2]:
             last[2] += 1
         else:

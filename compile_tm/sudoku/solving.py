@@ -17,11 +17,10 @@ from compile_tm.program.neurons import (
     Entries,
     Gadget,
     dense_entries,
-    entries,
     pattern_neurons,
     side_by_side,
 )
-from compile_tm.program.registers import ALWAYS, Bits, Condition, Wires, join
+from compile_tm.program.registers import ALWAYS, Bits, Condition, join
 from compile_tm.sudoku.board import Special, SudokuBoard
 from compile_tm.sudoku.schedule import Schedule
 from compile_tm.sudoku.wires import SolverWires
