@@ -20,11 +20,13 @@ class RaggedCache:
 
     Attributes:
         layers: keys and values of each layer.
+        length: positions that were written to, in any slot.
     """
 
     def __init__(self, config: NetworkConfig, *, num_slots: int, capacity: int) -> None:
         """Reserve it."""
         self.num_slots, self.capacity = num_slots, capacity
+        self.length = 0
         self._config = config
         self.layers = self._reserve(capacity)
 
@@ -44,9 +46,10 @@ class RaggedCache:
         if capacity <= self.capacity:
             return
         old, self.layers = self.layers, self._reserve(capacity)
+        num_blocks = -(-self.length // BLOCK)
         for before, after in zip(old, self.layers, strict=True):
             for source, target in zip(before, after, strict=True):
-                target[: len(source)] = source
+                target[:num_blocks] = source[:num_blocks]
         self.capacity = capacity
 
     def _reserve(self, capacity: int) -> tuple[tuple[Floats, Floats], ...]:

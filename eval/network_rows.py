@@ -83,6 +83,7 @@ class RowPasses:
         """
         if wanted is None:
             wanted = np.arange(len(tokens))
+        cache.length = max(cache.length, int(positions.max()) + 1)
         if len(self._work[0]) < cache.capacity + BLOCK:
             self._work = [np.empty(cache.capacity + BLOCK, np.float32) for _ in self._work]
         out = torch.empty(len(wanted), self._output.weight.shape[1])
