@@ -10,9 +10,8 @@ from tyro.conf import OmitArgPrefixes
 
 from data.commands.tables import print_table
 from scripts.paper.page import (
-    ACCURACY_COLUMNS,
     MEAN_COLUMNS,
-    accuracy_rows,
+    accuracy_table,
     mean_rows,
     write_page,
 )
@@ -48,8 +47,9 @@ def main(config: Config) -> int:
     page = config.page or layout.report(experiment)
     write_page(settings, results, page)
     console = Console()
-    if results.rows:
-        print_table(console, experiment.title, ACCURACY_COLUMNS, accuracy_rows(settings, results))
+    names, rows = accuracy_table(settings, results)
+    if rows:
+        print_table(console, experiment.title, names, rows)
     if means := mean_rows(results):
         print_table(console, "over the seeds", MEAN_COLUMNS, means)
     if results.num_missing:

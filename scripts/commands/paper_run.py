@@ -24,7 +24,8 @@ class Config:
     """Run an experiment from data to report: on this machine, or with --slurm on a cluster.
 
     The same command again goes on where it was stopped, and repeats nothing that is finished.
-    Experiments in one folder share their data and their trainings; run one at a time there.
+    Experiments in one folder share their data and their trainings; run one at a time there. Where
+    jobs have no network, give --source a folder with train.csv and test.csv.
 
     Examples:
         sudocot paper run scot-depth --scale tiny

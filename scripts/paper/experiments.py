@@ -25,7 +25,7 @@ class Experiment:
     title: str
     """What it is about."""
     place: str
-    """Where the paper has it; for the study, what it is modelled on."""
+    """Where the paper has it, or has it not."""
     finding: str
     """What the paper reports, or the question of the study."""
     trainings: tuple[Training, ...] = ()
@@ -164,7 +164,7 @@ _SMALL = (
     Experiment(
         name="study",
         title="CoT and SCoT, depth, optimiser and precision on 4x4",
-        place="the paper's questions at a size that two CPU cores finish",
+        place="not there; its questions, at a size that two CPU cores finish",
         finding=(
             "At equal tokens with a loss: does SCoT need fewer layers than CoT? What do the "
             "board-state loss, bf16 activations, and AdamW in place of Muon change?"
@@ -175,7 +175,7 @@ _SMALL = (
     Experiment(
         name="optimizers",
         title="Optimisers, learning rates and batch sizes on 4x4",
-        place="the training recipe, which the paper takes as given",
+        place="not there; it takes its training recipe as given",
         finding="Which recipe reaches a loss and a solve rate with the fewest tokens?",
         trainings=tuple(small(arm, label, *options) for arm, label, options in _OPTIMIZERS),
         world="study",

@@ -30,6 +30,7 @@ from scripts.paper.results import (
     paper_sizes,
 )
 from scripts.paper.settings import Settings
+from scripts.paper.trainings import Training
 from training.plots import Curve, RunCurves, draw_curves, tokens_to_reach
 
 JSON_FILE = "results.json"
@@ -40,10 +41,8 @@ SAMPLE_TITLES = {
     "hardest": "hardest",
     "all": "all test puzzles",
 }
-ACCURACY_COLUMNS = (
-    *("model", "seed", "N", "tokens", "puzzles"),
-    *("solved, %", "n", "paper, %", "n"),
-)
+ACCURACY_COLUMNS = ("model", "seed", "N", "tokens", "puzzles", "solved, %", "n")
+PAPER_COLUMNS = ("paper, %", "n")
 MEAN_COLUMNS = ("model", "puzzles", "trainings", "mean, %", "least to greatest", "interval")
 Cells = tuple[str, ...]
 
@@ -94,16 +93,18 @@ def _render(
         keep_trailing_newline=True,
     )
     environment.filters["md"] = escape_markdown
+    accuracy_columns, accuracy = accuracy_table(settings, results)
     return environment.get_template("experiment.md.j2").render(
         settings=settings,
         experiment=settings.experiment,
         world=settings.world,
         results=results,
-        accuracy=list(accuracy_rows(settings, results)),
+        accuracy_columns=accuracy_columns,
+        accuracy=accuracy,
+        trainings=training_rows(settings),
         means=list(mean_rows(results)),
         by_length=list(length_rows(results)),
         speed=list(speed_rows(results.curves)),
-        accuracy_columns=ACCURACY_COLUMNS,
         mean_columns=MEAN_COLUMNS,
         losses=LOSSES,
         solve_rates=SOLVE_RATES,
@@ -114,22 +115,46 @@ def _render(
     )
 
 
-def accuracy_rows(settings: Settings, results: Results) -> list[Cells]:
-    """Cells of the main table: a row for each evaluation."""
+def accuracy_table(settings: Settings, results: Results) -> tuple[Cells, list[Cells]]:
+    """Columns and rows of the main table: a row for each evaluation of which there is a number.
+
+    The paper's columns are there if it has a number for any of them.
+    """
     world = settings.world
-    return [
+    rows = [row for row in results.rows if row.entry is not None or row.paper is not None]
+    has_paper = any(row.paper is not None for row in rows)
+    table = [
         (
             row.training.label,
             str(row.training.seed),
             f"{world.cutoff(row.training):,}",
             columns.compact(world.num_tokens(row.training)),
             SAMPLE_TITLES[row.sample],
-            _share(row.accuracy),
+            columns.with_interval(row.accuracy),
             _count(row.accuracy),
-            _share(row.paper),
-            _count(row.paper),
+            *((columns.with_interval(row.paper), _count(row.paper)) if has_paper else ()),
         )
-        for row in results.rows
+        for row in rows
+    ]
+    return ACCURACY_COLUMNS + (PAPER_COLUMNS if has_paper else ()), table
+
+
+def training_rows(settings: Settings) -> list[Cells]:
+    """Cells of the table of what is trained: an arm a row."""
+    world = settings.world
+    arms: dict[str, list[Training]] = {}
+    for training in settings.experiment.trainings:
+        arms.setdefault(training.arm, []).append(training)
+    return [
+        (
+            arm,
+            trainings[0].label,
+            " ".join(trainings[0].options) or "-",
+            trainings[0].precision,
+            columns.compact(world.num_tokens(trainings[0])),
+            str(len(trainings)),
+        )
+        for arm, trainings in arms.items()
     ]
 
 
@@ -158,7 +183,7 @@ def length_rows(results: Results) -> list[Cells]:
             str(row.training.seed),
             point.group,
             f"{point.min_cot_length:,} to {point.max_cot_length:,}",
-            _share(point.result),
+            columns.with_interval(point.result),
             _count(point.result),
         )
         for row in results.rows
@@ -226,10 +251,6 @@ def model_rows() -> list[Cells]:
         )
         for m in read_model_sizes()
     ]
-
-
-def _share(accuracy: Accuracy | None) -> str:
-    return columns.with_interval(accuracy)
 
 
 def _count(accuracy: Accuracy | None) -> str:

@@ -53,7 +53,11 @@ class Settings:
     @property
     def words(self) -> tuple[str, ...]:
         """The same on a command line."""
-        words = [self.name, "--scale", self.scale, "--folder", str(self.root)]
+        words = [self.name]
+        if self.scale != "full":
+            words += ["--scale", self.scale]
+        if self.folder is not None:
+            words += ["--folder", str(self.folder)]
         if self.source != PAPER_SOURCE:
             words += ["--source", self.source]
         for field in ("tokens", "seeds"):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eval.report.published import read_published
 from scripts.cli import COMMANDS, main
-from scripts.launch.jobs import make_jobs
+from scripts.launch.jobs import Scripts, make_jobs
 from scripts.launch.recipe import TRAIN, Resources, Stage
+from scripts.launch.submit import dry_run
 from scripts.paper.experiments import EXPERIMENTS, Experiment, get_experiment
 from scripts.paper.model_sizes import PAPER_PARAMETERS, read_model_sizes
 from scripts.paper.recipe import make_recipe
@@ -130,6 +132,18 @@ def test_stages_get_the_resources_that_they_can_use() -> None:
     # 16 GPUs share an update of 100,000 tokens; a micro-batch holds the longest sequence.
     assert stages["cot-l6-n1024-seed0"].option("--max-micro-tokens") == "6250"
     assert stages["cot-l6-n16384-seed0"].option("--max-micro-tokens") == "16384"
+
+
+def test_the_same_recipe_goes_to_slurm(tmp_path: Path) -> None:
+    recipe = make_recipe(
+        Settings(name="cot-l8"), resources=Resources(shards=4, gpus=8, time="4:00:00")
+    )
+    shown = dry_run(Scripts(recipe, tmp_path))
+    assert "afterok:$job_data_cot_merge" in shown
+    assert "#SBATCH --gpus-per-node=8" in shown
+    assert "scripts.cli paper report cot-l8 " in shown
+    # Data with its merge, lengths, 5 trainings, 5 evaluations with their merges, the report.
+    assert shown.count("sbatch --parsable") == 2 + 1 + 5 + 10 + 1
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
