@@ -1,0 +1,131 @@
+"""Attention to one position, which an approximate search finds: what a miss costs.
+
+Every head takes, in place of the mean over its best positions, the value of one position. Exact
+search loses nothing by it, as values agree among the best. Approximate search, here by the graphs
+of HNSW, sometimes returns a position that is not among the best: its recall is how often it does
+not, and accuracy how many tokens are right all the same.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compile_tm.program.dense import dense_weights
+from compile_tm.program.program import Program
+
+Floats = npt.NDArray[np.float32]
+Places = npt.NDArray[np.int64]
+Retriever = Callable[[Floats, Floats], Places]
+"""Positions (n,) found for queries (n, k) among keys (n, k); position i sees keys 0 to i."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrievalRun:
+    """One search on one sequence."""
+
+    recall: float
+    """Share of searches, over heads and positions, that returned one of the best."""
+    accuracy: float
+    """Share of tokens after the prompt that are right, each predicted from the right ones."""
+    first_wrong: int | None
+    """Tokens that had been read before the first wrong one; None where all are right."""
+    num_searches: int
+    """Heads times positions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hnsw:
+    """Search by hierarchical navigable small worlds, with the package `hnswlib`."""
+
+    links: int = 16
+    """Neighbours of a key in the graph (M)."""
+    breadth: int = 16
+    """Candidates that are kept, when keys are added and searched for (ef)."""
+    seed: int = 0
+    """Seed of the graph's levels."""
+
+    def __call__(self, queries: Floats, keys: Floats) -> Places:
+        """See `Retriever`; keys are added one by one, as decoding does.
+
+        Raises:
+            ValueError: `hnswlib` is not installed.
+        """
+        index = _library().Index(space="ip", dim=keys.shape[1])
+        index.init_index(
+            max_elements=len(keys),
+            M=self.links,
+            ef_construction=self.breadth,
+            random_seed=self.seed,
+        )
+        index.set_ef(self.breadth)
+        index.set_num_threads(1)
+        found = np.empty(len(keys), dtype=np.int64)
+        for position, (query, key) in enumerate(zip(queries, keys, strict=True)):
+            index.add_items(key[None], [position])
+            found[position] = index.knn_query(query[None], k=1)[0][0, 0]
+        return found
+
+
+def exact_search(queries: Floats, keys: Floats) -> Places:
+    """The first of the best positions."""
+    return _causal_scores(queries, keys).argmax(axis=1)
+
+
+def retrieval_run(
+    program: Program,
+    ids: npt.NDArray[np.integer],
+    *,
+    prompt_length: int,
+    search: Retriever,
+) -> RetrievalRun:
+    """Run a program on a sequence with searches in place of attention.
+
+    Args:
+        program: The hardmax transformer.
+        ids: The sequence (n + 1,) of the definitions.
+        prompt_length: Tokens of it that are given.
+        search: How a position is found.
+    """
+    weights = dense_weights(program)
+    x = program.embed(np.asarray(ids[:-1])).astype(np.float32)
+    num_found = num_searches = 0
+    for number, layer in enumerate(program.layers):
+        after = x.copy()
+        for head in layer.heads:
+            queries, keys = x[:, head.queries.index], x[:, head.keys.index]
+            places = search(queries, keys)
+            scores = _causal_scores(queries, keys)
+            got = np.take_along_axis(scores, places[:, None], axis=1)[:, 0]
+            num_found += int((got == scores.max(axis=1)).sum())
+            num_searches += len(places)
+            after[:, head.outputs.index] += x[places][:, head.values.index]
+        hidden = np.maximum(0, after @ weights.W_1[number].T.astype(np.float32) + weights.b[number])
+        x = (after + hidden @ weights.W_2[number].T).astype(np.float32)
+    predicted = (x @ program.unembedding.T.astype(np.float32)).argmax(axis=1)
+    is_right = predicted[prompt_length - 1 :] == ids[prompt_length:]
+    wrong = np.flatnonzero(~is_right)
+    return RetrievalRun(
+        recall=num_found / num_searches,
+        accuracy=float(is_right.mean()),
+        first_wrong=int(wrong[0]) + prompt_length if len(wrong) else None,
+        num_searches=num_searches,
+    )
+
+
+def _causal_scores(queries: Floats, keys: Floats) -> Floats:
+    scores: Floats = queries @ keys.T
+    scores[np.triu_indices(len(keys), 1)] = -np.inf
+    return scores
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("hnswlib")
+    except ImportError as error:
+        raise ValueError("hnswlib: missing; pip install 'sudocot[retrieval]'") from error
