@@ -78,25 +78,39 @@ _STUDY = (
     small("cot-l4-bf16", "CoT L=4, bf16 activations", precision="bf16"),
     small("cot-l4-adamw", "CoT L=4, AdamW at 5e-4", *_ADAMW, "--optimizer.peak-lr", "5e-4"),
 )
+_NO_QK_NORM = ("--architecture.no-qk-norm",)
 _OPTIMIZERS = (
     # The paper's: AdamW at 5e-4 and 1e5 tokens an update.
     (
         "adamw-100k",
         "AdamW 5e-4, 100,000 tokens an update (the paper's)",
-        (*_ADAMW, "--optimizer.peak-lr", "5e-4", "--tokens-per-update", "100000"),
+        (
+            *_ADAMW,
+            "--optimizer.peak-lr",
+            "5e-4",
+            "--tokens-per-update",
+            "100000",
+            *_PLAIN,
+            *_NO_QK_NORM,
+        ),
     ),
-    ("adamw-8k", "AdamW 2e-3, 8,192 tokens", (*_ADAMW, "--tokens-per-update", "8192")),
-    ("adamw-2k", "AdamW 2e-3, 2,048 tokens", _ADAMW),
-    ("adamw-2k-5e-4", "AdamW 5e-4, 2,048 tokens", (*_ADAMW, "--optimizer.peak-lr", "5e-4")),
-    ("muon-8k", "Muon 2e-3, 8,192 tokens", ("--tokens-per-update", "8192")),
-    ("muon-2k", "Muon 2e-3, 2,048 tokens (preset small)", ()),
-    ("muon-1k", "Muon 2e-3, 1,024 tokens", ("--tokens-per-update", "1024")),
-    ("muon-2k-1e-3", "Muon 1e-3, 2,048 tokens", ("--optimizer.peak-lr", "1e-3")),
-    ("muon-2k-4e-3", "Muon 4e-3, 2,048 tokens", ("--optimizer.peak-lr", "4e-3")),
-    ("muon-2k-wsd", "Muon 2e-3, schedule wsd", ("--optimizer.schedule", "wsd")),
-    ("muon-2k-qk-norm", "Muon 2e-3, QK norm", ("--architecture.qk-norm",)),
-    ("muon-2k-zero", "Muon 2e-3, zero init", ("--architecture.init", "zero")),
-    ("muon-2k-scaled", "Muon 2e-3, scaled init", ("--architecture.init", "scaled")),
+    ("adamw-2k", "AdamW 2e-3, 2,048 tokens an update", _ADAMW + _PLAIN + _NO_QK_NORM),
+    ("muon-2k", "Muon 2e-3, 2,048 tokens an update", _PLAIN + _NO_QK_NORM),
+    ("muon-2k-qk-norm", "the same, with QK norm", _PLAIN),
+    ("muon-2k-board-state", "the same, with board-state loss", _NO_QK_NORM),
+    ("small", "the same, with both (preset small)", ()),
+)
+_VARIATIONS = (
+    ("small", "preset small: Muon 2e-3, 2,048 tokens an update", ()),
+    ("muon-8k", "8,192 tokens an update", ("--tokens-per-update", "8192")),
+    ("muon-1k", "1,024 tokens an update", ("--tokens-per-update", "1024")),
+    ("muon-1e-3", "peak rate 1e-3", ("--optimizer.peak-lr", "1e-3")),
+    ("muon-4e-3", "peak rate 4e-3", ("--optimizer.peak-lr", "4e-3")),
+    ("adamw", "AdamW 2e-3", _ADAMW),
+    ("adamw-5e-4", "AdamW 5e-4", (*_ADAMW, "--optimizer.peak-lr", "5e-4")),
+    ("wsd", "schedule wsd", ("--optimizer.schedule", "wsd")),
+    ("zero", "zero init", ("--architecture.init", "zero")),
+    ("scaled", "scaled init", ("--architecture.init", "scaled")),
 )
 
 _PAPER = (
@@ -174,10 +188,18 @@ _SMALL = (
     ).with_changes(tokens=None, seeds=3),
     Experiment(
         name="optimizers",
-        title="Optimisers, learning rates and batch sizes on 4x4",
+        title="From the paper's recipe to preset small, on 4x4",
         place="not there; it takes its training recipe as given",
         finding="Which recipe reaches a loss and a solve rate with the fewest tokens?",
         trainings=tuple(small(arm, label, *options) for arm, label, options in _OPTIMIZERS),
+        world="study",
+    ).with_changes(tokens=None, seeds=3),
+    Experiment(
+        name="variations",
+        title="Preset small with other rates, batch sizes, schedules and initial weights, on 4x4",
+        place="not there",
+        finding="Is preset small at its best?",
+        trainings=tuple(small(arm, label, *options) for arm, label, options in _VARIATIONS),
         world="study",
     ).with_changes(tokens=None, seeds=3),
 )
