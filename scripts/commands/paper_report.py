@@ -11,8 +11,8 @@ from tyro.conf import OmitArgPrefixes
 from data.commands.tables import print_table
 from scripts.paper.page import (
     MEAN_COLUMNS,
-    accuracy_table,
     mean_rows,
+    short_rows,
     write_page,
 )
 from scripts.paper.recipe import Layout
@@ -47,9 +47,9 @@ def main(config: Config) -> int:
     page = config.page or layout.report(experiment)
     write_page(settings, results, page)
     console = Console()
-    names, rows = accuracy_table(settings, results)
-    if rows:
-        print_table(console, experiment.title, names, rows)
+    if results.num_missing < len(results.rows):
+        names = ("training", "puzzles", "solved, %", "n", "paper, %", "n")
+        print_table(console, experiment.title, names, short_rows(results))
     if means := mean_rows(results):
         print_table(console, "over the seeds", MEAN_COLUMNS, means)
     if results.num_missing:

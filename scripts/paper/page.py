@@ -139,6 +139,22 @@ def accuracy_table(settings: Settings, results: Results) -> tuple[Cells, list[Ce
     return ACCURACY_COLUMNS + (PAPER_COLUMNS if has_paper else ()), table
 
 
+def short_rows(results: Results) -> list[Cells]:
+    """Cells of a table for a terminal: name, puzzles, our number, the paper's."""
+    return [
+        (
+            row.training.name,
+            SAMPLE_TITLES[row.sample],
+            columns.with_interval(row.accuracy),
+            _count(row.accuracy),
+            columns.with_interval(row.paper),
+            _count(row.paper),
+        )
+        for row in results.rows
+        if row.entry is not None
+    ]
+
+
 def training_rows(settings: Settings) -> list[Cells]:
     """Cells of the table of what is trained: an arm a row."""
     world = settings.world

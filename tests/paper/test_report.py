@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,8 +14,6 @@ from scripts.paper.results import seed_mean
 from scripts.paper.trainings import Training
 from tests.eval.evaluations import LENGTHS, write_evaluation
 from tests.training.test_plots import write_run
-
-ROOT = Path(__file__).parents[2]
 
 
 def report(name: str, folder: Path, *options: str) -> str:
@@ -48,11 +43,11 @@ def test_our_numbers_stand_beside_the_papers(
     rows = [line for line in page.splitlines() if line.startswith("| SCoT")]
     assert len(rows) == 8
     # 9,934 of 10,000, by an independent formula: 99.162 to 99.481.
-    assert "| 2,048 | 20.0B | random | 100.00 [98.65, 100.00] | 280 |" in rows[0]
-    assert rows[0].endswith("99.34 [99.16, 99.48] | 10,000 |")
+    assert r"| 2,048 | 20.0B | random | 100.00 \[98.65, 100.00\] | 280 |" in rows[0]
+    assert rows[0].endswith(r"99.34 \[99.16, 99.48\] | 10,000 |")
     assert "| hardest | " in rows[1]
-    assert rows[1].endswith("69.00 [59.37, 77.22] | 100 |")
-    assert rows[3].endswith("| hardest | - | - | 92.00 [85.00, 95.89] | 100 |")
+    assert rows[1].endswith(r"69.00 \[59.37, 77.22\] | 100 |")
+    assert rows[3].endswith(r"| hardest | - | - | 92.00 \[85.00, 95.89\] | 100 |")
     assert "**5 of 8 evaluations have not been run yet.**" in page
     assert "5 of 8 evaluations are missing" in capsys.readouterr().out
     numbers = json.loads((tmp_path / "reports/scot-generalization/results.json").read_text())
@@ -126,31 +121,20 @@ def test_tables_show_sizes_and_models(tmp_path: Path) -> None:
     assert "| paper |" not in sizes
 
 
-def test_the_tiny_form_runs_from_data_to_report_and_once(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "scripts.cli", "paper", "run", "scot-repeats"]
-    options = ["--scale", "tiny", "--seeds", "1", "--folder", str(tmp_path)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-
-    def run() -> str:
-        done = subprocess.run(
-            [*command, *options],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    assert "== scot-l6-seed0-random: done" in run()
+def test_the_tiny_form_runs_from_data_to_report_and_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    words = ["paper", "run", "scot-repeats", "--scale", "tiny", "--seeds", "1", "--jobs", "2"]
+    words += ["--folder", str(tmp_path)]
+    assert main(words) == 0, list((tmp_path / "jobs").rglob("*.log"))
+    assert "== scot-l6-seed0-random: done" in capsys.readouterr().out
     page = (tmp_path / "reports" / "scot-repeats.md").read_text()
     assert "**This is the tiny form:**" in page
     assert "| SCoT L=6 | 0 | 512 | 10.0k | random | " in page
-    assert "99.48 [99.32, 99.60] | 10,000 |" in page
+    assert "99.48 \\[99.32, 99.60\\] | 10,000 |" in page
     assert (tmp_path / "reports" / "scot-repeats" / "curves.svg").is_file()
-    again = run().splitlines()
-    assert [line for line in again if line.startswith("==")] == [
-        f"== {name}: done already"
-        for name in ("data-scot", "test-scot", "scot-l6-seed0", "scot-l6-seed0-random", "report")
-    ]
+    assert main(words) == 0
+    again = [line for line in capsys.readouterr().out.splitlines() if line.startswith("==")]
+    names = ("data-scot", "test-scot", "scot-l6-seed0", "scot-l6-seed0-random", "report")
+    assert again == [f"== {name}: done already" for name in names]
