@@ -16,6 +16,7 @@ from compile_tm.sudoku.board import Special, SudokuBoard
 from compile_tm.sudoku.chain import find_parents, gather_chain
 from compile_tm.sudoku.reading import embed, read_tokens
 from compile_tm.sudoku.schedule import Schedule
+from compile_tm.sudoku.sizes import sudoku_sizes
 from compile_tm.sudoku.solving import solve
 from compile_tm.sudoku.summaries import summarise
 from compile_tm.sudoku.wires import solver_wires
@@ -81,7 +82,7 @@ def compile_sudoku(
         mode=mode,
         segment_tokens=segment_tokens if with_summaries else None,
         bits=bits,
-        program=build.finish(),
+        program=build.finish(sudoku_sizes(at, segment_tokens=segment_tokens)),
     )
 
 

@@ -63,7 +63,8 @@ def _due(build: ProgramBuilder, w: SolverWires, s: SummaryWires, segment_tokens:
     stage.mlp(1, subtract_power(w.position, s.closer_back, powers[0]))
     for layer, power in enumerate(powers[1:], 2):
         stage.mlp(layer, subtract_power_in_place(s.closer_back, power))
-    layer = len(powers) + 1
+    # Layer 2 has three heads without these, and three are enough for all layers.
+    layer = len(powers) + 2
     stage.head(layer, queries=s.closer_back, keys=w.position, values=w.closer, outputs=s.reached)
     stage.head(layer + 1, queries=w.const, keys=s.reached, values=s.reached, outputs=s.due)
 

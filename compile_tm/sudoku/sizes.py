@@ -1,0 +1,73 @@
+"""Dimensions of the solver by formula; `compile_sudoku` checks that the program has them."""
+
+from __future__ import annotations
+
+from compile_tm.program.program import Sizes
+from compile_tm.sudoku.schedule import Schedule
+
+NUM_FLAGS = 17
+"""Flags of CoT that stand alone."""
+NUM_SUMMARY_FLAGS = 4
+"""Those that SCoT adds."""
+
+
+def sudoku_sizes(at: Schedule, *, segment_tokens: int) -> Sizes:
+    """Dimensions for a schedule; `segment_tokens` has no effect in CoT."""
+    board, r = at.board, at.bits
+    pairs = board.num_cells * board.side
+    return Sizes(
+        L=at.choice,
+        H=_num_heads(at, segment_tokens),
+        d_k=_key_width(at),
+        d_v=pairs + r,
+        d_ff=max(3 * pairs + 1, 2 * pairs + _neurons_beside_counts(at)),
+        d=_stream_width(at),
+        vocab_size=board.vocab_size,
+    )
+
+
+def _stream_width(at: Schedule) -> int:
+    """d: S D pairs, D digits, positions, ids, codes of digits, and flags."""
+    board, scot = at.board, at.with_summaries
+    return (
+        board.num_cells * board.side
+        + board.side
+        + (6 + scot) * at.bits
+        + (1 + scot) * at.known_bits
+        + (5 + 4 * scot) * board.id_bits
+        + (4 + 2 * scot) * board.digit_bits
+        + NUM_FLAGS
+        + NUM_SUMMARY_FLAGS * scot
+    )
+
+
+def _key_width(at: Schedule) -> int:
+    """d_k: that of a search, or of taking what is nearest, 3r + 1."""
+    compared = at.board.id_bits + (at.board.digit_bits if at.with_summaries else 0)
+    widths = [3 * at.bits + 1]
+    found = 0
+    for size in at.chunks:
+        weight = 1 << size
+        widths.append((at.board.id_bits + found) * weight + weight - 1 + 2 * weight)
+        widths.append((compared + found) * weight + weight - 1)
+        found += size
+    return max(widths)
+
+
+def _neurons_beside_counts(at: Schedule) -> int:
+    """Neurons of the layer of the counts for the next digit, the output block and copying."""
+    side = at.board.side
+    next_digit = (side + 1) + side * (side - 1) // 2 + side
+    output = 1 + at.board.num_cells
+    return next_digit + output + (2 * at.board.id_bits + 1 if at.with_summaries else 0)
+
+
+def _num_heads(at: Schedule, segment_tokens: int) -> int:
+    """H: three, as in layer 2, or four.
+
+    The heads that tell that a summary is due come after a layer for each 1 of N in binary, and may
+    meet those of the chain and of copying.
+    """
+    first_due = segment_tokens.bit_count() + 2
+    meets = at.with_summaries and first_due + 1 > at.contents and first_due <= at.copies
+    return 3 + meets
