@@ -117,7 +117,7 @@ def attend_rows(
         slots: slot of each row (N,).
         positions: position of each row (N,).
         rows: first row and the one after the last.
-        work: scratch (num_blocks + 1, BLOCK).
+        work: scratch, room for the blocks of a slot.
         out: result (N, num_heads, head_size).
     """
     keys, values = cache
