@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# From nothing to a leaderboard: an environment, puzzles made here, a CoT and an SCoT data set of
-# them, what is in those, and, on 4x4, a model trained on each, evaluated on other puzzles, and shown
-# on two pages. Nothing is downloaded but the packages.
+# From nothing to a leaderboard: an environment, puzzles, a CoT and an SCoT data set of them, what is
+# in those, a model trained on each, evaluated on other puzzles, and shown on two pages.
 #
 #   bash scripts/quickstart.sh [--board 4x4|6x6|9x9] [--out FOLDER]
+#
+# 4x4 takes two CPU cores a quarter of an hour, 6x6 two hours. A 9x9 model needs a GPU: with one,
+# it learns the sudoku-extreme data set, or, where the hub cannot be reached, puzzles made here;
+# without one, 9x9 ends after the data. On small boards nothing is downloaded but the packages.
 #
 # Stages that are finished are skipped; interrupt it at will and run it again. The environment is
 # .venv, or the one that $SUDOCOT_VENV names.
@@ -25,19 +28,21 @@ while (($#)); do
     esac
     shift 2
 done
-# Puzzles to make; trace tokens of a segment, so that a usual trace has a few; tokens to train each
-# model on, none where a CPU would take hours; a puzzle to show.
+# Puzzles to make; trace tokens of a segment, so that a usual trace has a few; the recipe of each
+# model and its tokens; a puzzle to show.
+recipe=(--preset small --model "small-$board")
 case $board in
     4x4)
-        num_puzzles=50000 segment_tokens=16 train_tokens=8000000
+        num_puzzles=50000 segment_tokens=16 train_tokens=4000000
         example='..1.|4...|...2|.3..'
         ;;
     6x6)
-        num_puzzles=20000 segment_tokens=32 train_tokens=0
+        num_puzzles=100000 segment_tokens=32 train_tokens=20000000
         example='.51.........6...4.....5....23...6...'
         ;;
     9x9)
         num_puzzles=5000 segment_tokens=512 train_tokens=0
+        recipe=(--preset muon --max-cot-length 16384)
         example='4.....8.5.3..........7......2.....6.....8.4......1.......6.3.7.5..2.....1.4......'
         ;;
     *) usage ;;
@@ -52,6 +57,20 @@ export PATH="$venv/bin:$PATH"
 
 step() { printf '\n== %s\n' "$*"; }
 
+train_source=(--generate "$num_puzzles")
+test_source=(--generate $((num_puzzles / 20)) --seed 1)
+if [[ $board == 9x9 ]] && python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+    train_tokens=1000000000
+    hub=sapientinc/sudoku-extreme
+    if python - $hub <<<'import sys, huggingface_hub as h; h.dataset_info(sys.argv[1], timeout=10)' \
+        2>/dev/null; then
+        train_source=("$hub" --split train) test_source=("$hub" --split test --sample 2000)
+    else
+        train_source=(--generate 20000 --mine 1000 16384)
+        test_source=(--generate 500 --mine 1000 16384 --seed 1)
+    fi
+fi
+
 # --resume goes on with an interrupted build and leaves a finished one alone.
 build() { # MODE FOLDER OPTIONS...
     sudocot data build --board "$board" --mode "$1" --segment-tokens "$segment_tokens" --resume \
@@ -59,10 +78,10 @@ build() { # MODE FOLDER OPTIONS...
 }
 
 for mode in cot scot; do
-    step "$mode data set of $num_puzzles $board puzzles in $out/$mode"
-    build "$mode" "$out/$mode" --generate "$num_puzzles"
+    step "$mode data set of $board puzzles in $out/$mode"
+    build "$mode" "$out/$mode" "${train_source[@]}"
     step "other puzzles to test on, in $out/$mode-test"
-    build "$mode" "$out/$mode-test" --generate $((num_puzzles / 20)) --seed 1 --exclude "$out/$mode"
+    build "$mode" "$out/$mode-test" "${test_source[@]}" --exclude "$out/$mode"
 done
 
 for mode in cot scot; do
@@ -83,7 +102,7 @@ export OMP_NUM_THREADS
 trap 'wait; exit 130' INT
 trainings=()
 for mode in cot scot; do
-    sudocot train run --preset small --data "$out/$mode" --held-out "$out/$mode-test" \
+    sudocot train run "${recipe[@]}" --data "$out/$mode" --held-out "$out/$mode-test" \
         --out "$out/$mode-run" --budget "$train_tokens" > >(sed -u "s/^/$mode /") 2>&1 &
     trainings+=($!)
 done

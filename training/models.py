@@ -265,6 +265,6 @@ MODEL_PRESETS: dict[str, Callable[[], ModelConfig]] = {
     "llama-l12": partial(llama_model, 12, hidden_size=768, num_heads=12),
     "tiny-4x4": partial(small_model, "4x4", hidden_size=64, num_layers=2),
     "small-4x4": partial(small_model, "4x4"),
-    "small-6x6": partial(small_model, "6x6"),
+    "small-6x6": partial(small_model, "6x6", hidden_size=192),
     "small-9x9": partial(small_model, "9x9"),
 }
