@@ -54,10 +54,10 @@ def ties_bound(sizes: Sizes, *, length: int) -> float:
     A epsilon + B with A = 10 l, B = 20 l n e^(-beta/2), l = 8 d d_ff + 2. From zero, L layers
     lead to at most 4 n e^(-beta/2) A^L, which must not exceed min{1/(4d), 1/(20 d_k)}.
 
-    At a layer with ties, Lemma "headoutputerror" has delta, what rounding takes from or gives to all
-    weights: at most 2^(-b_m - 1) of those that are normal numbers, half a step, 2^(E_min - b_m - 1),
-    of each of the n others, and eta of those that are not best. With 1/N >= 2^E_min, delta is at
-    most 2^-b_m + eta, and the heads' error at most 2^(2 - b_m) + 12 eta and little more than
+    At a layer with ties, Lemma "headoutputerror" has delta, what rounding changes in all weights:
+    at most 2^(-b_m - 1) in those that are normal numbers, half a step, 2^(E_min - b_m - 1), in each
+    of the n others, and eta in those that are not best. With 1/N >= 2^E_min, delta is at most
+    2^-b_m + eta, and the error after the heads at most 2^(2 - b_m) + 12 eta and little more than
     6 epsilon. Denoising sets it back to zero if that is at most 1/4, as it is for b_m >= 5.
     """
     amount = math.log(4 * max(4 * sizes.d, 20 * sizes.d_k) * length)

@@ -51,7 +51,7 @@ def test_just_below_the_least_c_the_place_is_told(case: Case, kind: Kind) -> Non
     assert failure == found.failure
     assert failure is not None
     assert abs(failure.value - failure.expected) > failure.allowed
-    # Softmax makes the first error, so that a head has written it.
+    # In these cases it is softmax that makes too great an error, not an MLP that lets it grow.
     assert failure.part is Part.HEADS
     assert failure.head is not None
     head = case.program.layers[failure.layer - 1].heads[failure.head]
