@@ -141,6 +141,9 @@ COMMANDS: dict[tuple[str, ...], CommandEntry] = {
     ("compile", "tm"): CommandEntry(
         "compile_tm.commands.tm", "write a Turing machine as a Hugging Face model"
     ),
+    ("compile", "sudoku"): CommandEntry(
+        "compile_tm.commands.sudoku", "compile the Sudoku solver, and write it as a model"
+    ),
     ("compile", "check"): CommandEntry(
         "compile_tm.commands.check", "compare a compiled model folder with its machine"
     ),
