@@ -58,15 +58,15 @@ def compile_sudoku(
         segment_tokens: N: trace tokens after which a summary is due; of no effect in CoT.
 
     Raises:
-        ValueError: r is less than 5, or N is not from 1 to 2^r - 1.
+        ValueError: r is less than 5, or, in SCoT, N is not from 1 to 2^r - 1.
     """
     if bits < 5:
         raise ValueError(f"bits: got {bits}, must be at least 5")
-    if not 1 <= segment_tokens < 1 << bits:
+    with_summaries = mode == "scot"
+    if with_summaries and not 1 <= segment_tokens < 1 << bits:
         raise ValueError(
             f"segment_tokens: got {segment_tokens}, allowed are 1 to {(1 << bits) - 1}"
         )
-    with_summaries = mode == "scot"
     at = Schedule(board, bits, with_summaries)
     build = ProgramBuilder(vocab_size=board.vocab_size, num_layers=at.choice, position_bits=bits)
     w = solver_wires(build, board, known_bits=at.known_bits, with_summaries=with_summaries)
