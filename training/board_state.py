@@ -1,44 +1,44 @@
-"""Board-state loss: an early layer must know the board on which the next token is decided.
+"""Board-state loss: inner layers must know the board on which the next token is decided.
 
-Next to the next-token loss, a linear head on the residual stream after one layer is asked, at every
-position, which digits stand where, which digits each empty cell can still take, and which cells
-have fewest candidates (`solver.search_planes`). The tokens of a trace say this only through their
-consequences, one choice at a time: where the loss of a small model stays longest is the choice of
-the cell, a minimum over all cells. The head exists during training alone, an exported model has
-none of it.
+Next to the next-token loss, linear heads on the residual stream are asked at every position: after
+one layer, which digits stand where and which each empty cell can still take; after the next, which
+cells have fewest candidates (`solver.search_planes`). The tokens of a trace say this only through
+their consequences, one choice at a time: where the loss of a small model stays longest is the
+choice of the cell, a minimum over all cells. The heads exist during training alone, an exported
+model has none of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, linear
+from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import PreTrainedModel
 
 from solver.boards import Board
-from solver.search_planes import num_planes
 
 HEAD_NAME = "board_state_head"
 """Name under which the head hangs on the model during training."""
 
 
 class BoardStateHead(nn.Module):
-    """Reads the planes of `solver.search_planes` from a residual stream."""
+    """Reads the planes of `solver.search_planes` from the residual stream."""
 
     def __init__(self, board: Board, *, hidden_size: int, layer: int) -> None:
-        """Make a head for the stream after `layer`, counted from 1."""
+        """Make a head for the streams after `layer`, counted from 1, and after the next."""
         super().__init__()
         self.layer = layer
         self.num_digits, self.num_cells = board.side, board.num_cells
-        size = num_planes(board) * board.num_cells
-        self.weight = nn.Parameter(torch.zeros(size, hidden_size))
-        self.bias = nn.Parameter(torch.zeros(size))
+        self.board = nn.Linear(hidden_size, 2 * board.side * board.num_cells)
+        self.fewest = nn.Linear(hidden_size, board.num_cells)
 
-    def forward(self, hidden: Tensor, planes: Tensor, is_token: Tensor) -> Tensor:
+    def forward(self, streams: Sequence[Tensor], planes: Tensor, is_token: Tensor) -> Tensor:
         """Binary cross-entropy in fp32, summed over the positions that are not padding.
 
         Args:
-            hidden: Residual stream (B, T, d).
+            streams: Residual streams (B, T, d) before layer 1 and after every layer.
             planes: Sets of cells, int64 (B, T, 2D + 1, W).
             is_token: Bool (B, T).
 
@@ -46,33 +46,43 @@ class BoardStateHead(nn.Module):
             The sum of, for each position, the three means over the flags of the digits placed, of
             the candidates, and of the cells with fewest candidates, in nats.
         """
-        hidden, planes = hidden[is_token].float(), planes[is_token]
-        scale = torch.rsqrt(hidden.square().mean(dim=-1, keepdim=True) + 1e-6)
-        logits = linear(hidden * scale, self.weight, self.bias)
+        planes = planes[is_token]
+        board, fewest = (
+            head(_normalised(streams[layer][is_token].float()))
+            for head, layer in ((self.board, self.layer), (self.fewest, self.layer + 1))
+        )
+        logits = torch.cat([board, fewest], dim=-1).float()
         bits = torch.arange(64, device=planes.device)
         flags = (planes[..., None] >> bits & 1).flatten(2)[..., : self.num_cells].flatten(1)
-        losses = binary_cross_entropy_with_logits(logits, flags.to(logits.dtype), reduction="none")
+        losses = binary_cross_entropy_with_logits(logits, flags.float(), reduction="none")
         num_flags = self.num_digits * self.num_cells
-        placed, candidates, fewest = losses.split([num_flags, num_flags, self.num_cells], dim=-1)
-        total: Tensor = (placed.mean(-1) + candidates.mean(-1) + fewest.mean(-1)).sum()
+        groups = losses.split([num_flags, num_flags, self.num_cells], dim=-1)
+        total: Tensor = torch.stack([group.mean(-1) for group in groups]).sum()
         return total
+
+
+def _normalised(stream: Tensor) -> Tensor:
+    """Scale to a root mean square of 1, as the model's own layers do before they read."""
+    return stream * torch.rsqrt(stream.square().mean(dim=-1, keepdim=True) + 1e-6)
 
 
 def attach_head(model: PreTrainedModel, board: Board, *, layer: int, seed: int) -> None:
     """Hang a head on a model; the model's own output stays what it was.
 
     Raises:
-        ValueError: The model has no such layer.
+        ValueError: The model has no such layer and one after it.
     """
     num_layers = model.config.num_hidden_layers
-    if not 1 <= layer <= num_layers:
+    if not 1 <= layer < num_layers:
         raise ValueError(
             f"board_state_layer: got {layer} with {num_layers} layers, "
-            f"allowed are 1 to {num_layers}"
+            f"allowed are 1 to {num_layers - 1}"
         )
     head = BoardStateHead(board, hidden_size=model.config.hidden_size, layer=layer)
     generator = torch.Generator().manual_seed(seed)
-    nn.init.normal_(head.weight, std=model.config.initializer_range, generator=generator)
+    for part in (head.board, head.fewest):
+        nn.init.normal_(part.weight, std=model.config.initializer_range, generator=generator)
+        nn.init.zeros_(part.bias)
     model.add_module(HEAD_NAME, head)
 
 

@@ -58,10 +58,10 @@ class TrainConfig:
     """Seed of the order of the data."""
 
     board_state_weight: float = 0.0
-    """Weight of the board-state loss, which asks one layer for the board and its candidates; 0
+    """Weight of the board-state loss, which asks two layers for the board and its candidates; 0
     turns it off."""
     board_state_layer: int | None = None
-    """Layer that it asks, from 1; None takes the last but one."""
+    """First layer that it asks, from 1; None takes the last but two, or the first."""
 
     budget: int = 20_000_000_000
     """Amount to train on, in `budget_unit`; the last update may exceed it."""

@@ -94,7 +94,7 @@ def _loss_sums(model: nn.Module, head: BoardStateHead | None, batch: Batch) -> T
         return torch.stack([loss, torch.zeros_like(loss)])
     assert batch.planes is not None, "collate with planes"
     output = forward(model, batch, output_hidden_states=True)
-    board_state = head(output.hidden_states[head.layer], batch.planes, batch.input_ids != PAD)
+    board_state = head(output.hidden_states, batch.planes, batch.input_ids != PAD)
     return torch.stack([loss_sum(output.logits, batch.labels), board_state])
 
 

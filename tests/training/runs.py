@@ -31,7 +31,7 @@ class KilledError(Exception):
 def small_config(data: Path, out: Path, **changes: Any) -> TrainConfig:
     """A run over one and a half epochs of `toy_data`, with small micro-batches."""
     options: dict[str, Any] = {
-        "architecture": ModelConfig(board="4x4", hidden_size=32, num_layers=1, num_heads=2),
+        "architecture": ModelConfig(board="4x4", hidden_size=32, num_layers=2, num_heads=2),
         "optimizer": OptimizerConfig(name="muon", peak_lr=1e-2),
         "precision": "fp32",
         "board_state_weight": 1.0,
