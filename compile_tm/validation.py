@@ -23,6 +23,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from compile_tm.checks import HeadMargin, Problem, check_trace, margin_problems, trace_margins
 from compile_tm.constructions.compiled import CompiledMachine, compile_machine
 from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
 from compile_tm.constructions.vocabulary import Mode
@@ -30,6 +31,7 @@ from compile_tm.machines.interpreter import Run, Status, run_machine
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
 from compile_tm.runtime.generation import generate_words
 from compile_tm.runtime.sparse import SparseError, SparseTransformer
+from compile_tm.runtime.trace import trace_program
 from compile_tm.softmax.conversion import (
     Conversion,
     Denoising,
@@ -41,6 +43,8 @@ from compile_tm.softmax.conversion import (
 
 MODES: tuple[Mode, ...] = ("cot", "scot")
 _CHUNK = 16
+_NUM_TRACED = 64
+"""Positions of a hardmax program's longest sequence whose registers and scores are looked at."""
 Segments = list[tuple[npt.NDArray[np.int32], int]]
 """Expected sequences, each with the length of its prompt."""
 
@@ -78,6 +82,8 @@ class PairResult:
     """What was wrong, and where."""
     num_tokens: int = 0
     """Tokens compared, prompts left out."""
+    margin: HeadMargin | None = None
+    """The least gap between a head's best and next score; None where it was not taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +93,8 @@ class Summary:
     counts: dict[Outcome, int]
     num_tokens: int
     failures: tuple[PairResult, ...]
+    least_margin: PairResult | None
+    """Pair with the least margin."""
 
     @property
     def share_correct(self) -> float:
@@ -112,15 +120,18 @@ def check_pair(
         return PairResult(number, Outcome.NOT_HALTING)
     if run.output is None:
         return PairResult(number, Outcome.NO_OUTPUT)
-    num_tokens = 0
+    num_tokens, margins = 0, []
     for mode in MODES:
         bits = min_bits(run, mode=mode) + 2 * int(rng.integers(max_extra_bits // 2 + 1))
         try:
-            num_tokens += _compare(run, mode, bits, softmax)
+            compared, margin = _compare(run, mode, bits, softmax)
         except (AssertionError, SparseError) as error:
             detail = f"{mode}, r = {bits}, {run.num_steps} steps: {error}"
             return PairResult(number, Outcome.WRONG, detail)
-    return PairResult(number, Outcome.CORRECT, num_tokens=num_tokens)
+        num_tokens += compared
+        margins += [margin] if margin else []
+    margin = min(margins, key=lambda item: item.margin, default=None)
+    return PairResult(number, Outcome.CORRECT, num_tokens=num_tokens, margin=margin)
 
 
 def validate(
@@ -154,15 +165,23 @@ def validate(
 def summarise(results: list[PairResult]) -> Summary:
     """Count outcomes."""
     counted = Counter(result.outcome for result in results)
+    with_margin = [(result.margin.margin, result) for result in results if result.margin]
+    least = min(with_margin, key=lambda pair: pair[0], default=None)
     return Summary(
         counts={outcome: counted[outcome] for outcome in Outcome},
         num_tokens=sum(result.num_tokens for result in results),
         failures=tuple(result for result in results if result.outcome is Outcome.WRONG),
+        least_margin=least and least[1],
     )
 
 
-def _compare(run: Run, mode: Mode, bits: int, softmax: SoftmaxOptions | None) -> int:
-    """Run, and compare every token; returns how many were generated or predicted.
+def _compare(
+    run: Run, mode: Mode, bits: int, softmax: SoftmaxOptions | None
+) -> tuple[int, HeadMargin | None]:
+    """Run, and compare every token.
+
+    Returns:
+        How many were generated or predicted, and the least margin of a hardmax program's heads.
 
     Raises:
         AssertionError: a token, the output, or the gap between scores is not as it must be.
@@ -172,11 +191,26 @@ def _compare(run: Run, mode: Mode, bits: int, softmax: SoftmaxOptions | None) ->
     expected = [(cot_ids(compiled.vocabulary, run, bits=bits), len(run.word) + 2)]
     if mode == "scot":
         expected = list(scot_segments(compiled.vocabulary, run, bits=bits))
+    margin = None
     if softmax is None:
         _compare_generated(compiled, run, expected)
+        margin = _check_registers(compiled, *max(expected, key=lambda part: len(part[0])))
     else:
         _compare_predicted(compiled, expected, softmax)
-    return sum(len(ids) - prompt_length for ids, prompt_length in expected)
+    return sum(len(ids) - prompt_length for ids, prompt_length in expected), margin
+
+
+def _check_registers(
+    compiled: CompiledMachine, ids: npt.NDArray[np.int32], prompt_length: int
+) -> HeadMargin | None:
+    """Check the first registers and scores; returns the least margin of a head."""
+    trace = trace_program(compiled.program, ids[:-1][:_NUM_TRACED])
+    margins = trace_margins(trace)
+    problems: list[Problem] = margin_problems(margins)
+    if prompt_length < len(trace.ids):
+        problems = [*check_trace(trace, prompt_length=prompt_length), *problems]
+    assert not problems, str(problems[0])
+    return min(margins, key=lambda item: item.margin, default=None)
 
 
 def _compare_generated(compiled: CompiledMachine, run: Run, expected: Segments) -> None:

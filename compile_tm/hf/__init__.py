@@ -17,7 +17,9 @@ AutoModelForCausalLM.register(
     CompiledTransformerConfig, CompiledTransformerForCausalLM, exist_ok=True
 )
 # The code is saved with every model.
-CompiledTransformerConfig.register_for_auto_class()
-CompiledTransformerForCausalLM.register_for_auto_class("AutoModelForCausalLM")
+CompiledTransformerConfig.register_for_auto_class()  # type: ignore[no-untyped-call]
+CompiledTransformerForCausalLM.register_for_auto_class(  # type: ignore[no-untyped-call]
+    "AutoModelForCausalLM"
+)
 
 __all__ = ["CompiledTransformerConfig", "CompiledTransformerForCausalLM"]

@@ -111,7 +111,7 @@ def hf_model(
         # The last token is not read any more, and needs no position.
         max_length=config.max_position_embeddings + 1,
     )
-    model.eval()
+    torch.nn.Module.eval(model)
     return model
 
 

@@ -119,7 +119,7 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:
     with no_progress_bars():
         return CompiledTransformerForCausalLM.from_pretrained(
             folder, dtype=dtype, local_files_only=True
-        ).eval()
+        )
 
 
 def _tokenizer_problems(folder: Path, compiled: Compiled) -> Iterator[Problem]:

@@ -139,7 +139,7 @@ class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
     base_model_prefix = ""
     main_input_name = "input_ids"
     _supports_sdpa = True
-    _no_split_modules = ("CompiledLayer",)
+    _no_split_modules = ["CompiledLayer"]  # noqa: RUF012
 
     def __init__(self, config: CompiledTransformerConfig) -> None:
         super().__init__(config)
@@ -149,7 +149,7 @@ class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
             CompiledLayer(config, index) for index in range(config.num_hidden_layers)
         )
         self.unembedding = SparseMatrix(*shape, num_entries=config.num_unembedding_entries)
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]
 
     def _init_weights(self, module: nn.Module) -> None:
         """There is nothing to draw: weights come from a compiler."""

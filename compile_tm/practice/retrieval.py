@@ -74,7 +74,8 @@ class Hnsw:
 
 def exact_search(queries: Floats, keys: Floats) -> Places:
     """The first of the best positions."""
-    return _causal_scores(queries, keys).argmax(axis=1)
+    places: Places = _causal_scores(queries, keys).argmax(axis=1)
+    return places
 
 
 def retrieval_run(

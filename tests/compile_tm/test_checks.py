@@ -13,7 +13,10 @@ from compile_tm.checks import (
     check_trace,
     check_weights,
     compare_streams,
+    least_margins,
+    margin_problems,
     three_way_check,
+    trace_margins,
 )
 from compile_tm.constructions.compiled import CompiledMachine, compile_machine
 from compile_tm.constructions.sequences import min_bits, scot_segments
@@ -179,3 +182,31 @@ def test_hidden_values_above_one_are_found() -> None:
     program = with_layer(1, bias=layer.bias + 1)
     problems = check_trace(trace_program(program, IDS[:-1]), prompt_length=PROMPT)
     assert any("layer 1: a hidden neuron has the value 2" in str(problem) for problem in problems)
+
+
+def test_margins_of_sound_models_are_whole_numbers_of_every_head() -> None:
+    margins = trace_margins(trace_program(COMPILED.program, IDS[:-1]))
+    assert len(margins) == sum(len(layer.heads) for layer in COMPILED.program.layers)
+    assert margin_problems(margins) == []
+    assert min(item.margin for item in margins) == 1
+    fewer = trace_margins(trace_program(COMPILED.program, IDS[:5]))
+    assert least_margins([*fewer, *margins, *fewer]) == margins
+
+
+def test_a_head_that_chooses_by_less_than_one_is_named() -> None:
+    """The first layer's head mixes 0 and 1 to 1/2, by which the second one's keys differ."""
+    build = ProgramBuilder(vocab_size=2, num_layers=2, position_bits=2)
+    flag, mixed, hot = build.flag("flag"), build.flag("mixed"), build.flag("hot")
+    out = build.flag("out")
+    build.embed([0, 1], (hot, 1))
+    build.embed(1, (flag, 1))
+    stage = build.stage("stage")
+    stage.head(1, queries=hot * 0, keys=hot * 0, values=flag, outputs=mixed)
+    stage.head(2, queries=hot, keys=mixed, values=flag, outputs=out)
+    margins = trace_margins(trace_program(build.finish(), np.array([0, 1])))
+    assert [item.margin for item in margins] == [np.inf, 0.5]
+    (problem,) = margin_problems(margins)
+    assert str(problem) == (
+        "layer 2, head 0, position 1: the best score is 0.5 above the next, must be at least 1"
+    )
+    assert str(margins[1]) == "0.5 in layer 2, head 0, position 1"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from compile_tm import validation
-from compile_tm.commands import estimate, run, show
+from compile_tm.commands import check, dfa, estimate, run, show, tm
 from compile_tm.commands import validate as validate_command
 from compile_tm.commands.machines import load_machine, load_turing_machine
 from compile_tm.constructions.compiled import CompiledMachine, compile_machine
@@ -21,6 +21,7 @@ from compile_tm.machines.examples import parity, sorting
 from compile_tm.machines.files import write_machine
 from compile_tm.machines.interpreter import Status, run_machine
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
+from compile_tm.machines.regex import regex_symbols
 from compile_tm.machines.turing import Move, TuringMachine
 from compile_tm.runtime.generation import Generation
 from compile_tm.softmax.conversion import Conversion
@@ -213,3 +214,68 @@ def test_wrong_machines_are_not_skipped(
 def test_wrong_options_are_refused(wrong: dict[str, int | str]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         validate_command.Config(**wrong)  # type: ignore[arg-type]
+
+
+def test_export_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "m"
+    assert tm.main(tm.Config(machine="binary-increment", bits=6, words=("11",), out=folder)) == 0
+    assert " are not zero\n" in capsys.readouterr().out
+    assert check.main(check.Config(folder=folder, margins=True)) == 0
+    out = capsys.readouterr().out
+    assert "machine   binary increment, cot, r = 6\n" in out
+    assert "margin    1 in layer " in out
+    assert out.endswith("verdict   as compiled\n")
+    # The machine is another one: one rule differs.
+    path = folder / "machine.json"
+    data = json.loads(path.read_text())
+    data["transitions"][0][3] = ["1" if data["transitions"][0][3] == ["0"] else "0"]
+    path.write_text(json.dumps(data))
+    assert check.main(check.Config(folder=folder)) == 1
+    out = capsys.readouterr().out
+    assert "wrong     layer " in out
+    assert out.endswith("verdict   wrong\n")
+    with pytest.raises(ValueError, match="is no folder"):
+        check.main(check.Config(folder=tmp_path / "none"))
+
+
+def test_export_of_automata(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for attention in ("exact", "denoise"):
+        folder = tmp_path / attention
+        config = dfa.Config(regex="(a|b)*a", bits=3, attention=attention, out=folder)
+        assert dfa.main(config) == 0
+        assert "softmax   c " in capsys.readouterr().out
+        assert check.main(check.Config(folder=folder)) == 0
+        assert "regex (a|b)*a, dfa, r = 3" in capsys.readouterr().out
+    assert dfa.main(dfa.Config(machine="parity", bits=2, out=tmp_path / "p")) == 0
+    for changes, message in (
+        ({"machine": "parity", "regex": "a"}, "either a machine or --regex"),
+        ({}, "either a machine or --regex"),
+        ({"machine": "parity", "alphabet": "ab"}, "with --regex only"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dfa.Config(bits=2, out=tmp_path / "q", **changes)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="is a Turing machine"):
+        dfa.main(dfa.Config(machine="sorting", bits=2, out=tmp_path / "q"))
+
+
+@pytest.mark.parametrize("runtime", ["sparse", "dense"])
+def test_runs_and_shows_automata(
+    capsys: pytest.CaptureFixture[str], runtime: Literal["sparse", "dense"]
+) -> None:
+    if runtime == "sparse" and not IS_JIT:
+        pytest.skip("the sparse runtime is slow without the JIT")
+    config = run.Config(machine="parity", word="1011", runtime=runtime, tokens=True, steps=True)
+    assert run.main(config) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == ["even odd odd even odd", "<bos> 1 0 1 1 <false>", "output    <false>"]
+    assert lines[-1] == "machine   the same"
+    with pytest.raises(ValueError, match="word: got 4 symbols, allowed are 3"):
+        run.main(run.Config(machine="parity", word="1011", bits=2))
+    assert show.main(show.Config(machine="parity", word="1011", position=4)) == 0
+    out = capsys.readouterr().out
+    assert "position 4: 1, followed by <false>" in out
+    assert "answer" in out
+
+
+def test_symbols_of_an_expression() -> None:
+    assert regex_symbols(r"(a|b)*\*c?.") == ("*", "a", "b", "c")

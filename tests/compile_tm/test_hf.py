@@ -116,8 +116,8 @@ def test_a_fresh_process_needs_nothing_of_ours(folder: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_the_folder_opens_after_the_import_in_any_dtype(folder: Path, dtype: torch.dtype) -> None:
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
-    assert isinstance(model, CompiledTransformerForCausalLM)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    assert type(model) is CompiledTransformerForCausalLM
     assert model.dtype is dtype
     for case in read_cases(folder):
         for ids, length in case.segments:
@@ -243,7 +243,7 @@ def test_the_folders_tokenizer_pads_on_the_left(folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     batch = tokenizer(["<inp> 1 0 1 1 </inp>", "<inp> </inp>"], padding=True, return_tensors="pt")
     rows = load_model(folder).generate(**batch)
-    texts = [text.split("<outp>")[1].split("</outp>")[0] for text in tokenizer.decode(rows)]
+    texts = [tokenizer.decode(row).split("<outp>")[1].split("</outp>")[0] for row in rows]
     assert texts == [" 1 1 0 0 ", " 1 "]
     config = GenerationConfig.from_pretrained(folder)
     assert config.eos_token_id == list(increment().stop_ids)
