@@ -121,7 +121,11 @@ STUDY = World(
     num_puzzles=50_000,
     num_test_puzzles=2_500,
     preset="small",
-    evaluation=("--engine", "verify", "--num-slots", "32"),
+    # A model that learns nothing writes on to its limit; no 4x4 puzzle needs a tenth of this one.
+    evaluation=(
+        *("--engine", "verify", "--num-slots", "32"),
+        *("--max-new-tokens", "1000", "--max-segment-tokens", "200"),
+    ),
 )
 TINY = World(
     name="tiny",
