@@ -64,7 +64,8 @@ def gather_chain(build: ProgramBuilder, w: SolverWires, at: Schedule) -> None:
             values=w.pairs if is_last else w.pairs + pointer,
             outputs=w.pairs if is_last else w.pairs + doubled,
         )
-        if step and not is_last:
+        if 0 < step < at.doublings - 2:
+            # Two steps on, the register is written again.
             stage.mlp(layer, zero(pointer))
         join_nearest(
             stage,

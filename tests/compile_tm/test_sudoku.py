@@ -58,6 +58,19 @@ def random_puzzles(name: str, num: int, *, seed: int) -> list[npt.NDArray[np.uin
     return puzzles
 
 
+def searching_puzzles(name: str, num: int, *, seed: int) -> list[npt.NDArray[np.uint8]]:
+    """Puzzles from random solved grids on which the solver meets dead ends."""
+    board, rng = get_board(name), np.random.default_rng(seed)
+    empty, puzzles = np.zeros(board.num_cells, dtype=np.uint8), []
+    while len(puzzles) < num:
+        solution = trace(board, empty, random_seed=int(rng.integers(1 << 32))).solution
+        assert solution is not None
+        givens = np.where(rng.random(board.num_cells) < 0.75, 0, solution).astype(np.uint8)
+        if (trace(board, givens).tokens == Special.NONE).any():
+            puzzles.append(givens)
+    return puzzles
+
+
 def solver_segments(name: str, givens: npt.NDArray[np.uint8], segment_tokens: int) -> list[Segment]:
     """The solver's segments with the lengths of their prompts."""
     board = get_board(name)
@@ -145,7 +158,7 @@ def test_4x4_cot() -> None:
 
 @jit_only
 def test_6x6() -> None:
-    puzzles = random_puzzles("6x6", 25, seed=4)
+    puzzles = random_puzzles("6x6", 12, seed=4) + searching_puzzles("6x6", 12, seed=4)
     check_puzzles("6x6", "cot", 13, 512, puzzles)
     check_puzzles("6x6", "scot", 10, 40, puzzles)
 
@@ -176,38 +189,36 @@ def test_golden_records(shared_dir: Path) -> None:
 
 
 @jit_only
-@pytest.mark.parametrize(("name", "segment_tokens"), [("4x4", 24), ("6x6", 100)])
-def test_prompts_from_the_middle_of_a_search(name: str, segment_tokens: int) -> None:
-    """Summaries of other lengths, those that end in a dead end among them."""
-    board = get_board(name)
-    compiled, model = compiled_with_model(name, "scot", 10, segment_tokens)
+def test_prompts_from_the_middle_of_a_search() -> None:
+    """Summaries after any line: of other lengths, and with a dead end as the last line."""
+    board = get_board("6x6")
+    compiled, model = compiled_with_model("6x6", "scot", 10, 40)
     num_dead_ends = 0
-    for givens in random_puzzles(name, 40, seed=6):
-        for ids, prompt_length in solver_segments(name, givens, 9)[1::3]:
+    for givens in searching_puzzles("6x6", 5, seed=6):
+        for number, (ids, prompt_length) in enumerate(solver_segments("6x6", givens, 1)[1:]):
             prompt = ids[:prompt_length].astype(np.uint8)
-            continuation = resume(board, prompt).tokens
-            expected = cut_segment(
-                board, prompt, continuation, num_givens=0, segment_tokens=segment_tokens
-            )
-            generated = model.generate([prompt], stop=compiled.stop_ids)[0]
-            assert generated[prompt_length:].tolist() == expected.tolist()
-            num_dead_ends += prompt[-2] == Special.NONE
-    assert num_dead_ends > 0
+            is_dead_end = bool(prompt[-2] == Special.NONE)
+            if is_dead_end or number % 5 == 0:
+                continuation = resume(board, prompt).tokens
+                expected = cut_segment(board, prompt, continuation, num_givens=0, segment_tokens=40)
+                generated = model.generate([prompt], stop=compiled.stop_ids)[0]
+                assert generated[prompt_length:].tolist() == expected.tolist()
+                num_dead_ends += is_dead_end
+    assert num_dead_ends >= 5
 
 
-def unsolvable(name: str = "4x4") -> Segment:
-    """A trace without a solution, and `<pad>` in its place."""
-    board = get_board(name)
-    givens = np.zeros(board.num_cells, dtype=np.uint8)
-    givens[[2, 3, 4, 8]] = 1, 2, 3, 4
-    result = trace(board, givens)
+def unsolvable() -> Segment:
+    """6x6: the trace of a puzzle without a solution, and `<pad>` in place of one."""
+    givens = np.zeros(36, dtype=np.uint8)
+    givens[[1, 2, 3, 4, 5, 12]] = 1, 2, 3, 4, 5, 6
+    result = trace(get_board("6x6"), givens)
     assert result.status is Status.UNSOLVABLE
-    return np.append(result.tokens, Special.PAD).astype(np.int32), 10
+    return np.append(result.tokens, Special.PAD).astype(np.int32), 2 + 2 * 6
 
 
 @jit_only
 def test_without_a_solution_pad_follows() -> None:
-    compiled, model = compiled_with_model("4x4", "cot", 9)
+    compiled, model = compiled_with_model("6x6", "cot", 13)
     ids, prompt_length = unsolvable()
     generated = model.generate([ids[:prompt_length]], stop=compiled.stop_ids)[0]
     assert generated.tolist() == ids.tolist()
@@ -258,19 +269,19 @@ def mutants(program: Program) -> list[tuple[str, Program]]:
 
 @jit_only
 def test_every_head_and_gadget_is_needed() -> None:
-    compiled, model = compiled_with_model("4x4", "scot", 8, 24)
+    compiled, model = compiled_with_model("6x6", "scot", 10, 40)
     segments = [unsolvable()]
-    for givens in random_puzzles("4x4", 24, seed=8):
-        segments += solver_segments("4x4", givens, 24)[:3]
+    for givens in [*searching_puzzles("6x6", 8, seed=8), np.zeros(36, dtype=np.uint8)]:
+        segments += solver_segments("6x6", givens, 40)
 
     def is_right(model: SparseTransformer) -> bool:
         try:
-            return all(
-                (model.predict(ids[:-1], prompt_length=n)[n - 1 :] == ids[n:]).all()
-                for ids, n in segments
-            )
+            for ids, n in segments:
+                if (model.predict(ids[:-1], prompt_length=n)[n - 1 :] != ids[n:]).any():
+                    return False
         except SparseError:
             return False
+        return model.stats.least_gap == 2
 
     assert is_right(model)
     needless = [
@@ -279,6 +290,43 @@ def test_every_head_and_gadget_is_needed() -> None:
         if is_right(SparseTransformer.from_program(program))
     ]
     assert needless == []
+
+
+@jit_only
+def test_command_solves_and_writes_a_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder is one that the rest of the project reads, and generates the solver's tokens."""
+    import torch
+
+    from compile_tm.commands import sudoku
+    from compile_tm.hf import CompiledTransformerForCausalLM
+    from data.tokenizer import build_tokenizer
+    from eval.model_folder import ModelFolder
+
+    puzzle, folder = "1" + "." * 15, tmp_path / "model"
+    config = sudoku.Config(
+        board="4x4", mode="scot", segment_tokens=16, bits=8, puzzle=puzzle, out=folder
+    )
+    assert sudoku.main(config) == 0
+    printed = capsys.readouterr().out
+    assert "solution  1234341221434321\n" in printed
+    assert "segments  3\n" in printed
+    facts = ModelFolder.open(folder).facts
+    assert (facts.board, facts.mode, facts.segment_tokens) == ("4x4", "scot", 16)
+    model = CompiledTransformerForCausalLM.from_pretrained(folder)
+    givens = np.array([1] + [0] * 15, dtype=np.uint8)
+    for ids, prompt_length in solver_segments("4x4", givens, 16):
+        prompt = torch.from_numpy(ids[None, :prompt_length].astype(np.int64))
+        generated = model.generate(prompt, attention_mask=torch.ones_like(prompt))
+        assert generated[0].tolist() == ids.tolist()
+    theirs = build_tokenizer(get_board("4x4"), max_tokens=256)
+    saved = json.loads((folder / "tokenizer.json").read_text())
+    assert saved == json.loads(theirs.backend_tokenizer.to_str())
+    with pytest.raises(FileExistsError):
+        sudoku.main(config)
+    unsolvable = dataclasses.replace(config, out=None, puzzle="123.4..........4")
+    assert sudoku.main(unsolvable) == 1
 
 
 def test_lengths_out_of_range_are_refused() -> None:
