@@ -153,6 +153,9 @@ COMMANDS: dict[tuple[str, ...], CommandEntry] = {
     ("compile", "show"): CommandEntry(
         "compile_tm.commands.show", "show the registers of one position, layer by layer"
     ),
+    ("compile", "report"): CommandEntry(
+        "compile_tm.commands.report", "write what theorems say and what was measured, in one report"
+    ),
     ("compile", "validate"): CommandEntry(
         "compile_tm.commands.validate", "check compiled random machines token for token"
     ),

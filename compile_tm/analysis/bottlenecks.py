@@ -64,7 +64,7 @@ def phi(numbers: int, *, to: FloatFormat) -> Floats:
 
 def phi_failure(to: FloatFormat, *, limit: int, is_tied: bool = False) -> Failure | None:
     """The first i below a limit that is not the greatest of its dot products with all j <= i."""
-    angles = np.arctan(np.arange(limit), dtype=np.float64)
+    angles = np.arctan(np.arange(limit, dtype=np.float64))
     return _retrieval_failure(phi(limit, to=to), angles, to=to, is_tied=is_tied)
 
 
@@ -72,8 +72,8 @@ def quarter_circle_failure(to: FloatFormat, *, limit: int) -> Failure | None:
     """The first n up to a limit for which some position of n is not retrieved."""
     for num_positions in range(_least_circle(to), limit + 1):
         angles = np.arange(num_positions, dtype=np.float64) * (np.pi / 2 / num_positions)
-        points = to.round(np.stack([np.cos(angles), np.sin(angles)], axis=1))
-        failure = _retrieval_failure(points, angles, to=to)
+        exact: Floats = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        failure = _retrieval_failure(to.round(exact), angles, to=to)
         if failure:
             return Failure(num_positions, failure.number)
     return None

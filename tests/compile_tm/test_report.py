@@ -1,0 +1,50 @@
+"""The report: written whole, replaced, and nothing else overwritten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compile_tm.analysis.document import Plot, Section, Series, Table, cell_text
+from compile_tm.analysis.render import write_document
+from compile_tm.analysis.sections import instantiation_section
+from compile_tm.commands import report
+
+CURVE = Series(label="<b> & x", x=(1.0, 2.0), y=(1.0, 10.0))
+PLOT = Plot(name="curve", title="a < b", series=(CURVE,), x_label="x", y_label="y", y_scale="log")
+
+
+def test_report_is_written_and_replaced(tmp_path: Path) -> None:
+    section = Section(
+        title="a < b",
+        paragraphs=("<script>x</script> | 2^r",),
+        tables=instantiation_section().tables,
+        plots=(PLOT,),
+    )
+    out = tmp_path / "report"
+    contents = []
+    for _ in range(2):
+        write_document([section], out, title="Title", intro="Intro")
+        files = sorted(path for path in out.rglob("*") if path.is_file())
+        contents.append([(path.name, path.read_bytes()) for path in files])
+    assert contents[0] == contents[1]
+    page = (out / "report.html").read_text()
+    assert "<script" not in page
+    assert "var(--series-1)" in page
+    assert "13.31" in page
+    markdown = (out / "report.md").read_text()
+    assert "![a &lt; b](plots/curve.svg)" in markdown
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine").touch()
+    with pytest.raises(FileExistsError, match="no report"):
+        write_document([section], other, title="Title", intro="Intro")
+
+
+def test_cells_and_options() -> None:
+    assert [cell_text(cell) for cell in (1234567, 0.123456, "x")] == ["1,234,567", "0.1235", "x"]
+    with pytest.raises(ValueError, match="rows: "):
+        Table(title="t", columns=("a", "b"), rows=((1,),))
+    with pytest.raises(ValueError, match="max_bits: got 17"):
+        report.Config(out=Path("x"), max_bits=17)
