@@ -82,6 +82,7 @@ def _contents(build: ProgramBuilder, w: SolverWires, s: SummaryWires, at: Schedu
         write((w.line, nothing), when=w.has_line.off),
         write((w.line, nothing), when=w.has_line.on & s.summary_start.on),
     )
+    # Without a line, a parent's content is never all that is looked for.
     layer = at.contents + 1
     stage.head(
         layer,
@@ -95,7 +96,6 @@ def _contents(build: ProgramBuilder, w: SolverWires, s: SummaryWires, at: Schedu
     stage.mlp(
         layer,
         zero(s.parent_line, when=is_later),
-        zero(s.parent_digit, when=is_later),
         copy(w.line, s.wanted_line, when=in_summary),
         copy(w.digit, s.wanted_digit, when=in_summary),
     )
