@@ -224,7 +224,7 @@ def _bound(query: Query, sums: Any, mask: np.uint64) -> tuple[Any, Any]:
 
 
 @kernel
-def same_words(words: Any, first: int, others: Any, second: int, width: int) -> bool:
+def same_words(words: Any, first: int, others: Any, second: int, width: int) -> Any:
     """Whether `width` words from two places are the same."""
     differing = np.uint64(0)
     for n in range(width):

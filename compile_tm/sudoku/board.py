@@ -112,7 +112,8 @@ class SudokuBoard:
         row, col = np.divmod(np.arange(self.num_cells), self.side)
         box = row // self.box_rows * self.side + col // self.box_cols
         same = [unit[:, None] == unit[None, :] for unit in (row, col, box)]
-        return np.logical_or.reduce(same) & ~np.eye(self.num_cells, dtype=np.bool_)
+        is_same: npt.NDArray[np.bool_] = np.logical_or.reduce(same)
+        return is_same & ~np.eye(self.num_cells, dtype=np.bool_)
 
     def input_ids(self, givens: npt.ArrayLike) -> npt.NDArray[np.int32]:
         """Ids of `<input>`, the givens, `</input>`.

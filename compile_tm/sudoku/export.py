@@ -74,7 +74,7 @@ def hf_model(compiled: CompiledSudoku) -> CompiledTransformerForCausalLM:
         # The last token is not read any more, and needs no position.
         max_length=config.max_position_embeddings + 1,
     )
-    model.eval()
+    torch.nn.Module.eval(model)
     return model
 
 

@@ -70,8 +70,8 @@ def _candidates(w: SolverWires, board: SudokuBoard) -> Gadget:
     """
     num_cells, side = board.num_cells, board.side
     count = num_cells * side
-    own = np.kron(np.eye(num_cells, dtype=np.int8), np.ones((side, side), dtype=np.int8))
-    taken = np.kron(board.is_peer, np.eye(side, dtype=np.int8))
+    own = _kron(np.eye(num_cells), np.ones((side, side)))
+    taken = _kron(board.is_peer, np.eye(side))
     empty = pattern_neurons(
         count,
         inputs=w.pairs,
@@ -106,7 +106,7 @@ def _line_candidates(w: SolverWires, board: SudokuBoard) -> Gadget:
         len(w.pairs),
         inputs=w.line + w.pairs,
         bits=dense_entries(np.repeat(codes, side, axis=0), w.line),
-        flags=dense_entries(-np.kron(board.is_peer, np.eye(side, dtype=np.int8)), w.pairs),
+        flags=dense_entries(-_kron(board.is_peer, np.eye(side)), w.pairs),
         outputs=outputs,
         down=dense_entries(np.tile(np.eye(side), (board.num_cells, 1)), outputs),
         effect=Effect.WRITE,
@@ -122,12 +122,12 @@ def _at_most(w: SolverWires, board: SudokuBoard) -> Gadget:
     """
     num_cells, side = board.num_cells, board.side
     count = num_cells * side
-    own = np.kron(np.eye(num_cells, dtype=np.int8), np.ones((side, side), dtype=np.int8))
+    own = _kron(np.eye(num_cells), np.ones((side, side)))
     step = np.eye(side, dtype=np.int8) - np.eye(side, k=1, dtype=np.int8)
     counts = Gadget(
         up=dense_entries(-own, w.pairs),
         bias=np.tile(np.arange(1, side + 1, dtype=np.int32), num_cells),
-        down=dense_entries(np.kron(np.eye(num_cells, dtype=np.int8), step), w.pairs),
+        down=dense_entries(_kron(np.eye(num_cells), step), w.pairs),
         effect=Effect.CHANGE,
         outputs=frozenset(w.pairs.coordinates),
         when=ALWAYS,
@@ -267,9 +267,19 @@ def _most_constrained(w: SolverWires, board: SudokuBoard, when: Condition) -> Ga
 
 def _in_order(first: Entries, second: Entries) -> Entries:
     """Entries of two matrices with the same neurons, for each neuron those of the first before."""
-    together = Entries(*(np.concatenate(parts) for parts in zip(first, second, strict=True)))
-    order = np.argsort(together.neuron, kind="stable")
-    return Entries(*(part[order] for part in together))
+    neuron = np.concatenate([first.neuron, second.neuron])
+    order = np.argsort(neuron, kind="stable")
+    return Entries(
+        neuron[order],
+        np.concatenate([first.coordinate, second.coordinate])[order],
+        np.concatenate([first.weight, second.weight])[order],
+    )
+
+
+def _kron(first: npt.ArrayLike, second: npt.ArrayLike) -> Bits:
+    """The Kronecker product of two small matrices of -1, 0 and 1."""
+    product: Bits = np.kron(np.asarray(first), np.asarray(second)).astype(np.int8)
+    return product
 
 
 def _with_one(codes: Bits) -> Bits:

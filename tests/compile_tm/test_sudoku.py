@@ -61,7 +61,8 @@ def random_puzzles(name: str, num: int, *, seed: int) -> list[npt.NDArray[np.uin
 def searching_puzzles(name: str, num: int, *, seed: int) -> list[npt.NDArray[np.uint8]]:
     """Puzzles from random solved grids on which the solver meets dead ends."""
     board, rng = get_board(name), np.random.default_rng(seed)
-    empty, puzzles = np.zeros(board.num_cells, dtype=np.uint8), []
+    empty = np.zeros(board.num_cells, dtype=np.uint8)
+    puzzles: list[npt.NDArray[np.uint8]] = []
     while len(puzzles) < num:
         solution = trace(board, empty, random_seed=int(rng.integers(1 << 32))).solution
         assert solution is not None
@@ -238,6 +239,11 @@ def test_registers_are_ternary_and_heads_decided(mode: Mode) -> None:
             assert margin_problems(trace_margins(facts)) == []
             predicted = facts.predicted[prompt_length - 1 :]
             assert predicted.tolist() == ids[prompt_length:].tolist()
+            # To all tokens of the last block, the stack is that of the trace's last token.
+            parent = facts.streams[-1][:, compiled.program.find("parent").index] > 0
+            starts = np.isin(ids[prompt_length:-1], [Special.OUTPUT, Special.SUMMARY])
+            start = prompt_length + int(np.flatnonzero(starts)[0])
+            assert set((parent[start:] @ (1 << np.arange(8))).tolist()) == {start - 1}
 
 
 def without_head(layer: Layer, number: int) -> Layer:
@@ -268,7 +274,7 @@ def mutants(program: Program) -> list[tuple[str, Program]]:
 
 
 BEYOND_THE_CASES = {
-    # Keeps the chain of a last block's coordinate two tokens shorter.
+    # Keeps the chain of a last block's coordinate two tokens shorter: a test of registers sees it.
     "layer 2: gadget last block",
     # Lines of more digits than these searches have; 9x9 has the same parts.
     "layer 2: gadget line",
@@ -338,7 +344,7 @@ def test_command_solves_and_writes_a_model(
     givens = np.array([1] + [0] * 15, dtype=np.uint8)
     for ids, prompt_length in solver_segments("4x4", givens, 16):
         prompt = torch.from_numpy(ids[None, :prompt_length].astype(np.int64))
-        generated = model.generate(prompt, attention_mask=torch.ones_like(prompt))
+        generated = model.generate(prompt, attention_mask=torch.ones_like(prompt))  # type: ignore[misc]
         assert generated[0].tolist() == ids.tolist()
     theirs = build_tokenizer(get_board("4x4"), max_tokens=256)
     saved = json.loads((folder / "tokenizer.json").read_text())
