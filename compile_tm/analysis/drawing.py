@@ -48,6 +48,7 @@ def draw(plot: Plot) -> str:
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     with mpl.rc_context():
         mpl.rcdefaults()  # A reader's own settings do not change the bytes.
@@ -59,7 +60,7 @@ def draw(plot: Plot) -> str:
         for place, series in enumerate(plot.series):
             axes.plot(series.x, series.y, label=series.label, **_look(series, place))
         axes.set(xlabel=plot.x_label, ylabel=plot.y_label, yscale=plot.y_scale)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if plot.y_scale == "log":
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.yaxis.set_minor_formatter("")

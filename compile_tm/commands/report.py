@@ -14,6 +14,7 @@ from compile_tm.analysis.sections import (
     bottleneck_section,
     instantiation_section,
 )
+from compile_tm.analysis.tightness_section import tightness_section
 
 _TITLE = "Softmax, rounding and rotary encodings: the paper's figures and ours"
 _INTRO = (
@@ -40,11 +41,16 @@ class Config:
     """r up to which rounded rotary encodings are tried."""
     max_mantissa_bits: int = 23
     """Mantissa bits up to which failures of other encodings are plotted."""
+    tightness_bits: tuple[int, ...] = (4, 6)
+    """r of the models whose c, formats, errors and depth are measured; 4 to 8, ascending."""
 
     def __post_init__(self) -> None:
         for name, low, high in (("max_bits", 2, 16), ("max_mantissa_bits", 1, 23)):
             if not low <= getattr(self, name) <= high:
                 raise ValueError(f"{name}: got {getattr(self, name)}, allowed are {low} to {high}")
+        bits = self.tightness_bits
+        if not bits or list(bits) != sorted(set(bits)) or not 4 <= bits[0] <= bits[-1] <= 8:
+            raise ValueError(f"tightness_bits: got {bits}, allowed are 4 to 8, ascending")
 
 
 def main(config: Config) -> int:
@@ -53,6 +59,7 @@ def main(config: Config) -> int:
         instantiation_section(),
         asymptotics_section(),
         bottleneck_section(max_mantissa_bits=config.max_mantissa_bits),
+        tightness_section(bits=config.tightness_bits),
         rope_section(max_bits=config.max_bits),
     ]
     write_document(sections, config.out, title=_TITLE, intro=_INTRO)

@@ -9,6 +9,7 @@ import pytest
 from compile_tm.analysis.document import Plot, Section, Series, Table, cell_text
 from compile_tm.analysis.render import write_document
 from compile_tm.analysis.sections import instantiation_section
+from compile_tm.analysis.tightness_section import tightness_section
 from compile_tm.commands import report
 
 CURVE = Series(label="<b> & x", x=(1.0, 2.0), y=(1.0, 10.0))
@@ -48,3 +49,17 @@ def test_cells_and_options() -> None:
         Table(title="t", columns=("a", "b"), rows=((1,),))
     with pytest.raises(ValueError, match="max_bits: got 17"):
         report.Config(out=Path("x"), max_bits=17)
+    with pytest.raises(ValueError, match="tightness_bits: got "):
+        report.Config(out=Path("x"), tightness_bits=(6, 4))
+
+
+def test_tightness_tells_where_models_below_the_limit_fail() -> None:
+    section = tightness_section(bits=(4,))
+    least, formats, depth = section.tables
+    assert len(least.rows) == 6
+    assert all("position" in str(row[-1]) and "layer" in str(row[-1]) for row in least.rows)
+    assert all(float(row[5]) < float(row[3]) for row in least.rows)
+    assert all(row[-1] for row in formats.rows)
+    assert all(row[-1] == "yes" for row in depth.rows)
+    labels = {series.label for plot in section.plots[2:] for series in plot.series}
+    assert "least c: reached" in labels
