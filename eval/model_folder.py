@@ -55,7 +55,7 @@ class ModelFolder:
     computed: NetworkConfig | None
     """Shape of the network, if its family is one that `eval.network` computes."""
     num_parameters: int
-    """Weights, a tied matrix once."""
+    """Weights, a tied matrix once; integers beside them are places of sparse weights."""
     weights_digest: str
     """Hex sha256 of the names, shapes, types and bytes of all weights."""
 
@@ -92,7 +92,9 @@ class ModelFolder:
             facts=facts,
             config=config,
             computed=network,
-            num_parameters=sum(tensor.numel() for tensor in tensors.values()),
+            num_parameters=sum(
+                tensor.numel() for tensor in tensors.values() if tensor.is_floating_point()
+            ),
             weights_digest=digest,
         )
 

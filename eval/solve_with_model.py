@@ -19,9 +19,9 @@ from eval.engines.begin import begin_run
 from eval.line_checks import LineChecker
 from eval.model_folder import ModelFolder
 from eval.network import Network
-from eval.network_types import TokenNetwork
 from eval.puzzle_run import PuzzleRun, read_output
-from eval.streaming import stream_tokens
+from eval.streaming import SlotSequence, TokenSequence, stream_tokens
+from eval.transformers_model import TransformersSequence
 from solver.boards import Board, Grid
 from solver.puzzles import format_board
 from solver.vocabulary import END_OUTPUT, END_SUMMARY, OUTPUT, STOP_TOKENS, SUMMARY, Vocabulary
@@ -55,12 +55,12 @@ class CheckedLine:
 
 
 def checked_lines(
-    network: TokenNetwork, run: PuzzleRun, *, segment_tokens: int | None
+    model: TokenSequence, run: PuzzleRun, *, segment_tokens: int | None
 ) -> Iterator[CheckedLine]:
     """Decode a puzzle and yield each line as soon as the model has finished it.
 
     Args:
-        network: the model.
+        model: the model.
         run: a puzzle that has not begun; it has the result in the end.
         segment_tokens: trace tokens after which the model should end a segment; None for CoT.
     """
@@ -69,7 +69,7 @@ def checked_lines(
     checker: LineChecker | None = None
     line: list[int] = []
     closing: int | None = None  # the mark that ends the block that is being written
-    for token in stream_tokens(network, run):
+    for token in stream_tokens(model, run):
         if checker is None:
             checker = LineChecker(
                 run.request.board,
@@ -113,9 +113,7 @@ class ModelSolver:
             OSError: it cannot be read.
         """
         self._folder = ModelFolder.open(folder)
-        self._network = Network(
-            self._folder, precision=get_precision("fp32"), device=torch.device("cpu")
-        )
+        self._model = _load(self._folder)
         self._console = console
         caps = paper_caps(self._folder.facts.mode)
         self._caps = replace(caps, max_new_tokens=min(caps.max_new_tokens, max_tokens))
@@ -138,14 +136,14 @@ class ModelSolver:
         facts = self._folder.facts
         request = Request(key=name, board=board, givens=givens, mode=facts.mode, caps=self._caps)
         run = begin_run(
-            request, num_ids=self._network.num_ids, max_positions=self._network.max_positions
+            request, num_ids=self._model.num_ids, max_positions=self._model.max_positions
         )
         if not is_brief:
             self._console.print(Text(f"{name}: {board.name}, solved by a model", style="bold"))
         self._console.print(tokens_to_text(board, run.prompt))
         num_lines = num_right = 0
         first_wrong: int | None = None
-        for line in checked_lines(self._network, run, segment_tokens=facts.segment_tokens):
+        for line in checked_lines(self._model, run, segment_tokens=facts.segment_tokens):
             num_lines += 1
             num_right += line.is_right
             is_first = first_wrong is None and not line.is_right
@@ -169,6 +167,13 @@ class ModelSolver:
         self._console.print(table)
         is_solved = result.ended_by is EndedBy.SOLVED
         self._console.print(Text(_ENDINGS[result.ended_by], style="green" if is_solved else "red"))
+
+
+def _load(folder: ModelFolder) -> TokenSequence:
+    if folder.computed is None:
+        return TransformersSequence(folder)
+    precision, device = get_precision("fp32"), torch.device("cpu")
+    return SlotSequence(Network(folder, precision=precision, device=device))
 
 
 def _line_text(board: Board, line: CheckedLine, *, is_first: bool) -> Text:

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 
 DONE, BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141
 PACKAGES = ("solver", "data", "training", "eval", "compile_tm", "scripts")
+MODEL_FAMILIES = {"compiled_transformer": "compile_tm.hf"}
+"""Modules of this project that make a family of models known to transformers."""
 CONFIG_FILE_HELP = (
     "`--config FILE` reads options from a YAML or JSON file, by their names as listed here; "
     "the command line wins over the file, the file over the defaults."
@@ -204,8 +206,10 @@ def run() -> None:
 def _run_command(words: tuple[str, ...], options: Sequence[str]) -> int:
     import tyro
 
+    from eval.families import FAMILY_MODULES
     from scripts.config_file import expand_config_file
 
+    FAMILY_MODULES.update(MODEL_FAMILIES)
     module = importlib.import_module(COMMANDS[words].module)
     options = expand_config_file(options)
     has_presets = hasattr(module, "base_config")

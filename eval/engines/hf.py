@@ -6,27 +6,20 @@ of each row, so that a row does not see its padding. A batch lasts until its slo
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import (
-    AutoModelForCausalLM,
-    GenerationConfig,
-    LogitsProcessor,
-    LogitsProcessorList,
-    PreTrainedModel,
-)
-from transformers.utils import logging as transformers_logging
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from data.precision import PrecisionPolicy
 from eval.contract import EngineStats, Request, Result
 from eval.engines.begin import begin_run
 from eval.model_folder import ModelFolder
 from eval.puzzle_run import PuzzleRun
+from eval.transformers_model import load_model
 from solver.vocabulary import PAD, STOP_TOKENS, Tokens
 
 
@@ -52,7 +45,7 @@ class HfEngine:
         self.stats = EngineStats()
         self._num_slots, self._device = num_slots, device
         self._num_ids, self._max_positions = folder.vocabulary.size, folder.max_positions
-        self._model = _load_model(folder)
+        self._model = load_model(folder)
         nn.Module.to(self._model, device)
 
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
@@ -131,26 +124,3 @@ def _cut(ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tokens:
     """Ids up to the first stop token; what follows it is padding."""
     stops = np.flatnonzero(np.isin(ids, STOP_TOKENS))
     return cast("Tokens", (ids[: stops[0] + 1] if len(stops) else ids).astype(np.uint16))
-
-
-def _load_model(folder: ModelFolder) -> PreTrainedModel:
-    load: Any = AutoModelForCausalLM.from_pretrained
-    model: PreTrainedModel
-    with _no_progress_bars():
-        model = load(folder.path, dtype=torch.float32, local_files_only=True)
-    # The folder's own settings, a longest length among them, would be merged into ours.
-    model.generation_config = GenerationConfig()
-    nn.Module.eval(model)
-    return model
-
-
-@contextlib.contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    """Spare the log the bars that transformers draws even for one small file."""
-    is_enabled = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if is_enabled:
-            transformers_logging.enable_progress_bar()

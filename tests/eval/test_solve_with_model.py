@@ -12,6 +12,7 @@ from eval.contract import Caps, EndedBy, Request
 from eval.engines.scripted import Script, ScriptedNetwork, solver_script
 from eval.puzzle_run import PuzzleRun
 from eval.solve_with_model import CheckedLine, checked_lines
+from eval.streaming import SlotSequence
 from scripts.cli import main
 from solver.boards import get_board
 from solver.vocabulary import OUTPUT, SUMMARY, Tokens
@@ -38,7 +39,8 @@ def lines_of(
     )
     run = PuzzleRun(request, max_positions=40_000)
     network = ScriptedNetwork(board, script, max_positions=40_000)
-    return run, list(checked_lines(network, run, segment_tokens=segment_tokens))
+    lines = checked_lines(SlotSequence(network), run, segment_tokens=segment_tokens)
+    return run, list(lines)
 
 
 @pytest.mark.parametrize("segment_tokens", [100, 512, None])
