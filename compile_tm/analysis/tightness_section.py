@@ -82,12 +82,14 @@ def _formats_table(cases: Sequence[Case]) -> Table:
                 trials = measure_formats(case, kind, what)
                 works = [trial.tried for trial in trials if trial.works]
                 failures = [
-                    f"{trial.tried}: {trial.failure or '; '.join(trial.unmet)}"
+                    f"{trial.tried}: {trial.failure or 'not met: ' + '; '.join(trial.unmet)}"
                     for trial in trials
                     if not trial.works
                 ]
                 smallest = str(works[-1]) if works else "none"
-                rows.append((case.name, case.bits, kind, what, smallest, "; ".join(failures)))
+                rows.append(
+                    (case.name, case.bits, kind, what, smallest, "; ".join(failures) or "-")
+                )
     return Table(
         title="Smallest formats that work, at the theorem's c",
         columns=("model", "r", "kind", "what is rounded", "smallest", "smaller ones fail at"),

@@ -28,7 +28,8 @@ class Config:
     """Write one report on theorems, precision and positions, with the paper's figures beside ours.
 
     The folder --out gets report.html, which needs no other file, report.md and plots/*.svg; the
-    same options give the same bytes. It takes a minute, with --max-bits 4 some seconds.
+    same options give the same bytes. It takes some minutes; --max-bits 4 and
+    --tightness-bits 4 make a short one.
 
     Examples:
         sudocot compile report --out report
