@@ -49,7 +49,8 @@ def all_kinds_of_floats() -> npt.NDArray[np.float32]:
     high = np.arange(1 << 16, dtype=np.uint32) << 16
     near_ties = [high | low for low in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF)]
     patterns = [rng.integers(1 << 32, size=200_000, dtype=np.uint32), *near_ties]
-    return np.concatenate(patterns).view(np.float32)
+    floats: npt.NDArray[np.float32] = np.concatenate(patterns).view(np.float32)
+    return floats
 
 
 @pytest.mark.parametrize("small", SMALL, ids=str)
