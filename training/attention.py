@@ -124,20 +124,10 @@ def attention_of(model: nn.Module) -> Attention:
 
 
 def forward_logits(model: nn.Module, batch: Batch) -> Tensor:
-    """Run the model over whole sequences; raises as `forward` does.
+    """Run the model over whole sequences.
 
     Returns:
         Logits of shape (B, T, V) for a padded batch, (1, T, V) for a packed one.
-    """
-    logits: Tensor = forward(model, batch).logits
-    return logits
-
-
-def forward(model: nn.Module, batch: Batch, **options: Any) -> Any:
-    """Run the model over whole sequences, with more options of its own.
-
-    Returns:
-        The model's output; tensors have the shape of the batch's.
 
     Raises:
         ValueError: the batch is packed and the model's attention is not, or the reverse; it would
@@ -155,13 +145,11 @@ def forward(model: nn.Module, batch: Batch, **options: Any) -> Any:
         extra = {"cu_seqlens": batch.cu_seqlens, "max_length": batch.max_length}
         if attention.name == "flex":
             extra = {"block_mask": causal_block_mask(batch.cu_seqlens, batch.input_ids.shape[1])}
-    return model(
-        input_ids=batch.input_ids,
-        position_ids=batch.position_ids,
-        use_cache=False,
-        **extra,
-        **options,
+    output = model(
+        input_ids=batch.input_ids, position_ids=batch.position_ids, use_cache=False, **extra
     )
+    logits: Tensor = output.logits
+    return logits
 
 
 @torch.no_grad()

@@ -10,7 +10,8 @@ model has none of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -33,12 +34,13 @@ class BoardStateHead(nn.Module):
         self.num_digits, self.num_cells = board.side, board.num_cells
         self.board = nn.Linear(hidden_size, 2 * board.side * board.num_cells)
         self.fewest = nn.Linear(hidden_size, board.num_cells)
+        self.streams: dict[int, Tensor] = {}
+        """Residual streams (B, T, d) of the model's last pass, by the layer they come from."""
 
-    def forward(self, streams: Sequence[Tensor], planes: Tensor, is_token: Tensor) -> Tensor:
-        """Binary cross-entropy in fp32, summed over the positions that are not padding.
+    def forward(self, planes: Tensor, is_token: Tensor) -> Tensor:
+        """Binary cross-entropy in fp32 on the model's last pass, summed over all but padding.
 
         Args:
-            streams: Residual streams (B, T, d) before layer 1 and after every layer.
             planes: Sets of cells, int64 (B, T, 2D + 1, W).
             is_token: Bool (B, T).
 
@@ -48,7 +50,7 @@ class BoardStateHead(nn.Module):
         """
         planes = planes[is_token]
         board, fewest = (
-            head(_normalised(streams[layer][is_token].float()))
+            head(_normalised(self.streams[layer][is_token].float()))
             for head, layer in ((self.board, self.layer), (self.fewest, self.layer + 1))
         )
         logits = torch.cat([board, fewest], dim=-1).float()
@@ -84,6 +86,15 @@ def attach_head(model: PreTrainedModel, board: Board, *, layer: int, seed: int) 
         nn.init.normal_(part.weight, std=model.config.initializer_range, generator=generator)
         nn.init.zeros_(part.bias)
     model.add_module(HEAD_NAME, head)
+    layers = cast("nn.ModuleList", model.base_model.layers)
+    for number in (layer, layer + 1):
+        layers[number - 1].register_forward_hook(partial(_keep_stream, head.streams, number))
+
+
+def _keep_stream(
+    streams: dict[int, Tensor], layer: int, _module: nn.Module, _inputs: Any, output: Any
+) -> None:
+    streams[layer] = output[0] if isinstance(output, tuple) else output
 
 
 def attached_head(model: nn.Module) -> BoardStateHead | None:

@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.functional import cross_entropy
 
 from solver.vocabulary import PAD
-from training.attention import forward
+from training.attention import forward_logits
 from training.batches import IGNORE_INDEX, Batch
 from training.board_state import BoardStateHead, attached_head
 
@@ -90,12 +90,12 @@ def accumulate_gradients(
 def _loss_sums(model: nn.Module, head: BoardStateHead | None, batch: Batch) -> Tensor:
     """Sums of the next-token loss and of the board-state loss, shape (2,)."""
     if head is None:
-        loss = loss_sum(forward(model, batch).logits, batch.labels)
+        loss = loss_sum(forward_logits(model, batch), batch.labels)
         return torch.stack([loss, torch.zeros_like(loss)])
     assert batch.planes is not None, "collate with planes"
-    output = forward(model, batch, output_hidden_states=True)
-    board_state = head(output.hidden_states, batch.planes, batch.input_ids != PAD)
-    return torch.stack([loss_sum(output.logits, batch.labels), board_state])
+    loss = loss_sum(forward_logits(model, batch), batch.labels)
+    board_state = head(batch.planes, batch.input_ids != PAD)
+    return torch.stack([loss, board_state])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

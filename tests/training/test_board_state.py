@@ -12,7 +12,7 @@ from data.store import TokenStore
 from solver.boards import get_board
 from solver.search_planes import search_planes
 from tests.training.runs import run, small_config
-from training.attention import ATTENTIONS, forward, use_attention
+from training.attention import ATTENTIONS, forward_logits, use_attention
 from training.batches import PackedShape, collate
 from training.board_state import HEAD_NAME, attach_head, attached_head
 from training.metrics import read_metrics
@@ -63,13 +63,16 @@ def test_is_the_mean_over_flags_and_positions(toy_data: Path) -> None:
     head = attached_head(model)
     assert head is not None
     batch = collate(store, ROWS[:1], shape=None, with_planes=True)
-    streams = forward(model, batch, output_hidden_states=True).hidden_states
+    forward_logits(model, batch)
+    streams = head.streams
     is_token = torch.ones_like(batch.input_ids, dtype=torch.bool)
     assert batch.planes is not None
-    ours = head(streams, batch.planes, is_token).item()
+    ours = head(batch.planes, is_token).item()
 
     planes = search_planes(BOARD, store[int(ROWS[0])])[..., 0]
-    rows = [x[0] / (x[0].square().mean(-1, keepdim=True) + 1e-6).sqrt() for x in streams]
+    rows = {
+        n: x[0] / (x[0].square().mean(-1, keepdim=True) + 1e-6).sqrt() for n, x in streams.items()
+    }
     logits = [head.board(rows[1]).reshape(-1, 8, 16), head.fewest(rows[2])[:, None]]
     chances = torch.sigmoid(torch.cat(logits, dim=1))
     expected = 0.0

@@ -67,7 +67,7 @@ def test_llama_twins_are_within_three_percent_of_the_paper(preset: str) -> None:
 @pytest.mark.parametrize("preset", ["tiny-4x4", "small-4x4", "small-6x6", "small-9x9"])
 def test_small_presets_fit_a_cpu(preset: str) -> None:
     config = MODEL_PRESETS[preset]()
-    assert count_parameters(build_model(config, seed=0)) < 1_000_000
+    assert count_parameters(build_model(config, seed=0)) < 2_000_000
     assert config.board == preset.split("-")[1]
 
 
