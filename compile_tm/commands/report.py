@@ -8,13 +8,6 @@ from pathlib import Path
 from rich.console import Console
 
 from compile_tm.analysis.render import PAGE_FILE, write_document
-from compile_tm.analysis.rope_section import rope_section
-from compile_tm.analysis.sections import (
-    asymptotics_section,
-    bottleneck_section,
-    instantiation_section,
-)
-from compile_tm.analysis.tightness_section import tightness_section
 
 _TITLE = "Softmax, rounding and rotary encodings: the paper's figures and ours"
 _INTRO = (
@@ -56,6 +49,14 @@ class Config:
 
 def main(config: Config) -> int:
     """Calculate, measure and write."""
+    from compile_tm.analysis.rope_section import rope_section
+    from compile_tm.analysis.sections import (
+        asymptotics_section,
+        bottleneck_section,
+        instantiation_section,
+    )
+    from compile_tm.analysis.tightness_section import tightness_section
+
     sections = [
         instantiation_section(),
         asymptotics_section(),

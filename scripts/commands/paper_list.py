@@ -15,7 +15,7 @@ class Config:
     """List the paper's experiments, and the studies on small boards.
 
     Examples:
-        sudocot paper list
+        sudocot paper list | less
     """
 
 

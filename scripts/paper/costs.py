@@ -8,12 +8,15 @@ of it ran beside the arithmetic. Times are of the work alone: no start, no compi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from data.stats import PAPER_NUM_ROWS, PAPER_TABLE
 from scripts.paper.model_sizes import PAPER_PARAMETERS
 from scripts.paper.rates import Rates
 from scripts.paper.trainings import LONGEST, Mode, Training
-from training.models import MODEL_PRESETS, flops_per_token
+
+if TYPE_CHECKING:
+    from training.models import ModelConfig
 
 TOKENS_PER_UPDATE = 100_000
 NUM_TEST_PUZZLES = 422_786
@@ -62,9 +65,17 @@ def mean_context(mode: Mode, max_cot_length: int) -> float:
     return weighted / cot_tokens
 
 
+def _architecture(training: Training) -> ModelConfig:
+    from training.models import MODEL_PRESETS  # torch, which the commands' help can do without
+
+    return MODEL_PRESETS[training.model]()
+
+
 def tokens_per_gpu_s(training: Training, rates: Rates) -> float:
     """Tokens that one GPU trains on in a second, when it has enough of them at once."""
-    config = MODEL_PRESETS[training.model]()
+    from training.models import flops_per_token
+
+    config = _architecture(training)
     context = mean_context(training.mode, training.max_cot_length)
     peak = rates.gpu_bf16_flops if training.precision == "bf16" else rates.gpu_fp32_flops
     return peak * rates.mfu / flops_per_token(config, context=context)
@@ -141,7 +152,7 @@ def evaluation_cost(
 
 def decode_tokens_per_s(training: Training, rates: Rates) -> float:
     """Tokens that one GPU decodes in a second, many segments at once, in bf16."""
-    hidden_size = MODEL_PRESETS[training.model]().hidden_size
+    hidden_size = _architecture(training).hidden_size
     bytes_read = 2 * 2 * training.num_layers * hidden_size * SEGMENT_CONTEXT
     return rates.decode_efficiency * rates.gpu_memory_bytes_per_s / bytes_read
 
