@@ -99,9 +99,9 @@ def hf_model(
     model = CompiledTransformerForCausalLM(config)
     for n, layer in enumerate(layers):
         for name, matrix in layer.items():
-            _fill(model.get_submodule(f"layers.{n}.{name}"), matrix)
-    _fill(model.embedding, weights.embedding)
-    _fill(model.unembedding, weights.unembedding)
+            fill_matrix(model.get_submodule(f"layers.{n}.{name}"), matrix)
+    fill_matrix(model.embedding, weights.embedding)
+    fill_matrix(model.unembedding, weights.unembedding)
     first, last = _delimiters(compiled)
     model.generation_config = GenerationConfig(
         bos_token_id=first,
@@ -139,7 +139,7 @@ def export_model(
     """
     cases = [self_test_case(compiled, word) for word in words] or choose_cases(compiled)
     model = hf_model(compiled, conversion)
-    with _staged(folder) as staged:
+    with staged_folder(folder) as staged:
         with no_progress_bars():
             model.save_pretrained(staged)
         save_tokenizer(compiled, staged)
@@ -166,7 +166,8 @@ def _count(matrix: Matrix) -> int:
     return int(np.count_nonzero(matrix))
 
 
-def _fill(module: torch.nn.Module, matrix: Matrix) -> None:
+def fill_matrix(module: torch.nn.Module, matrix: Matrix) -> None:
+    """Give a sparse matrix of a model its entries."""
     assert isinstance(module, SparseMatrix)
     assert module.shape == matrix.shape, (module.shape, matrix.shape)
     flat = matrix.reshape(-1)
@@ -183,7 +184,7 @@ def _delimiters(compiled: Compiled) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def _staged(final: Path) -> Iterator[Path]:
+def staged_folder(final: Path) -> Iterator[Path]:
     """A temporary folder beside `final`, which gets that name when the block succeeds."""
     if final.exists():
         raise FileExistsError(errno.EEXIST, "exists already", str(final))

@@ -11,22 +11,18 @@ The folder appears whole or not at all.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import tempfile
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
 from compile_tm.hf.configuration_compiled import MATRICES
-from compile_tm.hf.export import no_progress_bars
-from compile_tm.hf.modeling_compiled import SparseMatrix
+from compile_tm.hf.export import fill_matrix, no_progress_bars, staged_folder
 from compile_tm.program.dense import dense_weights
 from compile_tm.sudoku.board import Special
 from compile_tm.sudoku.compiled import CompiledSudoku
@@ -63,9 +59,9 @@ def hf_model(compiled: CompiledSudoku) -> CompiledTransformerForCausalLM:
     model = CompiledTransformerForCausalLM(config)
     for n, layer in enumerate(layers):
         for name, matrix in zip(MATRICES, layer, strict=True):
-            _fill(model.get_submodule(f"layers.{n}.{name}"), matrix)
-    _fill(model.embedding, weights.embedding)
-    _fill(model.unembedding, weights.unembedding)
+            fill_matrix(model.get_submodule(f"layers.{n}.{name}"), matrix)
+    fill_matrix(model.embedding, weights.embedding)
+    fill_matrix(model.unembedding, weights.unembedding)
     model.generation_config = GenerationConfig(
         bos_token_id=int(Special.INPUT),
         eos_token_id=[int(Special.END_OUTPUT), int(Special.END_SUMMARY)],
@@ -84,28 +80,14 @@ def export_sudoku(compiled: CompiledSudoku, folder: Path) -> CompiledTransformer
     Raises:
         OSError: the folder exists or cannot be written.
     """
-    if folder.exists():
-        raise FileExistsError(errno.EEXIST, "exists already", str(folder))
-    model = hf_model(compiled)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-        staged = Path(temporary) / folder.name
+    with staged_folder(folder) as staged:
+        model = hf_model(compiled)
         with no_progress_bars():
             model.save_pretrained(staged)
         _save_tokenizer(compiled, staged)
         _write_json(_facts(compiled, model), staged / FACTS_FILE)
         (staged / "README.md").write_text(_card(compiled, model), encoding="utf-8")
-        staged.rename(folder)
     return model
-
-
-def _fill(module: torch.nn.Module, matrix: npt.NDArray[np.integer]) -> None:
-    assert isinstance(module, SparseMatrix)
-    assert module.shape == matrix.shape, (module.shape, matrix.shape)
-    flat = matrix.reshape(-1)
-    places = np.flatnonzero(flat)
-    module.places = torch.from_numpy(places.astype(np.int32))
-    module.values.data = torch.from_numpy(flat[places].astype(np.float32))
 
 
 def _save_tokenizer(compiled: CompiledSudoku, folder: Path) -> None:
