@@ -14,6 +14,8 @@ import numpy.typing as npt
 from compile_tm.program.program import Head, Layer, Program
 
 Stream = npt.NDArray[np.float64]
+_BLOCK = 256
+"""Positions whose scores are calculated at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +88,32 @@ def trace_program(program: Program, ids: npt.NDArray[np.integer]) -> Trace:
 
 def _attend(head: Head, x: Stream) -> tuple[Stream, HeadFacts]:
     """What a head adds to its outputs (n, w), and how."""
-    scores = x[:, head.queries.index] @ x[:, head.keys.index].T
-    scores[np.triu_indices(len(x), 1)] = -np.inf
-    greatest = scores.max(axis=1, keepdims=True)
-    is_best = scores == greatest
+    queries, keys = x[:, head.queries.index], x[:, head.keys.index]
     values = x[:, head.values.index]
-    num_best = is_best.sum(axis=1)
-    next_best = np.where(is_best, -np.inf, scores).max(axis=1)
-    # All best values agree if each has the value of the first of them.
-    differs = (values[None, :, :] != values[is_best.argmax(axis=1)][:, None, :]).any(axis=2)
-    # Summed before it is divided, the mean of equal values is exact.
-    mean = is_best.astype(np.float64) @ values / num_best[:, None]
-    return mean, HeadFacts(num_best, greatest[:, 0] - next_best, (differs & is_best).any(axis=1))
+    # Values are the same if their numbers are.
+    kinds = np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
+    parts = []
+    for start in range(0, len(x), _BLOCK):
+        stop = min(start + _BLOCK, len(x))
+        own = np.arange(start, stop)
+        scores = queries[start:stop] @ keys[:stop].T
+        scores[np.arange(stop) > own[:, None]] = -np.inf
+        greatest = scores.max(axis=1, keepdims=True)
+        is_best = scores == greatest
+        num_best = is_best.sum(axis=1)
+        scores[is_best] = -np.inf
+        seen = np.where(is_best, kinds[:stop], kinds[is_best.argmax(axis=1)][:, None])
+        parts.append(
+            (
+                # Summed before it is divided, the mean of equal values is exact.
+                is_best.astype(np.float64) @ values[:stop] / num_best[:, None],
+                num_best,
+                greatest[:, 0] - scores.max(axis=1),
+                (seen != seen[:, :1]).any(axis=1),
+            )
+        )
+    mean, num_best, margin, is_mixed = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return mean, HeadFacts(num_best, margin, is_mixed)
 
 
 def _mlp(layer: Layer, x: Stream) -> tuple[Stream, float]:
