@@ -8,6 +8,7 @@ masks that transformers would pass are always None here.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch.nn.attention.varlen import varlen_attn
 
 _FLEX_BLOCK = 128
 _CAUSAL_WINDOW = (-1, 0)
+_LONGEST_BY_MATRICES = 512
 
 
 def attend_padded(
@@ -38,10 +40,29 @@ def attend_padded(
             "allowed are whole sequences; to generate, load the exported model"
         )
     query, key = query.to(value.dtype), key.to(value.dtype)
-    output = functional.scaled_dot_product_attention(
-        query, key, value, is_causal=True, scale=scaling
-    )
+    if _has_slow_gradients(value):
+        output = _attend_by_matrices(query, key, value, scale=scaling)
+    else:
+        output = functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, scale=scaling
+        )
     return output.transpose(1, 2), None
+
+
+def _has_slow_gradients(value: Tensor) -> bool:
+    """Whether whole score matrices beat SDPA: measured with 8 heads of 32 and AMX, forward and
+    backward take 40 ms against 8 at T = 160, 36 against 18 at 340, 46 against 89 at 1,000."""
+    is_bf16_on_cpu = value.device.type == "cpu" and value.dtype == torch.bfloat16
+    return is_bf16_on_cpu and value.shape[2] <= _LONGEST_BY_MATRICES
+
+
+def _attend_by_matrices(query: Tensor, key: Tensor, value: Tensor, *, scale: float) -> Tensor:
+    """Causal attention as two matrix products around a softmax."""
+    batch, heads, length, _ = query.shape
+    mask = query.new_full((length, length), -math.inf).triu(1).expand(batch * heads, -1, -1)
+    scores = torch.baddbmm(mask, query.flatten(0, 1), key.flatten(0, 1).mT, alpha=scale)
+    output = torch.bmm(torch.softmax(scores, dim=-1), value.flatten(0, 1))
+    return output.unflatten(0, (batch, heads))
 
 
 def attend_looped(

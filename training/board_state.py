@@ -54,7 +54,7 @@ class BoardStateHead(nn.Module):
             for head, layer in ((self.board, self.layer), (self.fewest, self.layer + 1))
         )
         logits = torch.cat([board, fewest], dim=-1).float()
-        bits = torch.arange(64, device=planes.device)
+        bits = torch.arange(min(64, self.num_cells), device=planes.device)
         flags = (planes[..., None] >> bits & 1).flatten(2)[..., : self.num_cells].flatten(1)
         losses = binary_cross_entropy_with_logits(logits, flags.float(), reduction="none")
         num_flags = self.num_digits * self.num_cells

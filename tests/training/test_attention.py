@@ -261,6 +261,21 @@ def test_block_mask_holds_exactly_the_blocks_with_something_to_see(
     assert torch.equal(mask.to_dense()[0, 0].bool(), blocks)
 
 
+@pytest.mark.parametrize("length", [1, 7, 64, 512, 513])
+def test_bf16_on_a_cpu_is_fp32_attention_up_to_rounding(length: int) -> None:
+    """Short rows go through whole score matrices, longer ones through SDPA."""
+    generator = torch.Generator().manual_seed(length)
+    exact = [torch.randn(2, 3, length, 16, generator=generator) for _ in range(3)]
+    results = []
+    for dtype in (torch.float32, torch.bfloat16):
+        inputs = [tensor.to(torch.bfloat16).to(dtype).requires_grad_() for tensor in exact]
+        output = attend_padded(nn.Module(), *inputs, None, scaling=0.25)[0]
+        assert output.dtype == dtype
+        results.append([output, *torch.autograd.grad(output.square().sum(), inputs)])
+    for expected, got in zip(*results, strict=True):
+        torch.testing.assert_close(got.float(), expected, rtol=0.05, atol=0.05)
+
+
 class _TracedError(Exception):
     """Raised by the backend below once the whole graph is known."""
 
@@ -281,7 +296,7 @@ def test_no_graph_breaks(name: str, config: ModelConfig) -> None:
     autocast = torch.autocast("cpu", dtype=torch.bfloat16)
     with pytest.raises(Exception, match="_TracedError"), autocast, torch.no_grad():
         forward_logits(compiled, batch_for(name))
-    needle = {"padded": "scaled_dot_product", "varlen": "varlen_attn", "flex": "flex_attention"}
+    needle = {"padded": "baddbmm", "varlen": "varlen_attn", "flex": "flex_attention"}
     assert sum(needle[name] in operation for operation in operations) == config.num_layers
 
 
