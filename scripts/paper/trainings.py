@@ -114,6 +114,7 @@ def small(
     label: str,
     *options: str,
     mode: Mode = "cot",
+    model: str = "small-4x4",
     num_layers: int = 4,
     precision: PrecisionName = "fp32",
 ) -> Training:
@@ -122,7 +123,7 @@ def small(
         arm=arm,
         label=label,
         mode=mode,
-        model="small-4x4",
+        model=model,
         num_layers=num_layers,
         samples=("all",),
         num_tokens=STUDY_TOKENS,
