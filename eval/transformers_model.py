@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, DynamicCache, GenerationConfig, PreTrainedModel
-from transformers.utils import logging as transformers_logging
 
+from data.weights import no_progress_bars
 from eval.families import register_family
 from eval.model_folder import ModelFolder
 from solver.vocabulary import Tokens
@@ -51,21 +49,9 @@ def load_model(folder: ModelFolder) -> PreTrainedModel:
     register_family(folder.family)
     load: Any = AutoModelForCausalLM.from_pretrained
     model: PreTrainedModel
-    with _no_progress_bars():
+    with no_progress_bars():
         model = load(folder.path, dtype=torch.float32, local_files_only=True)
     # The folder's own settings, a longest length among them, would be merged into ours.
     model.generation_config = GenerationConfig()
     nn.Module.eval(model)
     return model
-
-
-@contextlib.contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    """Spare the log the bars that transformers draws even for one small file."""
-    is_enabled = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if is_enabled:
-            transformers_logging.enable_progress_bar()

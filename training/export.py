@@ -11,9 +11,7 @@ The folder appears whole or not at all.
 
 from __future__ import annotations
 
-import contextlib
 import pickle
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,12 +20,11 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
-from transformers.utils import logging as transformers_logging
 
 from data.files import staged_directory, to_json
 from data.model_facts import FACTS_FILE, FACTS_FORMAT, ModelFacts, read_facts, read_json
 from data.tokenizer import save_tokenizer
-from data.weights import weights_digest
+from data.weights import no_progress_bars, weights_digest
 from solver.boards import get_board
 from solver.vocabulary import INPUT, PAD, STOP_TOKENS, Vocabulary
 from training.model_card import model_card
@@ -74,7 +71,7 @@ def export_model(
         **asdict(facts),
     }
     with staged_directory(folder) as staged:
-        with _no_progress_bars():
+        with no_progress_bars():
             model.save_pretrained(staged, state_dict=state_dict)
         _add_old_rope_names(staged / "config.json")
         generation.save_pretrained(staged)
@@ -136,7 +133,7 @@ def read_pretrained(
     load: Any = model_class.from_pretrained
     model: PreTrainedModel
     try:
-        with _no_progress_bars():
+        with no_progress_bars():
             model, report = load(
                 folder,
                 config=config,
@@ -155,16 +152,3 @@ def read_pretrained(
         raise ValueError(f"{folder}: weights do not fit the config: {problems}")
     pin_rotary(model)
     return model
-
-
-@contextlib.contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    """Spare the log the bars that transformers draws even for one small file."""
-    if not transformers_logging.is_progress_bar_enabled():
-        yield
-        return
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.enable_progress_bar()
