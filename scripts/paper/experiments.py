@@ -63,8 +63,9 @@ class Experiment:
 _ADAMW = ("--optimizer.name", "adamw")
 _PLAIN = ("--board-state-weight", "0")
 _MODES: dict[Mode, str] = {"cot": "CoT", "scot": "SCoT"}
+_NO_QK_NORM = ("--architecture.no-qk-norm",)
 _STUDY = (
-    small("cot-l4", "CoT L=4 (baseline)"),
+    small("small", "CoT L=4 (preset small)"),
     small("scot-l4", "SCoT L=4", mode="scot"),
     *(
         small(f"{mode}-l{layers}", f"{title} L={layers}", mode=mode, num_layers=layers)
@@ -72,9 +73,17 @@ _STUDY = (
         for mode, title in _MODES.items()
     ),
     small("cot-l4-bf16", "CoT L=4, bf16 activations", precision="bf16"),
-    small("cot-l4-adamw", "CoT L=4, AdamW", *_ADAMW),
+    *(
+        small(
+            f"{optimizer}-2k",
+            f"CoT L=4, {title}, no QK norm, no board-state loss",
+            *options,
+            *_PLAIN,
+            *_NO_QK_NORM,
+        )
+        for optimizer, title, options in (("muon", "Muon", ()), ("adamw", "AdamW", _ADAMW))
+    ),
 )
-_NO_QK_NORM = ("--architecture.no-qk-norm",)
 _OPTIMIZERS = (
     # The paper's: AdamW at 5e-4 and 1e5 tokens an update.
     (

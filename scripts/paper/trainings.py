@@ -10,7 +10,7 @@ from data.precision import PrecisionName
 Mode = Literal["cot", "scot"]
 SampleName = Literal["random", "targets", "hardest", "all"]
 PAPER_TOKENS = 20_000_000_000
-STUDY_TOKENS = 5_000_000
+STUDY_TOKENS = 500_000
 LONGEST = 2**14
 """Greatest N of the paper; its data sets hold those of every smaller one."""
 
