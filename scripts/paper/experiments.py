@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from data.stats import PAPER_TABLE
-from scripts.paper.trainings import Mode, Training, cot, scot_large, scot_small, small
+from scripts.paper.trainings import Training, cot, scot_large, scot_small, small
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,17 +62,13 @@ class Experiment:
 
 _ADAMW = ("--optimizer.name", "adamw")
 _PLAIN = ("--board-state-weight", "0")
-_MODES: dict[Mode, str] = {"cot": "CoT", "scot": "SCoT"}
 _NO_QK_NORM = ("--architecture.no-qk-norm",)
 _STUDY = (
     small("small", "CoT L=4 (preset small)"),
     small("scot-l4", "SCoT L=4", mode="scot"),
-    *(
-        small(f"{mode}-l{layers}", f"{title} L={layers}", mode=mode, num_layers=layers)
-        for layers in (2, 1)
-        for mode, title in _MODES.items()
-    ),
     small("cot-l4-bf16", "CoT L=4, bf16 activations", precision="bf16"),
+    small("cot-l2", "CoT L=2", num_layers=2),
+    small("scot-l2", "SCoT L=2", mode="scot", num_layers=2),
     *(
         small(
             f"{optimizer}-2k",
