@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import get_args
 
 from compile_tm.analysis.document import Cell, Plot, Section, Series, Table
-from compile_tm.softmax.cases import Case, dfa_case, machine_case
+from compile_tm.softmax.cases import MOST_TOKENS, Case, all_cases
 from compile_tm.softmax.tightness import (
     Kind,
     LayerErrors,
@@ -23,13 +23,14 @@ _KINDS: tuple[Kind, ...] = get_args(Kind)
 _PARTS: tuple[Rounded, ...] = get_args(Rounded)
 
 
-def tightness_section(*, bits: Sequence[int]) -> Section:
-    """Measure DFA, CoT and SCoT with the r of `bits`."""
-    cases = [
-        case
-        for r in bits
-        for case in (dfa_case(r), machine_case(r, mode="cot"), machine_case(r, mode="scot"))
-    ]
+def tightness_section(*, bits: Sequence[int], most_tokens: int = MOST_TOKENS) -> Section:
+    """Measure DFA, CoT and SCoT.
+
+    Args:
+        bits: Each r.
+        most_tokens: Tokens that sequences of a case have at most; see `machine_case`.
+    """
+    cases = [case for r in bits for case in all_cases(r, most_tokens=most_tokens)]
     least = {(case.name, case.bits, k): measure_least_c(case, k) for case in cases for k in _KINDS}
     last = [case for case in cases if case.bits == bits[-1]]
     errors = [_errors_plot(case, kind, least) for case in last for kind in _KINDS]
@@ -37,39 +38,44 @@ def tightness_section(*, bits: Sequence[int]) -> Section:
         title="How tight the bounds are",
         paragraphs=(
             (
-                "DFA, CoT and SCoT models on sequences of up to 2^r tokens. Exact attention rounds"
-                " activations to bfloat16, denoising attention weights too. The least c is the"
-                " least member of bfloat16 with which these sequences are right; the theorems hold"
-                " for all sequences. A model with the next smaller c fails, and the first place"
-                " whose error the proofs do not allow is told."
+                f"DFA, CoT and SCoT models on sequences of up to 2^r tokens, and at most"
+                f" {most_tokens:,} of them. Exact attention rounds activations to bfloat16,"
+                " denoising attention weights too. The least c is the least member of bfloat16"
+                " with which these sequences are right; the theorems hold for all sequences. A"
+                " model with the next smaller c fails, and the first place whose error the proofs"
+                " do not allow is told."
             ),
         ),
-        tables=(_least_table(least), _formats_table(cases), _depth_table(cases)),
+        tables=(_least_table(cases, least), _formats_table(cases), _depth_table(cases)),
         plots=(*(_least_plot(kind, least) for kind in _KINDS), *errors),
     )
 
 
-def _least_table(least: dict[tuple[str, int, Kind], LeastC]) -> Table:
+def _least_table(cases: Sequence[Case], least: dict[tuple[str, int, Kind], LeastC]) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for (name, bits, kind), found in least.items():
-        below = "none tried" if found.below is None else found.below
-        rows.append(
-            (
-                name,
-                bits,
-                kind,
-                found.bound,
-                found.rounded_bound,
-                found.least,
-                below,
-                str(found.failure or "-"),
+    for case in cases:
+        for kind in _KINDS:
+            found = least[case.name, case.bits, kind]
+            rows.append(
+                (
+                    case.name,
+                    case.bits,
+                    case.num_tokens,
+                    kind,
+                    found.bound,
+                    found.rounded_bound,
+                    found.least,
+                    "none tried" if found.below is None else found.below,
+                    str(found.failure or "-"),
+                )
             )
-        )
     return Table(
         title="c: the bound, and the least that works",
-        columns=("model", "r", "kind", "bound", "in bf16", "least", "next smaller", "fails at"),
+        columns=(
+            "model", "r", "tokens", "kind", "bound", "in bf16", "least", "next smaller", "fails at",
+        ),
         rows=tuple(rows),
-    )
+    )  # fmt: skip
 
 
 def _formats_table(cases: Sequence[Case]) -> Table:

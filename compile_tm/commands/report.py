@@ -11,8 +11,8 @@ from compile_tm.analysis.render import PAGE_FILE, write_document
 
 _TITLE = "Softmax, rounding and rotary encodings: the paper's figures and ours"
 _INTRO = (
-    "Written by `sudocot compile report`. Every number in a column of ours is calculated when the "
-    "report is written; those of the paper are quoted. Letters and names are the paper's."
+    "Written by the command sudocot compile report. Every number in a column of ours is calculated"
+    " when the report is written; those of the paper are quoted. Letters and names are the paper's."
 )
 
 
@@ -35,16 +35,24 @@ class Config:
     """r up to which rounded rotary encodings are tried."""
     max_mantissa_bits: int = 23
     """Mantissa bits up to which failures of other encodings are plotted."""
-    tightness_bits: tuple[int, ...] = (4, 6)
-    """r of the models whose c, formats, errors and depth are measured; 4 to 8, ascending."""
+    tightness_bits: tuple[int, ...] = (4, 6, 8, 10)
+    """r of the models whose c, formats, errors and depth are measured; even, 4 to 16, ascending."""
+    tightness_tokens: int = 1024
+    """Tokens of the runs of each model that this is measured on, where 2^r are not fewer."""
 
     def __post_init__(self) -> None:
-        for name, low, high in (("max_bits", 2, 16), ("max_mantissa_bits", 1, 23)):
+        for name, low, high in (
+            ("max_bits", 2, 16),
+            ("max_mantissa_bits", 1, 23),
+            ("tightness_tokens", 64, 65536),
+        ):
             if not low <= getattr(self, name) <= high:
                 raise ValueError(f"{name}: got {getattr(self, name)}, allowed are {low} to {high}")
         bits = self.tightness_bits
-        if not bits or list(bits) != sorted(set(bits)) or not 4 <= bits[0] <= bits[-1] <= 8:
-            raise ValueError(f"tightness_bits: got {bits}, allowed are 4 to 8, ascending")
+        if not bits or list(bits) != sorted(set(bits) & set(range(4, 17, 2))):
+            raise ValueError(
+                f"tightness_bits: got {bits}, allowed are even numbers from 4 to 16, ascending"
+            )
 
 
 def main(config: Config) -> int:
@@ -61,7 +69,7 @@ def main(config: Config) -> int:
         instantiation_section(),
         asymptotics_section(),
         bottleneck_section(max_mantissa_bits=config.max_mantissa_bits),
-        tightness_section(bits=config.tightness_bits),
+        tightness_section(bits=config.tightness_bits, most_tokens=config.tightness_tokens),
         rope_section(max_bits=config.max_bits),
     ]
     write_document(sections, config.out, title=_TITLE, intro=_INTRO)

@@ -14,9 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compile_tm.constructions.compiled import compile_machine
-from compile_tm.constructions.dfa import DfaVocabulary, dfa_program
-from compile_tm.constructions.sequences import cot_ids, scot_segments
+from compile_tm.constructions.compiled import (
+    Compiled,
+    CompiledMachine,
+    compile_dfa,
+    compile_machine,
+)
+from compile_tm.constructions.sequences import Ids, cot_ids, scot_segments
 from compile_tm.constructions.vocabulary import Mode
 from compile_tm.machines.examples import multiples, sorting
 from compile_tm.machines.interpreter import run_machine
@@ -27,23 +31,35 @@ from compile_tm.softmax.bounds import allowed_error
 from compile_tm.softmax.conversion import Conversion, RoundingPoints
 
 _MOST_SEGMENTS = 3
+MOST_TOKENS = 1024
+"""Tokens of a case, unless told otherwise, however great r is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A program, and what it does on some sequences."""
+    """A compiled machine, and what it does on some sequences."""
 
     name: str
     """The construction: `DFA`, `CoT` or `SCoT`."""
-    program: Program
+    compiled: Compiled
     traces: tuple[Trace, ...]
     """Of each sequence, its last token left out."""
     prompt_lengths: tuple[int, ...]
 
     @property
+    def program(self) -> Program:
+        """The hardmax transformer."""
+        return self.compiled.program
+
+    @property
     def bits(self) -> int:
         """The construction's r."""
-        return len(self.program.position)
+        return self.compiled.bits
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the longest sequence."""
+        return max(len(trace.ids) for trace in self.traces)
 
     @property
     def length(self) -> int:
@@ -81,51 +97,72 @@ class Failure:
         )
 
 
-def dfa_case(bits: int) -> Case:
-    """Numbers that 3 divides, on 2^r tokens."""
+def dfa_case(bits: int, *, most_tokens: int = MOST_TOKENS) -> Case:
+    """Numbers that 3 divides, on as many tokens as there may be, and at most 2^r."""
     dfa = multiples(3)
+    compiled = compile_dfa(dfa, bits=bits)
     rng = np.random.default_rng(bits)
-    word = [dfa.alphabet[n] for n in rng.integers(len(dfa.alphabet), size=(1 << bits) - 1)]
-    program = dfa_program(dfa, bits=bits)
-    trace = trace_program(program, DfaVocabulary(dfa=dfa).input_ids(word))
-    return Case(name="DFA", program=program, traces=(trace,), prompt_lengths=(1,))
+    num_symbols = min(compiled.program.max_positions, most_tokens) - 1
+    word = [dfa.alphabet[n] for n in rng.integers(len(dfa.alphabet), size=num_symbols)]
+    trace = trace_program(compiled.program, compiled.vocabulary.input_ids(word))
+    return Case(name="DFA", compiled=compiled, traces=(trace,), prompt_lengths=(1,))
 
 
-def machine_case(bits: int, *, mode: Mode) -> Case:
-    """Sorting of the longest word whose sequences have at most 2^r tokens; of SCoT, the longest.
+def machine_case(bits: int, *, mode: Mode, most_tokens: int = MOST_TOKENS) -> Case:
+    """Sorting of the longest word with room for its sequences; of SCoT, up to three of these.
+
+    Args:
+        bits: r, even.
+        mode: `cot` or `scot`.
+        most_tokens: Tokens of all sequences of the case, and of each 2^r at most.
 
     Raises:
         ValueError: r is odd or too small.
     """
-    machine, found = sorting(), None
-    compiled = compile_machine(machine, mode=mode, bits=bits, reachable_only=True)
-    for size in range(1 << bits):
-        run = run_machine(machine, ("cba" * size)[:size])
-        if mode == "cot":
-            segments = [(cot_ids(compiled.vocabulary, run, bits=bits), size + 2)]
-        else:
-            segments = list(scot_segments(compiled.vocabulary, run, bits=bits))
-        if max(len(ids) for ids, _ in segments) > 1 << bits:
+    compiled = compile_machine(sorting(), mode=mode, bits=bits, reachable_only=True)
+    room = min(compiled.program.max_positions, most_tokens)
+    found: list[tuple[Ids, int]] = []
+    for size in range(room):
+        segments = _sorting_segments(compiled, ("cba" * size)[:size])
+        if max(len(ids) for ids, _ in segments) > room:
             break
         found = segments
-    if found is None:
+    if not found:
         raise ValueError(f"bits: got {bits}, which has no room for any word")
-    longest = sorted(found, key=lambda segment: -len(segment[0]))[:_MOST_SEGMENTS]
+    longest = sorted(found, key=lambda segment: -len(segment[0]))
+    longest = longest[: min(_MOST_SEGMENTS, most_tokens // len(longest[0][0]))]
     return Case(
         name="CoT" if mode == "cot" else "SCoT",
-        program=compiled.program,
+        compiled=compiled,
         traces=tuple(trace_program(compiled.program, ids[:-1]) for ids, _ in longest),
         prompt_lengths=tuple(prompt_length for _, prompt_length in longest),
     )
 
 
+def all_cases(bits: int, *, most_tokens: int = MOST_TOKENS) -> tuple[Case, Case, Case]:
+    """DFA, CoT and SCoT with one r; see `machine_case`."""
+    return (
+        dfa_case(bits, most_tokens=most_tokens),
+        machine_case(bits, mode="cot", most_tokens=most_tokens),
+        machine_case(bits, mode="scot", most_tokens=most_tokens),
+    )
+
+
+def _sorting_segments(compiled: CompiledMachine, word: str) -> list[tuple[Ids, int]]:
+    """Sequences with the lengths of their prompts, also where r is too small for them."""
+    run = run_machine(compiled.machine, word)
+    if compiled.mode == "cot":
+        return [(cot_ids(compiled.vocabulary, run, bits=compiled.bits), len(word) + 2)]
+    return list(scot_segments(compiled.vocabulary, run, bits=compiled.bits))
+
+
 def find_failure(case: Case, conversion: Conversion, points: RoundingPoints) -> Failure | None:
-    """Run a converted transformer in float64.
+    """Run a converted transformer in float32, which holds the members of all formats to be tried.
 
     Returns:
         None if all tokens are right, also if activations are not all as the proofs have them.
     """
-    model = SoftmaxTransformer(case.program, conversion, points=points, dtype=torch.float64)
+    model = SoftmaxTransformer(case.program, conversion, points=points)
     for number, trace in enumerate(case.traces):
         seen: list[Snapshot] = []
         scores = model(_tensor(trace.ids), seen=seen)

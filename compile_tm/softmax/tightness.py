@@ -1,7 +1,7 @@
 """The theorems' bounds against what is really needed, on the sequences of a case.
 
-What is measured holds for these sequences; the theorems hold for all. All numbers are calculated in
-float64, so that no error but those of softmax and of the formats matters.
+What is measured holds for these sequences; the theorems hold for all. Errors are calculated in
+float64, so that those of softmax and of the formats alone are seen.
 """
 
 from __future__ import annotations

@@ -49,8 +49,9 @@ def test_cells_and_options() -> None:
         Table(title="t", columns=("a", "b"), rows=((1,),))
     with pytest.raises(ValueError, match="max_bits: got 17"):
         report.Config(out=Path("x"), max_bits=17)
-    with pytest.raises(ValueError, match="tightness_bits: got "):
-        report.Config(out=Path("x"), tightness_bits=(6, 4))
+    for bits in ((6, 4), (4, 5), (), (16, 18)):
+        with pytest.raises(ValueError, match="tightness_bits: got "):
+            report.Config(out=Path("x"), tightness_bits=bits)
 
 
 def test_tightness_tells_where_models_below_the_limit_fail() -> None:
@@ -58,7 +59,7 @@ def test_tightness_tells_where_models_below_the_limit_fail() -> None:
     least, formats, depth = section.tables
     assert len(least.rows) == 6
     assert all("position" in str(row[-1]) and "layer" in str(row[-1]) for row in least.rows)
-    assert all(float(row[5]) < float(row[3]) for row in least.rows)
+    assert all(float(row[6]) < float(row[4]) for row in least.rows)
     assert all(row[-1] for row in formats.rows)
     assert all(row[-1] == "yes" for row in depth.rows)
     labels = {series.label for plot in section.plots[2:] for series in plot.series}

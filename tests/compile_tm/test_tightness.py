@@ -8,7 +8,7 @@ import pytest
 
 from compile_tm.formats.floats import BF16, FloatFormat
 from compile_tm.runtime.softmax import Part
-from compile_tm.softmax.cases import Case, dfa_case, find_failure, machine_case
+from compile_tm.softmax.cases import Case, all_cases, dfa_case, find_failure, machine_case
 from compile_tm.softmax.conversion import Conversion, RoundingPoints, unmet_conditions
 from compile_tm.softmax.tightness import (
     Kind,
@@ -37,6 +37,13 @@ def test_cases_fill_their_context() -> None:
         assert case.length / 3 < longest <= case.length
     with pytest.raises(ValueError, match="bits"):
         machine_case(5, mode="cot")
+
+
+def test_cases_with_a_large_context_are_as_short_as_told() -> None:
+    for case in all_cases(10, most_tokens=70):
+        assert (case.bits, case.length) == (10, 1024)
+        assert 40 < case.num_tokens <= 70
+        assert sum(len(trace.ids) for trace in case.traces) <= 70
 
 
 @pytest.mark.parametrize("kind", KINDS)
