@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 
+from accelerate import Accelerator
+
 from data.progress import progress
 from data.signals import REQUEUE_EXIT_CODE, StopSignal
 from data.store import TokenStore
@@ -12,7 +14,7 @@ from training.config import TrainConfig
 from training.metrics import MetricsLog
 from training.run_folder import RunFolder
 from training.session import Session
-from training.setup import Run, open_accelerator, open_run, resolve_config
+from training.setup import Run, close_accelerator, open_accelerator, open_run, resolve_config
 from training.trackers import WandbMirror
 
 logger = logging.getLogger(__name__)
@@ -31,22 +33,28 @@ def train(config: TrainConfig) -> int:
     """
     with StopSignal() as stop:
         store = TokenStore.open(config.data)
-        data_digest = store.manifest.digest
         accelerator = open_accelerator(config)
-        config = resolve_config(config, device=accelerator.device)
-        folder = RunFolder(config.out)
-        folder.check(config, data_digest=data_digest)
-        if folder.is_finished:
-            logger.info("%s is finished: the model is in %s", folder.path, folder.final)
-            accelerator.end_training()
-            return 0
-        run = open_run(config, store=store, accelerator=accelerator)
-        accelerator.wait_for_everyone()  # all have checked the folder as it was
-        if accelerator.is_main_process:
-            folder.prepare(config, data_digest=data_digest)
-        is_finished = _run_session(run, stop)
-        accelerator.end_training()
+        is_finished = _train(config, store=store, accelerator=accelerator, stop=stop)
+        close_accelerator(accelerator)
     return 0 if is_finished else REQUEUE_EXIT_CODE
+
+
+def _train(
+    config: TrainConfig, *, store: TokenStore, accelerator: Accelerator, stop: StopSignal
+) -> bool:
+    """Train, and keep nothing of the run; whether it is finished."""
+    data_digest = store.manifest.digest
+    config = resolve_config(config, device=accelerator.device)
+    folder = RunFolder(config.out)
+    folder.check(config, data_digest=data_digest)
+    if folder.is_finished:
+        logger.info("%s is finished: the model is in %s", folder.path, folder.final)
+        return True
+    run = open_run(config, store=store, accelerator=accelerator)
+    accelerator.wait_for_everyone()  # all have checked the folder as it was
+    if accelerator.is_main_process:
+        folder.prepare(config, data_digest=data_digest)
+    return _run_session(run, stop)
 
 
 def _run_session(run: Run, stop: StopSignal) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import logging
 import os
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ from training.state import restore_state
 from training.usage import PuzzleNumbers, Usage, number_puzzles
 
 logger = logging.getLogger(__name__)
+
+_MAX_GRAPHS = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +96,19 @@ def open_accelerator(config: TrainConfig) -> Accelerator:
             "each would train on its own"
         )
     return accelerator
+
+
+def close_accelerator(accelerator: Accelerator) -> None:
+    """Part from the other processes, once the caller holds nothing of the run any more.
+
+    A distributed model owns the process group too, and the group's threads end with its last owner.
+    A model left to the end of the interpreter would have them run while that is torn down, which
+    can abort the process after all its work is done; so the model goes first.
+    """
+    accelerator.wait_for_everyone()
+    accelerator.free_memory()
+    gc.collect()  # the wrapped model is part of a cycle
+    accelerator.end_training()
 
 
 def resolve_config(config: TrainConfig, *, device: torch.device) -> TrainConfig:
@@ -198,5 +214,10 @@ def compile_model(model: PreTrainedModel, *, sampler: Sampler, accelerator: Acce
     if accelerator.distributed_type == DistributedType.FSDP:
         logger.warning("the model is not compiled: FSDP gathers its weights between the layers")
         return
-    # Packed micro-batches all have one shape; padded ones would compile anew for each.
-    model.compile(fullgraph=True, dynamic=sampler.shape is None)
+    if sampler.shape is not None:
+        model.compile(fullgraph=True, dynamic=False)
+        return
+    # Padded micro-batches differ in shape. One graph takes most of them; inductor makes some more
+    # for sizes on the other side of its thresholds, over time more than torch allows by default.
+    torch._dynamo.config.recompile_limit = _MAX_GRAPHS
+    model.compile(fullgraph=True, dynamic=True)

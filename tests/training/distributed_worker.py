@@ -49,11 +49,20 @@ def main(data: Path, held_out: Path, out: Path, ports: list[str]) -> None:
         lambda: run_stopped_while_evaluating(config, out / "stopped"),
         lambda: run(dataclasses.replace(config, out=out / "stopped")),
     ]
-    results = []
+    results, threads_left = [], []
     for stage, port in zip(stages, ports, strict=True):
         os.environ["MASTER_PORT"] = port
+        before = num_group_threads()
         results.append(stage())
-    (out / f"results-{os.environ['RANK']}.json").write_text(json.dumps(results))
+        threads_left.append(num_group_threads() - before)
+    report = {"results": results, "threads_left": threads_left}
+    (out / f"report-{os.environ['RANK']}.json").write_text(json.dumps(report))
+
+
+def num_group_threads() -> int:
+    """Threads of this process that belong to a process group."""
+    names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+    return sum("gloo" in name for name in names)
 
 
 def first_update(config: TrainConfig, store: TokenStore) -> Update:

@@ -62,8 +62,8 @@ def config(toy_data: Path, toy_held_out: Path, out: Path) -> TrainConfig:
     return small_config(toy_data, out / "whole", held_out=toy_held_out)
 
 
-def results(out: Path, rank: int) -> list[Any]:
-    loaded: list[Any] = json.loads((out / f"results-{rank}.json").read_text())
+def report(out: Path, rank: int) -> dict[str, list[Any]]:
+    loaded: dict[str, list[Any]] = json.loads((out / f"report-{rank}.json").read_text())
     return loaded
 
 
@@ -97,11 +97,17 @@ def test_a_run_is_that_of_one_process(out: Path, config: TrainConfig, tmp_path: 
 
 def test_a_signal_to_one_process_stops_both(out: Path) -> None:
     for rank in (0, 1):
-        codes = results(out, rank)[2:]
+        codes = report(out, rank)["results"][2:]
         assert codes == [0, REQUEUE_EXIT_CODE, REQUEUE_EXIT_CODE, 0]
     rows = read_metrics(out / "stopped" / "metrics.jsonl")
     stops = [row["step"] for row in rows if row["kind"] == "stop"]
     assert stops == [4, 5]  # the update after the signal; the evaluation at 5
+
+
+def test_a_run_leaves_no_threads_of_the_process_group(out: Path) -> None:
+    """They would run on while the interpreter is torn down, and could abort the process."""
+    for rank in (0, 1):
+        assert report(out, rank)["threads_left"][2:] == [0, 0, 0, 0]
 
 
 def test_a_stopped_run_ends_bit_for_bit_the_same(out: Path, config: TrainConfig) -> None:
@@ -111,4 +117,4 @@ def test_a_stopped_run_ends_bit_for_bit_the_same(out: Path, config: TrainConfig)
 
 
 def test_a_sharded_state_comes_back(out: Path) -> None:
-    assert results(out, 0)[1] is True
+    assert report(out, 0)["results"][1] is True
