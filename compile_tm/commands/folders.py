@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
 from compile_tm.constructions.compiled import Compiled
 from compile_tm.formats.floats import BF16
+from compile_tm.program.program import Program
 from compile_tm.softmax.conversion import (
     Conversion,
     Denoising,
@@ -18,7 +19,12 @@ from compile_tm.softmax.conversion import (
     exact_conversion,
 )
 
+if TYPE_CHECKING:
+    from compile_tm.hf.modeling_compiled import CompiledTransformerForCausalLM
+
 Attention = Literal["hardmax", "exact", "denoise"]
+BF16_POINTS = RoundingPoints(activations=BF16)
+"""What c of a folder's model is chosen for."""
 
 
 def write_folder(
@@ -38,8 +44,15 @@ def write_folder(
     """
     from compile_tm.hf.export import export_model
 
-    conversion = _conversion(compiled, attention)
+    conversion = make_conversion(compiled.program, attention, points=BF16_POINTS)
     model = export_model(compiled, folder, conversion=conversion, words=words)
+    tell_folder(model, folder, conversion)
+
+
+def tell_folder(
+    model: CompiledTransformerForCausalLM, folder: Path, conversion: Conversion | None
+) -> None:
+    """Print the sizes of a model that was written."""
     config = model.config
     size = sum(path.stat().st_size for path in folder.iterdir())
     console = Console(highlight=False, markup=False)
@@ -53,12 +66,22 @@ def write_folder(
     console.print(f"weights   {model.num_parameters():,} are not zero")
 
 
-def _conversion(compiled: Compiled, attention: Attention) -> Conversion | None:
-    program, points = compiled.program, RoundingPoints(activations=BF16)
+def make_conversion(
+    program: Program, attention: Attention, *, points: RoundingPoints | None = None
+) -> Conversion | None:
+    """The conversion of this name, with denoising at the layers that have heads.
+
+    Args:
+        program: The hardmax transformer.
+        attention: None of hardmax.
+        points: What is rounded: c is a member of the format of activations.
+
+    Raises:
+        ValueError: that format ends below the theorem's c.
+    """
+    length = program.max_positions
     if attention == "hardmax":
         return None
     if attention == "exact":
-        return exact_conversion(program.sizes, length=program.max_positions, points=points)
-    return denoise_conversion(
-        program, length=program.max_positions, points=points, where=Denoising.HEADS
-    )
+        return exact_conversion(program.sizes, length=length, points=points)
+    return denoise_conversion(program, length=length, points=points, where=Denoising.HEADS)

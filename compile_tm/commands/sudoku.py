@@ -8,8 +8,18 @@ from typing import Literal
 
 from rich.console import Console
 
+from compile_tm.commands.folders import Attention, make_conversion, tell_folder
+from compile_tm.formats.floats import get_format
+from compile_tm.runtime.sparse import SparseTransformer
+from compile_tm.softmax.conversion import Conversion, RoundingPoints
 from compile_tm.sudoku.board import BOARDS, Special
-from compile_tm.sudoku.compiled import CompiledSudoku, Mode, compile_sudoku, generate_segments
+from compile_tm.sudoku.compiled import (
+    CompiledSudoku,
+    Decoder,
+    Mode,
+    compile_sudoku,
+    generate_segments,
+)
 
 DEFAULT_BITS = {"cot": 15, "scot": 11}
 """Enough for most puzzles' traces, and for every segment of 512 trace tokens."""
@@ -20,11 +30,16 @@ class Config:
     """Compile the MRV backtracking solver, and tell the transformer's sizes.
 
     Its greedy decoding is the solver's CoT or SCoT, token for token. With --puzzle it solves one,
-    with --out it is written as a Hugging Face model.
+    with --out it is written as a Hugging Face model. With --attention exact or denoise it becomes a
+    softmax transformer with the theorem's c. For a puzzle, its activations and attention weights
+    are rounded to formats: bf16, fp16, fp32, e4m3, e5m2, or mXeY with X mantissa and Y exponent
+    bits. The theorem on exact attention does not cover rounded attention weights, which may be
+    tried all the same.
 
     Examples:
         sudocot compile sudoku --board 4x4 --mode cot --puzzle 1...............
         sudocot compile sudoku --board 9x9 --mode scot --out sudoku-model
+        sudocot compile sudoku --board 4x4 --attention denoise --att bf16 --puzzle 1...............
     """
 
     board: Literal["4x4", "6x6", "9x9"] = "9x9"
@@ -36,10 +51,23 @@ class Config:
     summaries, 11."""
     segment_tokens: int = 512
     """Trace tokens after which a summary is due."""
+    attention: Attention = "hardmax"
+    """Hardmax, or softmax by the theorem on exact attention or on denoising."""
+    act: str = "bf16"
+    """Format of a softmax model's activations; c is a member of it."""
+    att: str | None = None
+    """Format of its attention weights; not rounded if left out."""
     puzzle: str | None = None
     """Cells row by row, `.` or `0` for blank; exit code 1 tells that no solution was written."""
     out: Path | None = None
     """Folder to write; it must not exist."""
+
+    def __post_init__(self) -> None:
+        if self.attention == "hardmax" and (self.act != "bf16" or self.att):
+            raise ValueError("act, att: got a format, allowed with attention exact or denoise")
+        for name in (self.act, self.att):
+            if name is not None:
+                get_format(name)
 
 
 def main(config: Config) -> int:
@@ -55,23 +83,33 @@ def main(config: Config) -> int:
         f"d_ff {sizes.d_ff}, d {sizes.d}"
     )
     console.print(f"room      {compiled.program.max_positions:,} tokens")
+    points = RoundingPoints(
+        activations=get_format(config.act), attention=get_format(config.att) if config.att else None
+    )
+    conversion = make_conversion(compiled.program, config.attention, points=points)
     if config.out is not None:
         from compile_tm.sudoku.export import export_sudoku
 
-        model = export_sudoku(compiled, config.out)
-        size = sum(path.stat().st_size for path in config.out.iterdir())
-        console.print(f"folder    {config.out}, {size / 1e6:.2f} MB", soft_wrap=True)
-        console.print(f"weights   {model.num_parameters():,} are not zero")
+        tell_folder(
+            export_sudoku(compiled, config.out, conversion=conversion), config.out, conversion
+        )
     if config.puzzle is not None:
-        return _solve(console, compiled, config.puzzle)
+        return _solve(console, compiled, _runtime(compiled, conversion, points), config.puzzle)
     return 0
 
 
-def _solve(console: Console, compiled: CompiledSudoku, puzzle: str) -> int:
-    from compile_tm.runtime.sparse import SparseTransformer
+def _runtime(
+    compiled: CompiledSudoku, conversion: Conversion | None, points: RoundingPoints
+) -> Decoder:
+    if conversion is None:
+        return SparseTransformer.from_program(compiled.program)
+    from compile_tm.runtime.softmax import SoftmaxTransformer
 
+    return SoftmaxTransformer(compiled.program, conversion, points=points)
+
+
+def _solve(console: Console, compiled: CompiledSudoku, model: Decoder, puzzle: str) -> int:
     givens = [int(char) if char.isdigit() else 0 for char in puzzle]
-    model = SparseTransformer.from_program(compiled.program)
     segments = list(generate_segments(model, compiled, givens))
     last = segments[-1].tolist()
     is_solved = last[-1] == Special.END_OUTPUT

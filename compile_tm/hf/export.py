@@ -36,6 +36,7 @@ from compile_tm.hf.self_test import choose_cases, self_test_case, write_cases
 from compile_tm.hf.tokenizer import save_tokenizer
 from compile_tm.machines.files import write_machine
 from compile_tm.program.dense import DenseWeights, dense_weights
+from compile_tm.program.program import Program
 from compile_tm.softmax.conversion import Conversion
 from compile_tm.softmax.weights import SoftmaxWeights, convert_denoise
 
@@ -46,9 +47,9 @@ Matrix = npt.NDArray[Any]
 Weights = DenseWeights | SoftmaxWeights
 
 
-def matrices(compiled: Compiled, conversion: Conversion | None = None) -> Weights:
-    """All matrices of a machine: as they are, or converted to softmax attention."""
-    dense = dense_weights(compiled.program)
+def matrices(program: Program, conversion: Conversion | None = None) -> Weights:
+    """All matrices of a program: as they are, or converted to softmax attention."""
+    dense = dense_weights(program)
     if conversion is None:
         return dense
     return convert_denoise(dense, c=conversion.c, layers=conversion.denoised)
@@ -68,7 +69,44 @@ def hf_model(
         compiled: The machine.
         conversion: How it becomes a softmax transformer; None leaves hardmax.
     """
-    weights = matrices(compiled, conversion)
+    first, last = _delimiters(compiled)
+    return assemble_model(
+        compiled.program,
+        conversion,
+        source={
+            "machine": compiled.machine.name,
+            "mode": compiled.mode,
+            "bits": compiled.bits,
+            "reachable_only": (
+                isinstance(compiled, CompiledMachine) and compiled.vocabulary.reachable_only
+            ),
+        },
+        bos_id=first,
+        eos_ids=compiled.stop_ids,
+        pad_id=last,
+    )
+
+
+def assemble_model(
+    program: Program,
+    conversion: Conversion | None,
+    *,
+    source: dict[str, Any],
+    bos_id: int,
+    eos_ids: Sequence[int],
+    pad_id: int,
+) -> CompiledTransformerForCausalLM:
+    """The model of a program, with its generation config.
+
+    Args:
+        program: The hardmax transformer.
+        conversion: How it becomes a softmax transformer; None leaves hardmax.
+        source: What was compiled; the conversion is added.
+        bos_id: Token that begins a sequence.
+        eos_ids: Tokens that end one.
+        pad_id: Token for padding.
+    """
+    weights = matrices(program, conversion)
     sizes = weights.sizes
     layers = [layer_matrices(weights, n) for n in range(sizes.L)]
     config = CompiledTransformerConfig(
@@ -80,17 +118,12 @@ def hf_model(
         value_size=sizes.d_v,
         intermediate_size=sizes.d_ff,
         attention="hardmax" if conversion is None else "softmax",
-        position_coordinates=list(compiled.program.position.coordinates),
+        position_coordinates=list(program.position.coordinates),
         num_entries=[[_count(matrix) for matrix in layer.values()] for layer in layers],
         num_embedding_entries=_count(weights.embedding),
         num_unembedding_entries=_count(weights.unembedding),
         source={
-            "machine": compiled.machine.name,
-            "mode": compiled.mode,
-            "bits": compiled.bits,
-            "reachable_only": (
-                isinstance(compiled, CompiledMachine) and compiled.vocabulary.reachable_only
-            ),
+            **source,
             "conversion": conversion
             and {"c": conversion.c, "denoised": sorted(conversion.denoised)},
         },
@@ -99,14 +132,13 @@ def hf_model(
     model = CompiledTransformerForCausalLM(config)
     for n, layer in enumerate(layers):
         for name, matrix in layer.items():
-            fill_matrix(model.get_submodule(f"layers.{n}.{name}"), matrix)
-    fill_matrix(model.embedding, weights.embedding)
-    fill_matrix(model.unembedding, weights.unembedding)
-    first, last = _delimiters(compiled)
+            _fill_matrix(model.get_submodule(f"layers.{n}.{name}"), matrix)
+    _fill_matrix(model.embedding, weights.embedding)
+    _fill_matrix(model.unembedding, weights.unembedding)
     model.generation_config = GenerationConfig(
-        bos_token_id=first,
-        eos_token_id=list(compiled.stop_ids),
-        pad_token_id=last,
+        bos_token_id=bos_id,
+        eos_token_id=list(eos_ids),
+        pad_token_id=pad_id,
         do_sample=False,
         # The last token is not read any more, and needs no position.
         max_length=config.max_position_embeddings + 1,
@@ -166,7 +198,7 @@ def _count(matrix: Matrix) -> int:
     return int(np.count_nonzero(matrix))
 
 
-def fill_matrix(module: torch.nn.Module, matrix: Matrix) -> None:
+def _fill_matrix(module: torch.nn.Module, matrix: Matrix) -> None:
     """Give a sparse matrix of a model its entries."""
     assert isinstance(module, SparseMatrix)
     assert module.shape == matrix.shape, (module.shape, matrix.shape)

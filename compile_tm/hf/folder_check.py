@@ -172,7 +172,7 @@ def _stored_matrices(
 def _weight_problems(
     stored: dict[str, tuple[Matrix, Matrix]], compiled: Compiled, conversion: Conversion | None
 ) -> Iterator[Problem]:
-    weights = matrices(compiled, conversion)
+    weights = matrices(compiled.program, conversion)
     wanted = {"embedding": weights.embedding, "unembedding": weights.unembedding}
     for n in range(weights.sizes.L):
         wanted |= {f"layers.{n}.{name}": m for name, m in layer_matrices(weights, n).items()}

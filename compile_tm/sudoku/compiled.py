@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from compile_tm.program.builder import ProgramBuilder
 from compile_tm.program.program import Program
-from compile_tm.runtime.sparse import SparseTransformer
 from compile_tm.sudoku.board import Special, SudokuBoard
 from compile_tm.sudoku.chain import find_parents, gather_chain
 from compile_tm.sudoku.reading import embed, read_tokens
@@ -86,8 +85,17 @@ def compile_sudoku(
     )
 
 
+class Decoder(Protocol):
+    """A runtime: `SparseTransformer`, or `SoftmaxTransformer` for a converted program."""
+
+    def generate(
+        self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]
+    ) -> list[Ids]:
+        """Continue each prompt (n,) greedily to a stop token, or to the last position."""
+
+
 def generate_segments(
-    model: SparseTransformer, compiled: CompiledSudoku, givens: npt.ArrayLike
+    model: Decoder, compiled: CompiledSudoku, givens: npt.ArrayLike
 ) -> Iterator[Ids]:
     """Decode a puzzle greedily, segment by segment, prompts included; CoT has one.
 

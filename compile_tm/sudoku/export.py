@@ -15,15 +15,12 @@ import hashlib
 import json
 from pathlib import Path
 
-import numpy as np
-import torch
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
-from transformers import GenerationConfig, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
-from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
-from compile_tm.hf.configuration_compiled import MATRICES
-from compile_tm.hf.export import fill_matrix, no_progress_bars, staged_folder
-from compile_tm.program.dense import dense_weights
+from compile_tm.hf import CompiledTransformerForCausalLM
+from compile_tm.hf.export import assemble_model, no_progress_bars, staged_folder
+from compile_tm.softmax.conversion import Conversion
 from compile_tm.sudoku.board import Special
 from compile_tm.sudoku.compiled import CompiledSudoku
 
@@ -31,57 +28,45 @@ FACTS_FILE = "sudocot.json"
 TRACE_RULE = "mrv-row-major-ascending-1"
 
 
-def hf_model(compiled: CompiledSudoku) -> CompiledTransformerForCausalLM:
-    """The model of a board's solver, hardmax."""
-    weights = dense_weights(compiled.program)
-    sizes = weights.sizes
-    layers = [[getattr(weights, name)[n] for name in MATRICES] for n in range(sizes.L)]
-    config = CompiledTransformerConfig(
-        vocab_size=sizes.vocab_size,
-        hidden_size=sizes.d,
-        num_hidden_layers=sizes.L,
-        num_attention_heads=sizes.H,
-        key_size=sizes.d_k,
-        value_size=sizes.d_v,
-        intermediate_size=sizes.d_ff,
-        position_coordinates=list(compiled.program.position.coordinates),
-        num_entries=[[int(np.count_nonzero(matrix)) for matrix in layer] for layer in layers],
-        num_embedding_entries=int(np.count_nonzero(weights.embedding)),
-        num_unembedding_entries=int(np.count_nonzero(weights.unembedding)),
+def sudoku_model(
+    compiled: CompiledSudoku, conversion: Conversion | None = None
+) -> CompiledTransformerForCausalLM:
+    """The model of a board's solver.
+
+    Args:
+        compiled: The solver.
+        conversion: How it becomes a softmax transformer; None leaves hardmax.
+    """
+    return assemble_model(
+        compiled.program,
+        conversion,
         source={
             "machine": f"sudoku-{compiled.board.name}",
             "mode": compiled.mode,
             "bits": compiled.bits,
             "segment_tokens": compiled.segment_tokens,
         },
-        dtype="float32",
+        bos_id=int(Special.INPUT),
+        eos_ids=(int(Special.END_OUTPUT), int(Special.END_SUMMARY)),
+        pad_id=int(Special.PAD),
     )
-    model = CompiledTransformerForCausalLM(config)
-    for n, layer in enumerate(layers):
-        for name, matrix in zip(MATRICES, layer, strict=True):
-            fill_matrix(model.get_submodule(f"layers.{n}.{name}"), matrix)
-    fill_matrix(model.embedding, weights.embedding)
-    fill_matrix(model.unembedding, weights.unembedding)
-    model.generation_config = GenerationConfig(
-        bos_token_id=int(Special.INPUT),
-        eos_token_id=[int(Special.END_OUTPUT), int(Special.END_SUMMARY)],
-        pad_token_id=int(Special.PAD),
-        do_sample=False,
-        # The last token is not read any more, and needs no position.
-        max_length=config.max_position_embeddings + 1,
-    )
-    torch.nn.Module.eval(model)
-    return model
 
 
-def export_sudoku(compiled: CompiledSudoku, folder: Path) -> CompiledTransformerForCausalLM:
+def export_sudoku(
+    compiled: CompiledSudoku, folder: Path, *, conversion: Conversion | None = None
+) -> CompiledTransformerForCausalLM:
     """Write the model folder.
+
+    Args:
+        compiled: The solver.
+        folder: Where; it must not exist.
+        conversion: How it becomes a softmax transformer; None leaves hardmax.
 
     Raises:
         OSError: the folder exists or cannot be written.
     """
     with staged_folder(folder) as staged:
-        model = hf_model(compiled)
+        model = sudoku_model(compiled, conversion)
         with no_progress_bars():
             model.save_pretrained(staged)
         _save_tokenizer(compiled, staged)
@@ -139,21 +124,33 @@ def _write_json(content: object, path: Path) -> None:
 
 
 def _card(compiled: CompiledSudoku, model: CompiledTransformerForCausalLM) -> str:
-    sizes = compiled.program.sizes
-    segments = (
-        f", a summary after {compiled.segment_tokens} trace tokens"
-        if (compiled.segment_tokens)
-        else ""
+    config, source = model.config, model.config.source
+    softmax = source["conversion"]
+    kind = "hardmax" if softmax is None else "softmax"
+    options = f"--board {compiled.board.name} --mode {compiled.mode}"
+    segments = ""
+    if compiled.segment_tokens is not None:
+        segments = f", a summary after {compiled.segment_tokens} trace tokens"
+    lines = [
+        f"{config.num_hidden_layers} layers, {config.num_attention_heads} heads",
+        f"d {config.hidden_size}, d_k {config.key_size}, d_v {config.value_size}",
+        f"{config.intermediate_size} hidden neurons",
+        f"{model.num_parameters():,} weights are not zero",
+        f"sequences of up to {compiled.program.max_positions:,} tokens",
+    ]
+    if softmax is not None:
+        what = "denoise" if softmax["denoised"] else "exact"
+        options += f" --attention {what}"
+        lines.append(f"queries and keys are multiplied by c = {softmax['c']:g}")
+        lines.append(f"activations are denoised in {len(softmax['denoised'])} layers")
+    facts = "\n".join(
+        f"- {line}" for line in [*lines, f"made by `sudocot compile sudoku {options}`"]
     )
     return f"""# Sudoku {compiled.board.name}, compiled
 
-A hardmax transformer that was not trained: its weights are a program. Greedy decoding from
+A {kind} transformer that was not trained: its weights are a program. Greedy decoding from
 `<input>`, the givens and `</input>` writes the trace of the MRV backtracking solver, token for
 token ({compiled.mode}{segments}).
 
-- {sizes.L} layers, {sizes.H} heads
-- d {sizes.d}, d_k {sizes.d_k}, d_v {sizes.d_v}, d_ff {sizes.d_ff}
-- {model.num_parameters():,} weights are not zero
-- sequences of up to {compiled.program.max_positions:,} tokens
-- made by `sudocot compile sudoku --board {compiled.board.name} --mode {compiled.mode}`
+{facts}
 """

@@ -13,11 +13,15 @@ import numpy.typing as npt
 import pytest
 
 from compile_tm.checks import check_program, check_trace, margin_problems, trace_margins
+from compile_tm.commands.folders import Attention, make_conversion
+from compile_tm.formats.floats import BF16, get_format
 from compile_tm.jit import IS_JIT
 from compile_tm.program.neurons import select
 from compile_tm.program.program import Layer, Program
+from compile_tm.runtime.softmax import SoftmaxTransformer
 from compile_tm.runtime.sparse import SparseError, SparseTransformer
 from compile_tm.runtime.trace import trace_program
+from compile_tm.softmax.conversion import RoundingPoints
 from compile_tm.sudoku.board import BOARDS, Special
 from compile_tm.sudoku.compiled import (
     CompiledSudoku,
@@ -359,3 +363,46 @@ def test_lengths_out_of_range_are_refused() -> None:
     for bits, segment_tokens, message in ((4, 8, "bits: got 4"), (8, 256, "allowed are 1 to 255")):
         with pytest.raises(ValueError, match=message):
             compile_sudoku(BOARDS["4x4"], mode="scot", bits=bits, segment_tokens=segment_tokens)
+
+
+@jit_only
+@pytest.mark.parametrize(
+    ("attention", "att", "depth"), [("exact", None, 13), ("denoise", "bf16", 24)]
+)
+def test_softmax_with_rounding_writes_the_same(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    attention: Attention,
+    att: str | None,
+    depth: int,
+) -> None:
+    """Both conversions in bf16, with the theorems' c: decoded, and as a folder."""
+    import torch
+
+    from compile_tm.commands import sudoku
+    from compile_tm.hf import CompiledTransformerForCausalLM
+
+    puzzle, folder = "1" + "." * 15, tmp_path / "model"
+    config = sudoku.Config(
+        board="4x4",
+        segment_tokens=16,
+        bits=8,
+        attention=attention,
+        att=att,
+        puzzle=puzzle,
+        out=folder,
+    )
+    assert sudoku.main(config) == 0
+    assert "solution  1234341221434321\n" in capsys.readouterr().out
+    compiled, _ = compiled_with_model("4x4", "scot", 8, 16)
+    points = RoundingPoints(activations=BF16, attention=get_format(att) if att else None)
+    conversion = make_conversion(compiled.program, attention, points=points)
+    assert conversion is not None
+    emulated = SoftmaxTransformer(compiled.program, conversion, points=points)
+    exported = CompiledTransformerForCausalLM.from_pretrained(folder)
+    assert exported.config.num_hidden_layers == depth
+    for givens in searching_puzzles("4x4", 2, seed=9):
+        for ids, n in solver_segments("4x4", givens, 16):
+            assert emulated.predict(ids[:-1])[n - 1 :].tolist() == ids[n:].tolist()
+            logits = exported(torch.from_numpy(ids[None, :-1].astype(np.int64))).logits
+            assert logits[0, n - 1 :].argmax(dim=-1).tolist() == ids[n:].tolist()
