@@ -7,6 +7,7 @@ NAME/*.svg           plots
 
 from __future__ import annotations
 
+import shlex
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -95,7 +96,7 @@ def _render(
     environment.filters["md"] = escape_markdown
     accuracy_columns, accuracy = accuracy_table(settings, results)
     return environment.get_template("experiment.md.j2").render(
-        settings=settings,
+        options=shlex.join(settings.words),
         experiment=settings.experiment,
         world=settings.world,
         results=results,

@@ -64,8 +64,13 @@ def sudocot(*words: str, folder: Path, env: dict[str, str] | None = None) -> str
 
 def launch(cluster: Cluster, work: Path, *words: str) -> dict[str, str]:
     """Launch, and return the id of each job that was submitted."""
+    return submit(cluster, work, "launch", *words)
+
+
+def submit(cluster: Cluster, work: Path, *words: str) -> dict[str, str]:
+    """Run a command that submits jobs, and return the id of each."""
     env = cluster.environment | {"ACCELERATE_USE_CPU": "true"}
-    shown = sudocot("launch", *words, folder=work, env=env)
+    shown = sudocot(*words, folder=work, env=env).replace("== ", "")
     answers = dict(line.split(": ", 1) for line in shown.splitlines() if ": " in line)
     return {name: answer for name, answer in answers.items() if answer.isdigit()}
 
@@ -75,7 +80,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def logs(work: Path) -> str:
-    return "\n".join(f"{p.name}\n{p.read_text()}" for p in work.glob("slurm/*/logs/*.log"))
+    return "\n".join(f"{p.name}\n{p.read_text()}" for p in work.glob("*/*/logs/*.log"))
 
 
 def lasting(run: Path) -> list[Row]:
@@ -174,6 +179,19 @@ def test_a_recipe_evaluates_and_reports(cluster: Cluster, work: Path, two_node_r
     assert cluster.wait_for(jobs["report"]) == ["COMPLETED"], logs(work)
     assert (work / "the report/report.html").is_file()
     assert len((work / "evals/of them/results.jsonl").read_text().splitlines()) == 6
+
+
+def test_an_experiment_of_the_paper_runs_on_slurm(cluster: Cluster, work: Path) -> None:
+    words = ("paper", "run", "scot-repeats", "--scale", "tiny", "--seeds", "1", "--tokens", "2000")
+    options = ("--slurm", "--folder", "the paper", "--shards", "2", *SMALL)
+    jobs = submit(cluster, work, *words, *options)
+    names = ["data-scot", "test-scot", "scot-l6-seed0", "scot-l6-seed0-random"]
+    assert list(jobs) == [*names, "scot-l6-seed0-random-merge", "report"]
+    assert cluster.wait_for(jobs["report"], limit_s=200) == ["COMPLETED"], logs(work)
+    page = (work / "the paper/reports/scot-repeats.md").read_text()
+    assert "--folder 'the paper'" in page
+    assert "| SCoT L=6 | 0 | 512 | 2.00k | random | " in page
+    assert submit(cluster, work, *words, *options) == {}
 
 
 def test_what_is_in_the_queue_is_not_launched_again(cluster: Cluster, work: Path) -> None:

@@ -70,7 +70,7 @@ def test_curves_by_length_are_drawn(tmp_path: Path) -> None:
 def test_a_study_has_means_over_seeds_and_curves(tmp_path: Path) -> None:
     trainings = get_experiment("study").trainings
     for training, rate in zip(trainings[:3], (1.0, 0.9, 0.8), strict=True):
-        assert training.arm == "cot-l4"
+        assert training.arm == "small"
         evaluate(training, tmp_path, rate=rate, sample="all")
         run = Layout(tmp_path).run(training)
         run.parent.mkdir(exist_ok=True)
@@ -81,9 +81,9 @@ def test_a_study_has_means_over_seeds_and_curves(tmp_path: Path) -> None:
     assert main(["paper", "report", "study", *folder]) == 0
     page = page_path.read_text()
     assert "## Over the seeds" in page
-    assert "| CoT L=4 (baseline) | all test puzzles | 3 |" in page
+    assert "| CoT L=4 (preset small) | all test puzzles | 3 |" in page
     assert "## Tokens to get there" in page
-    assert "| cot-l4 | 3 |" in page
+    assert "| small | 3 |" in page
     assert (page_path.with_suffix("") / "curves.svg").stat().st_size > 5000
     assert "paper, %" not in page
 
