@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib
 
+COMPILED_FAMILY = "compiled_transformer"
+"""Family of models that were compiled: nobody trained them, and reports do not rank them."""
 FAMILY_MODULES: dict[str, str] = {}
 """Module that registers a family with the Auto classes of transformers, by `model_type`."""
 

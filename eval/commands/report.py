@@ -53,7 +53,7 @@ def main(config: Config) -> int:
         sample = section.sample
         rows = (
             (
-                escape(row.label),
+                escape(row.title),
                 "-" if row.rank is None else str(row.rank),
                 with_interval(row.result),
                 grouped(row.result.num_puzzles),

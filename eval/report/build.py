@@ -22,9 +22,12 @@ class LeaderboardRow:
     """One evaluation in the leaderboard of its sample."""
 
     rank: int | None
-    """1 for the highest accuracy, equal ones share a rank; None while it is not finished."""
+    """1 for the highest accuracy, equal ones share a rank; None for references, and while it is not
+    finished."""
     label: str
     """Name in the report."""
+    note: str
+    """What must be known of the row, if anything."""
     result: Accuracy
     """Grids solved."""
     hardest: Accuracy | None
@@ -62,6 +65,11 @@ class LeaderboardRow:
     ended_by: dict[str, int]
     """Puzzles by the class of their end."""
 
+    @property
+    def title(self) -> str:
+        """Name and note."""
+        return f"{self.label} ({self.note})" if self.note else self.label
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LengthPoint:
@@ -88,7 +96,7 @@ class Section:
     sample: PuzzleSample
     """The puzzles."""
     rows: tuple[LeaderboardRow, ...]
-    """By accuracy; unfinished ones last."""
+    """By accuracy; references before, unfinished ones last."""
     by_length: dict[str, tuple[LengthPoint, ...]]
     """Accuracy against CoT length, by label."""
     comparisons: tuple[Comparison, ...]
@@ -120,7 +128,10 @@ def build_report(entries: Sequence[Entry]) -> Report:
 def _build_section(
     sample: PuzzleSample, members: Sequence[Entry], entries: Sequence[Entry]
 ) -> Section:
-    ordered = sorted(members, key=lambda entry: (not _is_ranked(entry), -_share(entry)))
+    ordered = sorted(
+        members,
+        key=lambda entry: (not entry.summary.is_complete, not entry.is_reference, -_share(entry)),
+    )
     shares = [_share(entry) for entry in ordered if _is_ranked(entry)]
     rows = tuple(
         _build_row(
@@ -139,7 +150,15 @@ def _build_section(
 
 
 def _is_ranked(entry: Entry) -> bool:
-    return entry.summary.is_complete
+    return entry.summary.is_complete and not entry.is_reference
+
+
+def _note(entry: Entry) -> str:
+    notes = {
+        "reference, compiled": entry.is_reference,
+        "not finished": not entry.summary.is_complete,
+    }
+    return ", ".join(note for note, holds in notes.items() if holds)
 
 
 def _share(entry: Entry) -> float:
@@ -160,7 +179,7 @@ def _find_hardest(entry: Entry, entries: Sequence[Entry]) -> Accuracy | None:
         )
 
     for other in entries:
-        is_hardest = other.config.sampling.kind == "hardest" and _is_ranked(other)
+        is_hardest = other.config.sampling.kind == "hardest" and other.summary.is_complete
         if is_hardest and setting(other) == setting(entry):
             return other.summary.accuracy
     return None
@@ -172,6 +191,7 @@ def _build_row(entry: Entry, *, rank: int | None, hardest: Accuracy | None) -> L
     return LeaderboardRow(
         rank=rank,
         label=entry.label,
+        note=_note(entry),
         result=summary.accuracy,
         hardest=hardest,
         num_parameters=config.model.num_parameters,

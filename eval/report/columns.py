@@ -77,7 +77,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         name="rank",
         title="#",
-        help="rank among evaluations on the same puzzles",
+        help="rank among evaluations of trained models on the same puzzles",
         value=lambda row: row.rank,
         text=lambda row: MISSING if row.rank is None else str(row.rank),
     ),
@@ -86,7 +86,7 @@ COLUMNS: tuple[Column, ...] = (
         title="Model",
         help="name of the model",
         value=lambda row: row.label,
-        text=lambda row: row.label,
+        text=lambda row: row.title,
         is_text=True,
     ),
     Column(

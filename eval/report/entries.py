@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from eval.families import COMPILED_FAMILY
 from eval.records import EvaluationConfig
 from eval.results import EvaluationFolder
 from eval.summary import GroupSummary, Summary
@@ -37,6 +38,11 @@ class Entry:
             sampling=_describe_sampling(config),
             num_sampled=config.num_sampled,
         )
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether the model was compiled, not trained: others are compared with it, not ranked."""
+        return self.config.model.model_type == COMPILED_FAMILY
 
     @property
     def by_length(self) -> list[GroupSummary]:

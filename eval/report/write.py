@@ -110,14 +110,14 @@ def leaderboard_csv(report: Report) -> str:
     """The leaderboards as CSV, every number in full; a sample's digest tells them apart."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    extra = ("low", "high", "num_solved", "sample_digest", "model_digest")
+    extra = ("low", "high", "num_solved", "sample_digest", "model_digest", "note")
     writer.writerow([*(column.name for column in COLUMNS), *extra])
     for section in report.sections:
         for row in section.rows:
             values = [_csv_cell(column.value(row)) for column in COLUMNS]
             result = row.result
-            digests = (section.sample.sample_digest, row.model_digest)
-            writer.writerow([*values, result.low, result.high, result.num_solved, *digests])
+            others = (section.sample.sample_digest, row.model_digest, row.note)
+            writer.writerow([*values, result.low, result.high, result.num_solved, *others])
     return stream.getvalue()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from solver.boards import get_board
 from solver.mrv import trace
 from solver.vocabulary import Tokens
 from tests.eval.engine_cases import grid
+from tests.eval.evaluations import write_evaluation
 
 BOARD = get_board("4x4")
 PUZZLES = ("....1..2.3.1..2.", ".1..4..1.4....3.", ".13.3..21.......")
@@ -55,7 +57,7 @@ def generated_by_solver(puzzle: str) -> list[int]:
 
 
 def test_it_is_evaluated_and_writes_what_the_solver_writes(
-    model: Path, puzzles: Path, tmp_path: Path
+    model: Path, puzzles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, page = tmp_path / "e" / "solver", tmp_path / "report"
     words = ["--model", str(model), "--data", str(puzzles), "--out", str(out), "--device", "cpu"]
@@ -69,7 +71,17 @@ def test_it_is_evaluated_and_writes_what_the_solver_writes(
     for row in folder.rows:
         tokens = np.concatenate(generated[row.key]).tolist()
         assert tokens == generated_by_solver(row.puzzle.givens)
-    assert main(["report", str(out), "--out", str(page)]) == 0
+    capsys.readouterr()
+    write_evaluation(tmp_path / "e" / "trained", name="trained", board="4x4")
+    runs = [str(out), str(tmp_path / "e" / "trained")]
+    assert main(["report", *runs, "--out", str(page)]) == 0
+    assert "solver (reference, compiled)" in capsys.readouterr().out
+    assert "| - | solver (reference, compiled) | 100.00" in (page / "report.md").read_text()
+    assert '<span class="tag">reference, compiled</span>' in (page / "report.html").read_text()
+    rows = csv.DictReader((page / "leaderboard.csv").read_text().splitlines())
+    found = {row["model"]: (row["rank"], row["train_tokens"], row["note"]) for row in rows}
+    assert found["solver"] == ("", "", "reference, compiled")
+    assert found["trained"] == ("1", "20000000000", "")
 
 
 def test_it_solves_for_people(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
