@@ -20,6 +20,7 @@ from compile_tm.softmax.tightness import (
 )
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
+LeastCs = dict[tuple[str, int, Kind], LeastC]
 _PARTS: tuple[Rounded, ...] = get_args(Rounded)
 
 
@@ -31,7 +32,7 @@ def tightness_section(*, bits: Sequence[int], most_tokens: int = MOST_TOKENS) ->
         most_tokens: Tokens that sequences of a case have at most; see `machine_case`.
     """
     cases = [case for r in bits for case in all_cases(r, most_tokens=most_tokens)]
-    least = {(case.name, case.bits, k): measure_least_c(case, k) for case in cases for k in _KINDS}
+    least = measure_all(cases)
     last = [case for case in cases if case.bits == bits[-1]]
     errors = [_errors_plot(case, kind, least) for case in last for kind in _KINDS]
     return Section(
@@ -46,12 +47,18 @@ def tightness_section(*, bits: Sequence[int], most_tokens: int = MOST_TOKENS) ->
                 " do not allow is told."
             ),
         ),
-        tables=(_least_table(cases, least), _formats_table(cases), _depth_table(cases)),
+        tables=(least_c_table(cases, least), formats_table(cases), depth_table(cases)),
         plots=(*(_least_plot(kind, least) for kind in _KINDS), *errors),
     )
 
 
-def _least_table(cases: Sequence[Case], least: dict[tuple[str, int, Kind], LeastC]) -> Table:
+def measure_all(cases: Sequence[Case]) -> LeastCs:
+    """The least c of all cases and kinds, by the case's name and r, and the kind."""
+    return {(case.name, case.bits, k): measure_least_c(case, k) for case in cases for k in _KINDS}
+
+
+def least_c_table(cases: Sequence[Case], least: LeastCs) -> Table:
+    """The least c of each case and kind, beside the theorem's."""
     rows: list[tuple[Cell, ...]] = []
     for case in cases:
         for kind in _KINDS:
@@ -78,7 +85,8 @@ def _least_table(cases: Sequence[Case], least: dict[tuple[str, int, Kind], Least
     )  # fmt: skip
 
 
-def _formats_table(cases: Sequence[Case]) -> Table:
+def formats_table(cases: Sequence[Case]) -> Table:
+    """The smallest formats of each case and kind."""
     rows: list[tuple[Cell, ...]] = []
     for case in cases:
         for kind in _KINDS:
@@ -107,7 +115,8 @@ def _formats_table(cases: Sequence[Case]) -> Table:
     )
 
 
-def _depth_table(cases: Sequence[Case]) -> Table:
+def depth_table(cases: Sequence[Case]) -> Table:
+    """How deep each case's model is, by the choice of denoised layers."""
     rows: list[tuple[Cell, ...]] = []
     for case in cases:
         depths = measure_depth(case)
@@ -126,7 +135,7 @@ def _depth_table(cases: Sequence[Case]) -> Table:
     )
 
 
-def _least_plot(kind: Kind, least: dict[tuple[str, int, Kind], LeastC]) -> Plot:
+def _least_plot(kind: Kind, least: LeastCs) -> Plot:
     series = []
     for name in dict.fromkeys(name for name, _, _ in least):
         of = {r: found for (n, r, k), found in least.items() if (n, k) == (name, kind)}
@@ -146,7 +155,7 @@ def _least_plot(kind: Kind, least: dict[tuple[str, int, Kind], LeastC]) -> Plot:
     )
 
 
-def _errors_plot(case: Case, kind: Kind, least: dict[tuple[str, int, Kind], LeastC]) -> Plot:
+def _errors_plot(case: Case, kind: Kind, least: LeastCs) -> Plot:
     at_least = measure_errors(case, kind, c=least[case.name, case.bits, kind].least)
     at_bound = measure_errors(case, kind)
     series = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
@@ -39,6 +40,8 @@ class Config:
     """r of the models whose c, formats, errors and depth are measured; even, 4 to 16, ascending."""
     tightness_tokens: int = 1024
     """Tokens of the runs of each model that this is measured on, where 2^r are not fewer."""
+    sudoku_boards: tuple[Literal["4x4", "6x6", "9x9"], ...] = ("4x4",)
+    """Boards whose compiled solvers are measured so; 9x9 takes a quarter of an hour."""
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -63,6 +66,7 @@ def main(config: Config) -> int:
         bottleneck_section,
         instantiation_section,
     )
+    from compile_tm.analysis.sudoku_section import sudoku_section
     from compile_tm.analysis.tightness_section import tightness_section
 
     sections = [
@@ -70,6 +74,7 @@ def main(config: Config) -> int:
         asymptotics_section(),
         bottleneck_section(max_mantissa_bits=config.max_mantissa_bits),
         tightness_section(bits=config.tightness_bits, most_tokens=config.tightness_tokens),
+        sudoku_section(boards=config.sudoku_boards),
         rope_section(max_bits=config.max_bits),
     ]
     write_document(sections, config.out, title=_TITLE, intro=_INTRO)

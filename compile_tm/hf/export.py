@@ -39,6 +39,8 @@ from compile_tm.program.dense import DenseWeights, dense_weights
 from compile_tm.program.program import Program
 from compile_tm.softmax.conversion import Conversion
 from compile_tm.softmax.weights import SoftmaxWeights, convert_denoise
+from compile_tm.sudoku.board import Special
+from compile_tm.sudoku.compiled import CompiledSudoku
 
 MACHINE_FILE = "machine.json"
 Matrix = npt.NDArray[Any]
@@ -61,51 +63,15 @@ def layer_matrices(weights: Weights, layer: int) -> dict[str, Matrix]:
 
 
 def hf_model(
-    compiled: Compiled, conversion: Conversion | None = None
+    compiled: Compiled | CompiledSudoku, conversion: Conversion | None = None
 ) -> CompiledTransformerForCausalLM:
-    """The model of a machine.
+    """The model of a machine, or of a board's solver.
 
     Args:
-        compiled: The machine.
+        compiled: The machine or the solver.
         conversion: How it becomes a softmax transformer; None leaves hardmax.
     """
-    first, last = _delimiters(compiled)
-    return assemble_model(
-        compiled.program,
-        conversion,
-        source={
-            "machine": compiled.machine.name,
-            "mode": compiled.mode,
-            "bits": compiled.bits,
-            "reachable_only": (
-                isinstance(compiled, CompiledMachine) and compiled.vocabulary.reachable_only
-            ),
-        },
-        bos_id=first,
-        eos_ids=compiled.stop_ids,
-        pad_id=last,
-    )
-
-
-def assemble_model(
-    program: Program,
-    conversion: Conversion | None,
-    *,
-    source: dict[str, Any],
-    bos_id: int,
-    eos_ids: Sequence[int],
-    pad_id: int,
-) -> CompiledTransformerForCausalLM:
-    """The model of a program, with its generation config.
-
-    Args:
-        program: The hardmax transformer.
-        conversion: How it becomes a softmax transformer; None leaves hardmax.
-        source: What was compiled; the conversion is added.
-        bos_id: Token that begins a sequence.
-        eos_ids: Tokens that end one.
-        pad_id: Token for padding.
-    """
+    program = compiled.program
     weights = matrices(program, conversion)
     sizes = weights.sizes
     layers = [layer_matrices(weights, n) for n in range(sizes.L)]
@@ -123,7 +89,7 @@ def assemble_model(
         num_embedding_entries=_count(weights.embedding),
         num_unembedding_entries=_count(weights.unembedding),
         source={
-            **source,
+            **_source(compiled),
             "conversion": conversion
             and {"c": conversion.c, "denoised": sorted(conversion.denoised)},
         },
@@ -135,9 +101,10 @@ def assemble_model(
             _fill_matrix(model.get_submodule(f"layers.{n}.{name}"), matrix)
     _fill_matrix(model.embedding, weights.embedding)
     _fill_matrix(model.unembedding, weights.unembedding)
+    bos_id, pad_id = _delimiters(compiled)
     model.generation_config = GenerationConfig(
         bos_token_id=bos_id,
-        eos_token_id=list(eos_ids),
+        eos_token_id=list(compiled.stop_ids),
         pad_token_id=pad_id,
         do_sample=False,
         # The last token is not read any more, and needs no position.
@@ -208,8 +175,20 @@ def _fill_matrix(module: torch.nn.Module, matrix: Matrix) -> None:
     module.values.data = torch.from_numpy(flat[places].astype(np.float32))
 
 
-def _delimiters(compiled: Compiled) -> tuple[int, int]:
-    """Ids of the token that begins, and of one that ends."""
+def _source(compiled: Compiled | CompiledSudoku) -> dict[str, str | int | None]:
+    """What was compiled, for people and for checks."""
+    found = {"mode": compiled.mode, "bits": compiled.bits}
+    if isinstance(compiled, CompiledSudoku):
+        machine = f"sudoku-{compiled.board.name}"
+        return {"machine": machine, **found, "segment_tokens": compiled.segment_tokens}
+    is_cut = isinstance(compiled, CompiledMachine) and compiled.vocabulary.reachable_only
+    return {"machine": compiled.machine.name, **found, "reachable_only": is_cut}
+
+
+def _delimiters(compiled: Compiled | CompiledSudoku) -> tuple[int, int]:
+    """Ids of the token that begins a sequence, and of one for padding."""
+    if isinstance(compiled, CompiledSudoku):
+        return int(Special.INPUT), int(Special.PAD)
     if isinstance(compiled, CompiledMachine):
         return compiled.vocabulary.delimiter_id(Delimiter.INP), compiled.stop_ids[0]
     return compiled.vocabulary.answer_id(Answer.BOS), compiled.stop_ids[0]

@@ -29,6 +29,7 @@ from compile_tm.runtime.softmax import Part, Snapshot, SoftmaxTransformer
 from compile_tm.runtime.trace import Trace, trace_program
 from compile_tm.softmax.bounds import allowed_error
 from compile_tm.softmax.conversion import Conversion, RoundingPoints
+from compile_tm.sudoku.compiled import CompiledSudoku
 
 _MOST_SEGMENTS = 3
 MOST_TOKENS = 1024
@@ -37,11 +38,11 @@ MOST_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A compiled machine, and what it does on some sequences."""
+    """A compiled machine or solver, and what it does on some sequences."""
 
     name: str
-    """The construction: `DFA`, `CoT` or `SCoT`."""
-    compiled: Compiled
+    """The construction: `DFA`, `CoT`, `SCoT`, or a board's solver."""
+    compiled: Compiled | CompiledSudoku
     traces: tuple[Trace, ...]
     """Of each sequence, its last token left out."""
     prompt_lengths: tuple[int, ...]

@@ -19,37 +19,13 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from compile_tm.hf import CompiledTransformerForCausalLM
-from compile_tm.hf.export import assemble_model, no_progress_bars, staged_folder
+from compile_tm.hf.export import hf_model, no_progress_bars, staged_folder
 from compile_tm.softmax.conversion import Conversion
 from compile_tm.sudoku.board import Special
 from compile_tm.sudoku.compiled import CompiledSudoku
 
 FACTS_FILE = "sudocot.json"
 TRACE_RULE = "mrv-row-major-ascending-1"
-
-
-def sudoku_model(
-    compiled: CompiledSudoku, conversion: Conversion | None = None
-) -> CompiledTransformerForCausalLM:
-    """The model of a board's solver.
-
-    Args:
-        compiled: The solver.
-        conversion: How it becomes a softmax transformer; None leaves hardmax.
-    """
-    return assemble_model(
-        compiled.program,
-        conversion,
-        source={
-            "machine": f"sudoku-{compiled.board.name}",
-            "mode": compiled.mode,
-            "bits": compiled.bits,
-            "segment_tokens": compiled.segment_tokens,
-        },
-        bos_id=int(Special.INPUT),
-        eos_ids=(int(Special.END_OUTPUT), int(Special.END_SUMMARY)),
-        pad_id=int(Special.PAD),
-    )
 
 
 def export_sudoku(
@@ -66,7 +42,7 @@ def export_sudoku(
         OSError: the folder exists or cannot be written.
     """
     with staged_folder(folder) as staged:
-        model = sudoku_model(compiled, conversion)
+        model = hf_model(compiled, conversion)
         with no_progress_bars():
             model.save_pretrained(staged)
         _save_tokenizer(compiled, staged)
