@@ -82,18 +82,21 @@ def draw_curves(groups: Mapping[str, Sequence[RunCurves]], path: Path, *, title:
     if kind not in supported:
         raise ValueError(f"{path}: got ending {kind!r}, allowed are {', '.join(sorted(supported))}")
     figure = Figure(figsize=(10.0, 4.0), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for name, runs in groups.items():
-        for axes, curves in (
-            (left, [run.loss for run in runs]),
-            (right, [run.solve_rate for run in runs if run.solve_rate.tokens.size]),
+    left, right = figure.subplots(1, 2, sharex=True)
+    for index, (name, runs) in enumerate(groups.items()):
+        color = f"C{index}"  # the same in both, though a group may have no solve rate
+        for axes, curves, marker in (
+            (left, [run.loss for run in runs], ""),
+            # A short run is evaluated only once, at its end.
+            (right, [run.solve_rate for run in runs if run.solve_rate.tokens.size], "."),
         ):
             if not curves:
                 continue
             tokens, low, mean, high = _band(curves)
-            (line,) = axes.plot(tokens / 1e6, mean, label=f"{name} (n = {len(runs)})")
+            label = f"{name} (n = {len(runs)})"
+            axes.plot(tokens / 1e6, mean, color=color, marker=marker, label=label)
             if len(curves) > 1:
-                axes.fill_between(tokens / 1e6, low, high, color=line.get_color(), alpha=0.2)
+                axes.fill_between(tokens / 1e6, low, high, color=color, alpha=0.2)
     left.set(yscale="log", ylabel="loss per token outside prompts")
     right.set(ylim=(0.0, 1.02), ylabel="held-out puzzles that match whole")
     for axes in (left, right):
