@@ -67,11 +67,12 @@ def gather_chain(build: ProgramBuilder, w: SolverWires, at: Schedule) -> None:
         if 0 < step < at.doublings - 2:
             # Two steps on, the register is written again.
             stage.mlp(layer, zero(pointer))
-        join_nearest(
-            stage,
-            w,
-            layer,
-            pointer=pointer,
-            has=w.has_alternative,
-            wires=w.alternative_line + w.alternative_digit,
-        )
+        if step < at.alternative_doublings:
+            join_nearest(
+                stage,
+                w,
+                layer,
+                pointer=pointer,
+                has=w.has_alternative,
+                wires=w.alternative_line + w.alternative_digit,
+            )

@@ -53,6 +53,16 @@ class Schedule:
         return num_bits_for(self.board.longest_stack)
 
     @property
+    def alternative_doublings(self) -> int:
+        """Steps after which a dead end knows the nearest line with an alternative.
+
+        Between its second digit and the dead end there are at most D - 2 further digits, the mark
+        that ends the prompt, and lines of one token each, that of the dead end included, of the
+        other S - 1 cells. With the second digit that is 2 S + D - 2 tokens.
+        """
+        return num_bits_for(2 * self.board.num_cells + self.board.side - 2)
+
+    @property
     def line_steps(self) -> int:
         """Layers, from 2 on, in which tokens learn their lines.
 

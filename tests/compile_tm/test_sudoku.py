@@ -277,18 +277,46 @@ def mutants(program: Program) -> list[tuple[str, Program]]:
     return found
 
 
-BEYOND_THE_CASES = {
-    # Keeps the chain of a last block's coordinate two tokens shorter: a test of registers sees it.
-    "layer 2: gadget last block",
-    # Lines of more digits than these searches have; 9x9 has the same parts.
-    "layer 2: gadget line",
-    "layer 3: gadget line",
-    # Stacks as long as the bound allows, and alternatives that far back.
-    "layer 12: head chain",
-    "layer 13: head chain",
-    "layer 14: head chain",
-}
-"""Parts that proofs need, and 6x6 searches do not: their stacks have less than 128 tokens."""
+def crafted_summaries(compiled: CompiledSudoku) -> list[Ids]:
+    """Prompts with all cells but the last assigned, in an order that the solver does not choose.
+
+    The first has as many tokens as a stack can have; in the others all lines but one, which is
+    further and further back, have no alternative, and the last is a dead end.
+    """
+    board = compiled.board
+    solution = trace(get_board(board.name), np.zeros(board.num_cells, dtype=np.uint8)).solution
+    assert solution is not None
+    last, side = board.num_cells - 1, board.side
+
+    def summary(nums_digits: list[int], *tail: int) -> Ids:
+        ids: list[int] = [Special.SUMMARY]
+        for cell, num in enumerate(nums_digits):
+            digits = (solution[cell] - 1 + np.arange(num)) % side
+            ids += [board.coordinate_ids[cell], *board.digit_ids[digits]]
+        return np.array([*ids, *tail, Special.END_SUMMARY], dtype=np.int32)
+
+    dead_end = (int(board.coordinate_ids[last]), Special.NONE)
+    longest = [board.most_candidates(board.num_cells - cell) for cell in range(last)]
+    far = [[2 if cell == place else 1 for cell in range(last)] for place in range(0, last, 3)]
+    return [summary(longest), *(summary(nums, *dead_end) for nums in far)]
+
+
+def registers_are_right(program: Program, segments: list[Segment]) -> bool:
+    """Digits know their lines; to all tokens of the last block, the stack is the trace's."""
+    for ids, n in segments:
+        stream = trace_program(program, ids[:-1]).streams[-1]
+        line, parent = (
+            (stream[:, register.index] > 0) @ (1 << np.arange(len(register)))
+            for register in (program.find("line"), program.find("parent"))
+        )
+        starts = np.isin(ids[n:-1], [Special.OUTPUT, Special.SUMMARY])
+        start = n + int(np.flatnonzero(starts)[0])
+        is_coordinate = (ids[:-1] > Special.NONE) & (ids[:-1] < BOARDS["6x6"].digit_ids[0])
+        is_digit = ids[:-1] >= BOARDS["6x6"].digit_ids[0]
+        latest = np.maximum.accumulate(np.where(is_coordinate, np.arange(len(ids) - 1), 0))
+        if (line != ids[latest])[is_digit].any() or (parent[start:] != start - 1).any():
+            return False
+    return True
 
 
 @jit_only
@@ -304,22 +332,23 @@ def test_every_head_and_gadget_is_needed() -> None:
             rest = cut_segment(get_board("6x6"), prompt, rest, num_givens=0, segment_tokens=40)
             segments.append((np.concatenate([ids[:n], rest]).astype(np.int32), n))
 
-    def is_right(model: SparseTransformer) -> bool:
+    for prompt in crafted_summaries(compiled):
+        ids = model.generate([prompt], stop=(), max_positions=len(prompt) + 4)[0]
+        segments.append((ids, len(prompt)))
+    empty = solver_segments("6x6", np.zeros(36, dtype=np.uint8), 40)
+
+    def is_right(program: Program) -> bool:
+        model = SparseTransformer.from_program(program)
         try:
             for ids, n in segments:
                 if (model.predict(ids[:-1], prompt_length=n)[n - 1 :] != ids[n:]).any():
                     return False
         except SparseError:
             return False
-        return model.stats.least_gap == 2
+        return model.stats.least_gap == 2 and registers_are_right(program, [empty[0], empty[-1]])
 
-    assert is_right(model)
-    needless = {
-        name
-        for name, program in mutants(compiled.program)
-        if is_right(SparseTransformer.from_program(program))
-    }
-    assert needless <= BEYOND_THE_CASES
+    assert is_right(compiled.program)
+    assert [name for name, program in mutants(compiled.program) if is_right(program)] == []
 
 
 @jit_only
