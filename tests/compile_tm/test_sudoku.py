@@ -332,9 +332,9 @@ def test_every_head_and_gadget_is_needed() -> None:
             rest = cut_segment(get_board("6x6"), prompt, rest, num_givens=0, segment_tokens=40)
             segments.append((np.concatenate([ids[:n], rest]).astype(np.int32), n))
 
-    for prompt in crafted_summaries(compiled):
-        ids = model.generate([prompt], stop=(), max_positions=len(prompt) + 4)[0]
-        segments.append((ids, len(prompt)))
+    for summary in crafted_summaries(compiled):
+        ids = model.generate([summary], stop=(), max_positions=len(summary) + 4)[0]
+        segments.append((ids, len(summary)))
     empty = solver_segments("6x6", np.zeros(36, dtype=np.uint8), 40)
 
     def is_right(program: Program) -> bool:
