@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from compile_tm.jit import kernel
+from compile_tm.jit import kernel, lent
 from compile_tm.runtime.sparse_memory import (
     Best,
     Key,
@@ -15,6 +15,8 @@ from compile_tm.runtime.sparse_memory import (
     Query,
     Words,
     count_ones,
+    grown,
+    has_room,
     recall,
     remember,
     same_words,
@@ -60,7 +62,7 @@ class Scratch(NamedTuple):
 @kernel
 def run_tokens(
     plan: SparsePlan,
-    memory: Memory,
+    own_memory: Memory,
     by_position: PositionValues,
     work: Scratch,
     tokens: Any,
@@ -74,7 +76,7 @@ def run_tokens(
 
     Args:
         plan: The program.
-        memory: An empty memory.
+        own_memory: An empty memory.
         by_position: Room for values.
         work: Zeros.
         tokens: (n + 1,) ids; the first `num_given` are given, the rest is filled.
@@ -88,11 +90,19 @@ def run_tokens(
     Returns:
         The number of tokens.
     """
+    plan, by_position, work = lent(plan), lent(by_position), lent(work)
+    memory = lent(own_memory)
     heads, neurons = plan.heads, plan.neurons
+    widest = 0
+    for width in heads.width:
+        widest = max(widest, width)
     stream = work.stream
     facts[0], facts[3], facts[4] = DONE, 1 << 30, 0
     length = num_given
     for i in range(len(predicted)):
+        if not has_room(own_memory, widest):
+            own_memory = grown(own_memory, widest)
+            memory = lent(own_memory)
         stream[:] = plan.embedding[tokens[i]]
         for bit in range(len(plan.position)):
             stream[plan.position[bit]] += 1 if i >> bit & 1 else -1
@@ -102,7 +112,7 @@ def run_tokens(
         for layer in range(len(heads.layer_start) - 1):
             num_touched = 0
             for head in range(heads.layer_start[layer], heads.layer_start[layer + 1]):
-                memory, best = _attend(heads, memory, by_position, work, head, i)
+                best = _attend(heads, memory, by_position, work, head, i)
                 if best.is_mixed:
                     facts[0], facts[1], facts[2] = MIXED_VALUES, layer, head
                     return i
@@ -133,7 +143,7 @@ def run_tokens(
 @kernel
 def _attend(
     heads: HeadPlan, memory: Memory, by_position: PositionValues, work: Scratch, head: int, i: int
-) -> tuple[Memory, Best]:
+) -> Best:
     """Remember position i's key and value for a head, and recall the best position's value."""
     planes, stream, sums, value = work.planes, work.stream, work.sums, work.value
     width = heads.width[head]
@@ -158,14 +168,14 @@ def _attend(
             positive |= np.uint64(1) << slot
     query = Query(nonzero, positive, heads.unit[head])
     if heads.position_row[head] >= 0:
-        return memory, _at_position(heads, by_position, work, head, query, i)
+        return _at_position(heads, by_position, work, head, query, i)
     first, last = heads.key_start[head], heads.key_start[head + 1]
     signs = _cut(planes[0], heads.keys, first, last)
     support = signs | _cut(planes[1], heads.keys, first, last)
     bonus = 0
     for n in range(heads.bonus_start[head], heads.bonus_start[head + 1]):
         bonus += heads.bonuses[n, 1] * stream[heads.bonuses[n, 0]]
-    memory = remember(memory, head, Key(support, signs, bonus), value, width)
+    remember(memory, head, Key(support, signs, bonus), value, width)
     return recall(memory, head, query, sums, width)
 
 

@@ -102,8 +102,8 @@ def new_memory(num_heads: int) -> Memory:
 
 
 @kernel
-def remember(memory: Memory, head: int, key: Key, value: Any, width: int) -> Memory:
-    """Enter a position's key and value into all tables of its class; returns the grown memory."""
+def remember(memory: Memory, head: int, key: Key, value: Any, width: int) -> None:
+    """Enter a position's key and value into all tables of its class."""
     classes, tables, counts = memory.classes, memory.tables, memory.counts
     found = memory.first_class[head]
     while found != _END and np.uint64(classes[found, _SUPPORT]) != key.support:
@@ -125,13 +125,12 @@ def remember(memory: Memory, head: int, key: Key, value: Any, width: int) -> Mem
     while table != _END:
         own = key.signs & np.uint64(tables[table, _MASK])
         lists = found if tables[table, _NEXT_TABLE] == _END else _END
-        memory = _enter(memory, table, own, key.bonus, value, 0, width, False, lists)
+        _enter(memory, table, own, key.bonus, value, 0, width, False, lists)
         table = tables[table, _NEXT_TABLE]
-    return memory
 
 
 @kernel
-def recall(memory: Memory, head: int, query: Query, sums: Any, width: int) -> tuple[Memory, Best]:
+def recall(memory: Memory, head: int, query: Query, sums: Any, width: int) -> Best:
     """The best of all positions entered for a head."""
     classes, tables = memory.classes, memory.tables
     best = Best(_NEVER, 0, False)
@@ -144,7 +143,7 @@ def recall(memory: Memory, head: int, query: Query, sums: Any, width: int) -> tu
             table = tables[table, _NEXT_TABLE]
         if table == _END:
             table = _new_table(memory, found, mask)
-            memory = _fill_table(memory, found, table, mask, width)
+            _fill_table(memory, found, table, mask, width)
         bound, least = _bound(query, sums, mask)
         slot = find_slot(memory.buckets, table, query.positive & mask)
         if memory.buckets[slot, _TAG]:
@@ -162,7 +161,7 @@ def recall(memory: Memory, head: int, query: Query, sums: Any, width: int) -> tu
             if bound - 2 * least + classes[found, _GREATEST_BONUS] >= best.score:
                 best = _scan(memory, found, mask, query, sums, best, width)
             found = classes[found, _NEXT_CLASS]
-    return memory, best
+    return best
 
 
 @kernel
@@ -275,15 +274,14 @@ def _new_table(memory: Memory, owner: int, mask: np.uint64) -> Any:
 
 
 @kernel
-def _fill_table(memory: Memory, found: int, table: int, mask: np.uint64, width: int) -> Memory:
+def _fill_table(memory: Memory, found: int, table: int, mask: np.uint64, width: int) -> None:
     """Enter all keys of a class into a new table of it."""
     entry = memory.classes[found, _FIRST_ENTRY]
     while entry != _END:
         signs, bonus, value, is_mixed, following = memory.entries[entry]
         own = np.uint64(signs) & mask
-        memory = _enter(memory, table, own, bonus, memory.pool, value, width, is_mixed != 0, _END)
+        _enter(memory, table, own, bonus, memory.pool, value, width, is_mixed != 0, _END)
         entry = following
-    return memory
 
 
 @kernel
@@ -297,12 +295,10 @@ def _enter(
     width: int,
     is_mixed: bool,
     lists: int,
-) -> Memory:
+) -> None:
     """Enter `width` words from a place, and list a new key with a class unless that is -1."""
     slot = find_slot(memory.buckets, table, signs)
     if not memory.buckets[slot, _TAG]:
-        memory = _grown(memory, width)
-        slot = find_slot(memory.buckets, table, signs)
         counts = memory.counts
         entry, value = counts[_NUM_ENTRIES], counts[_NUM_WORDS]
         counts[_NUM_ENTRIES] += 1
@@ -319,7 +315,7 @@ def _enter(
             memory.entries[entry, _NEXT] = memory.classes[lists, _FIRST_ENTRY]
             memory.classes[lists, _FIRST_ENTRY] = entry
         memory.pool[value : value + width] = words[start : start + width]
-        return memory
+        return
     entry = np.int64(memory.buckets[slot, _ENTRY])
     value = memory.entries[entry, _VALUE]
     if bonus > memory.entries[entry, _BONUS]:
@@ -330,22 +326,46 @@ def _enter(
         is_mixed or not same_words(memory.pool, value, words, start, width)
     ):
         memory.entries[entry, _IS_MIXED] = True
-    return memory
 
 
 @kernel
-def _grown(memory: Memory, width: int) -> Memory:
-    """The same memory with room for one more entry."""
+def needs(memory: Memory) -> Any:
+    """The most entries that there may be after another position.
+
+    A head enters its key into the tables of one class, which may be new, and then may make another
+    table for each class and enter all keys of the class there.
+    """
+    num_heads = len(memory.first_class)
+    return 2 * memory.counts[_NUM_ENTRIES] + memory.counts[_NUM_TABLES] + 2 * num_heads
+
+
+@kernel
+def has_room(memory: Memory, widest: int) -> Any:
+    """Whether another position, whose values have `widest` words at most, is sure to fit."""
+    num_entries = needs(memory)
+    num_words = memory.counts[_NUM_WORDS] + widest * (num_entries - memory.counts[_NUM_ENTRIES])
+    return (
+        (num_entries <= len(memory.entries))
+        & (num_entries < len(memory.buckets))
+        & (num_words <= len(memory.pool))
+    )
+
+
+@kernel
+def grown(memory: Memory, widest: int) -> Memory:
+    """The same memory with room for another position."""
     buckets, entries, pool = memory.buckets, memory.entries, memory.pool
-    num_entries, num_words = memory.counts[_NUM_ENTRIES], memory.counts[_NUM_WORDS]
-    if num_entries == len(entries):
+    old_entries, old_words = memory.counts[_NUM_ENTRIES], memory.counts[_NUM_WORDS]
+    num_entries = needs(memory)
+    num_words = old_words + widest * (num_entries - old_entries)
+    if num_entries > len(entries):
         entries = np.zeros((2 * num_entries, 5), dtype=np.int64)
-        entries[:num_entries] = memory.entries
-    if num_words + width > len(pool):
-        pool = np.zeros(2 * len(pool) + width, dtype=np.uint64)
-        pool[:num_words] = memory.pool[:num_words]
-    if 2 * num_entries >= len(buckets):
-        buckets = np.zeros((2 * len(buckets), 3), dtype=np.uint64)
+        entries[:old_entries] = memory.entries[:old_entries]
+    if num_words > len(pool):
+        pool = np.zeros(2 * num_words, dtype=np.uint64)
+        pool[:old_words] = memory.pool[:old_words]
+    if num_entries >= len(buckets):
+        buckets = np.zeros((_power_above(num_entries), 3), dtype=np.uint64)
         for n in range(len(memory.buckets)):
             bucket = memory.buckets[n]
             if bucket[_TAG]:
@@ -360,3 +380,11 @@ def _grown(memory: Memory, width: int) -> Memory:
         memory.classes,
         memory.tables,
     )
+
+
+@kernel
+def _power_above(number: int) -> int:
+    power = 1
+    while power <= number:
+        power *= 2
+    return power
