@@ -5,16 +5,14 @@ Shapes: B sequences, T positions, H heads, V tokens.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from compile_tm.program.dense import DenseWeights, dense_weights
 from compile_tm.program.program import Program, Sizes
-from compile_tm.runtime.greedy import generate
+from compile_tm.runtime.greedy import GreedyTransformer
 
 _MATRICES = ("W_Q", "W_K", "W_V", "W_O", "W_1", "b", "W_2", "embedding", "unembedding")
 
@@ -39,7 +37,7 @@ class KvCache:
         self.keys, self.values = self.keys[:, rows], self.values[:, rows]
 
 
-class HardmaxTransformer(nn.Module):
+class HardmaxTransformer(GreedyTransformer[KvCache]):
     """A transformer decoder with averaging hardmax attention and binary positional embeddings."""
 
     W_Q: Tensor
@@ -49,14 +47,12 @@ class HardmaxTransformer(nn.Module):
     W_1: Tensor
     b: Tensor
     W_2: Tensor
-    embedding: Tensor
     unembedding: Tensor
 
     def __init__(self, weights: DenseWeights, *, position: Sequence[int]) -> None:
         super().__init__()
         self.sizes = weights.sizes
         self.position = tuple(position)
-        """Coordinates that get bin_r(i)."""
         for name in _MATRICES:
             values = torch.from_numpy(getattr(weights, name)).to(torch.float32)
             self.register_buffer(name, values)
@@ -65,16 +61,6 @@ class HardmaxTransformer(nn.Module):
     def from_program(cls, program: Program) -> HardmaxTransformer:
         """The module of a program."""
         return cls(dense_weights(program), position=program.position.coordinates)
-
-    @property
-    def max_positions(self) -> int:
-        """Positions that the positional embedding can tell apart."""
-        return 1 << len(self.position)
-
-    @property
-    def device(self) -> torch.device:
-        """Where it calculates."""
-        return self.embedding.device
 
     def new_cache(self, batch: int) -> KvCache:
         """An empty cache for so many sequences."""
@@ -109,7 +95,7 @@ class HardmaxTransformer(nn.Module):
                 f"positions: got {stop}, allowed are {self.max_positions}; compile with more bits"
             )
         cache.reserve(stop)
-        x = self._embed(tokens, start)
+        x = self.embed(tokens, start)
         seen = [x]
         for layer in range(self.sizes.L):
             x = x + self._attend(x, layer, cache, start)
@@ -121,26 +107,6 @@ class HardmaxTransformer(nn.Module):
         if layers_out is not None:
             layers_out.extend(seen)
         return x @ self.unembedding.T
-
-    def predict(self, ids: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
-        """The token (n,) that the transformer says after each of the prefixes of ids (n,)."""
-        tokens = torch.from_numpy(np.asarray(ids, dtype=np.int64))[None].to(self.device)
-        best: npt.NDArray[np.int32] = self(tokens)[0].argmax(dim=-1).cpu().numpy().astype(np.int32)
-        return best
-
-    def generate(
-        self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]
-    ) -> list[npt.NDArray[np.int32]]:
-        """Continue each prompt to a stop token, or to the last position; see `greedy.generate`."""
-        return generate(self, prompts, stop=stop)
-
-    def _embed(self, tokens: Tensor, start: int) -> Tensor:
-        positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)
-        shifts = torch.arange(len(self.position), device=tokens.device)
-        bits = (positions[:, None] >> shifts & 1) * 2 - 1
-        x = self.embedding[tokens].clone()
-        x[..., list(self.position)] += bits.to(x.dtype)
-        return x
 
     def _project(self, x: Tensor, layer: int, start: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys (B, H, T, d_k) and values (B, H, T, d_v) of positions `start` on."""

@@ -15,7 +15,7 @@ paper's, always zero, which stands for the rows that make heads of different wid
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from compile_tm.formats.floats import FloatFormat
 from compile_tm.program.program import Layer, Program
 from compile_tm.program.registers import Wires
-from compile_tm.runtime.greedy import generate
+from compile_tm.runtime.greedy import GreedyTransformer
 from compile_tm.softmax.conversion import Conversion, RoundingPoints
 from compile_tm.softmax.weights import NEURONS
 
@@ -82,10 +82,9 @@ class SoftmaxCache:
             self._buffers[layer] = keys[rows], values[rows]
 
 
-class SoftmaxTransformer(nn.Module):
+class SoftmaxTransformer(GreedyTransformer[SoftmaxCache]):
     """A transformer decoder with softmax attention, rounding and binary positional embeddings."""
 
-    embedding: Tensor
     unembedding: Tensor
 
     def __init__(
@@ -110,6 +109,7 @@ class SoftmaxTransformer(nn.Module):
         """
         super().__init__()
         self.program, self.conversion = program, conversion
+        self.position = program.position.coordinates
         self.points = points or RoundingPoints()
         _check_members(conversion, self.points.activations)
         # With the column that is always zero.
@@ -128,16 +128,6 @@ class SoftmaxTransformer(nn.Module):
                 self._add(number, Part.DENOISING, _Denoising(act, dtype))
             if layer.num_neurons:
                 self._add(number, Part.MLP, _Mlp(layer, act, dtype))
-
-    @property
-    def max_positions(self) -> int:
-        """Positions that the positional embedding can tell apart."""
-        return self.program.max_positions
-
-    @property
-    def device(self) -> torch.device:
-        """Where it calculates."""
-        return self.embedding.device
 
     def new_cache(self, batch: int) -> SoftmaxCache:
         """An empty cache; it takes batches of any size."""
@@ -171,7 +161,7 @@ class SoftmaxTransformer(nn.Module):
             raise ValueError(
                 f"positions: got {stop}, allowed are {self.max_positions}; compile with more bits"
             )
-        x = self._embed(tokens, start)
+        x = self.embed(tokens, start)
         if seen is not None:
             seen.append(Snapshot(0, Part.EMBEDDING, x[..., :-1]))
         for (layer, part), module in zip(self._labels, self._parts, strict=True):
@@ -182,30 +172,9 @@ class SoftmaxTransformer(nn.Module):
             cache.length = stop
         return x @ self.unembedding.T
 
-    def predict(self, ids: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
-        """The token (n,) that the transformer says after each of the prefixes of ids (n,)."""
-        tokens = torch.from_numpy(np.asarray(ids, dtype=np.int64))[None].to(self.device)
-        best: npt.NDArray[np.int32] = self(tokens)[0].argmax(dim=-1).cpu().numpy().astype(np.int32)
-        return best
-
-    def generate(
-        self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]
-    ) -> list[npt.NDArray[np.int32]]:
-        """Continue each prompt to a stop token, or to the last position; see `greedy.generate`."""
-        return generate(self, prompts, stop=stop)
-
     def _add(self, layer: int, part: Part, module: nn.Module) -> None:
         self._parts.append(module)
         self._labels.append((layer, part))
-
-    def _embed(self, tokens: Tensor, start: int) -> Tensor:
-        position = self.program.position
-        positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)
-        shifts = torch.arange(len(position), device=tokens.device)
-        bits = (positions[:, None] >> shifts & 1) * 2 - 1
-        x = self.embedding[tokens]
-        x[..., list(position.coordinates)] += bits.to(x.dtype)
-        return x
 
 
 class _Heads(nn.Module):
