@@ -64,8 +64,8 @@ def _attend_by_matrices(query: Tensor, key: Tensor, value: Tensor, *, scale: flo
     batch, heads, length, _ = query.shape
     mask = query.new_full((length, length), -math.inf).triu(1).expand(batch * heads, -1, -1)
     scores = torch.baddbmm(mask, query.flatten(0, 1), key.flatten(0, 1).mT, alpha=scale)
-    output = torch.bmm(torch.softmax(scores, dim=-1), value.flatten(0, 1))
-    return output.unflatten(0, (batch, heads))
+    output: Tensor = torch.bmm(torch.softmax(scores, dim=-1), value.flatten(0, 1))
+    return output.view(batch, heads, length, -1)
 
 
 def attend_looped(

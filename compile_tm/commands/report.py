@@ -22,8 +22,8 @@ class Config:
     """Write one report on theorems, precision and positions, with the paper's figures beside ours.
 
     The folder --out gets report.html, which needs no other file, report.md and plots/*.svg; the
-    same options give the same bytes. It takes some minutes; --max-bits 4 and
-    --tightness-bits 4 make a short one.
+    same options give the same bytes. It takes some minutes; --max-bits 4, --tightness-bits 4,
+    --practice-bits 4 and --retrieval-digits 3 make a short one.
 
     Examples:
         sudocot compile report --out report
@@ -43,14 +43,30 @@ class Config:
     sudoku_boards: tuple[Literal["4x4", "6x6", "9x9"], ...] = ("4x4",)
     """Boards whose compiled solvers are measured so; 9x9 takes a quarter of an hour."""
 
+    practice_bits: int = 8
+    """r of the models that run by torch's attention kernels, and whose heads are counted."""
+    practice_tokens: int = 256
+    """Tokens of the runs of each of these, where 2^r are not fewer."""
+    retrieval_digits: tuple[int, ...] = (10, 40)
+    """Digits of the numbers whose increments are run with approximate search in place of
+    attention; a run of n digits has about 6n tokens."""
+
     def __post_init__(self) -> None:
         for name, low, high in (
             ("max_bits", 2, 16),
             ("max_mantissa_bits", 1, 23),
             ("tightness_tokens", 64, 65536),
+            ("practice_bits", 4, 16),
+            ("practice_tokens", 64, 65536),
         ):
             if not low <= getattr(self, name) <= high:
                 raise ValueError(f"{name}: got {getattr(self, name)}, allowed are {low} to {high}")
+        if self.practice_bits % 2:
+            raise ValueError(f"practice_bits: got {self.practice_bits}, allowed are even numbers")
+        if not self.retrieval_digits or min(self.retrieval_digits) < 1:
+            raise ValueError(
+                f"retrieval_digits: got {self.retrieval_digits}, allowed are numbers from 1 on"
+            )
         bits = self.tightness_bits
         if not bits or list(bits) != sorted(set(bits) & set(range(4, 17, 2))):
             raise ValueError(
@@ -60,15 +76,21 @@ class Config:
 
 def main(config: Config) -> int:
     """Calculate, measure and write."""
+    from compile_tm.analysis.practice_section import practice_section
     from compile_tm.analysis.rope_section import rope_section
     from compile_tm.analysis.sections import (
         asymptotics_section,
         bottleneck_section,
         instantiation_section,
     )
+    from compile_tm.analysis.sparsity_section import sparsity_section
     from compile_tm.analysis.sudoku_section import sudoku_section
     from compile_tm.analysis.tightness_section import tightness_section
+    from compile_tm.practice.retrieval import missing_library
 
+    console = Console()
+    if missing := missing_library():
+        console.print(f"no approximate retrieval: {missing}", markup=False, highlight=False)
     sections = [
         instantiation_section(),
         asymptotics_section(),
@@ -76,9 +98,15 @@ def main(config: Config) -> int:
         tightness_section(bits=config.tightness_bits, most_tokens=config.tightness_tokens),
         sudoku_section(boards=config.sudoku_boards),
         rope_section(max_bits=config.max_bits),
+        practice_section(bits=config.practice_bits, most_tokens=config.practice_tokens),
+        sparsity_section(
+            bits=config.practice_bits,
+            most_tokens=config.practice_tokens,
+            retrieval_digits=config.retrieval_digits,
+            missing=missing,
+        ),
     ]
     write_document(sections, config.out, title=_TITLE, intro=_INTRO)
-    console = Console()
     where = f"report in {config.out / PAGE_FILE}"
     console.print(where, markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -32,6 +32,8 @@ class CompiledTransformerConfig(PreTrainedConfig):
         intermediate_size: int = 1,
         position_coordinates: list[int] | None = None,
         attention: str = "hardmax",
+        activation_format: list[int] | None = None,
+        attention_format: list[int] | None = None,
         num_entries: list[list[int]] | None = None,
         num_embedding_entries: int = 0,
         num_unembedding_entries: int = 0,
@@ -50,6 +52,9 @@ class CompiledTransformerConfig(PreTrainedConfig):
             intermediate_size: d_ff.
             position_coordinates: The r coordinates that get the position in binary.
             attention: `hardmax` (averaging), or `softmax` of the scores over sqrt(d_k).
+            activation_format: b_m and b_e of the format that activations are rounded to, of a
+                softmax model in float32 or wider; None rounds nothing.
+            attention_format: The same for attention weights.
             num_entries: Entries that are not zero, of the `MATRICES` of each layer.
             num_embedding_entries: Those of the embedding.
             num_unembedding_entries: Those of the unembedding.
@@ -57,7 +62,8 @@ class CompiledTransformerConfig(PreTrainedConfig):
             kwargs: Fields that all configurations have.
 
         Raises:
-            ValueError: an unknown attention, or `num_entries` does not fit the layers.
+            ValueError: an unknown attention, `num_entries` does not fit the layers, or a format is
+                none, is more than float32 holds, or is for hardmax.
         """
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
@@ -68,6 +74,7 @@ class CompiledTransformerConfig(PreTrainedConfig):
         self.intermediate_size = intermediate_size
         self.position_coordinates = [0] if position_coordinates is None else position_coordinates
         self.attention = attention
+        self.activation_format, self.attention_format = activation_format, attention_format
         self.num_entries = num_entries or [[0] * len(MATRICES)] * num_hidden_layers
         self.num_embedding_entries = num_embedding_entries
         self.num_unembedding_entries = num_unembedding_entries
@@ -79,6 +86,19 @@ class CompiledTransformerConfig(PreTrainedConfig):
             raise ValueError(
                 f"num_entries: allowed are {num_hidden_layers} rows of {len(MATRICES)} numbers"
             )
+        for name in ("activation_format", "attention_format"):
+            self._check_format(name)
         kwargs.pop("max_position_embeddings", None)
         kwargs["tie_word_embeddings"] = False
         super().__init__(**kwargs)
+
+    def _check_format(self, name: str) -> None:
+        bits = getattr(self, name)
+        if bits is None:
+            return
+        if self.attention != "softmax":
+            raise ValueError(f"{name}: got {bits}, allowed for {self.attention} is None")
+        if len(bits) != 2 or not (1 <= bits[0] <= 23 and 2 <= bits[1] <= 8):
+            raise ValueError(
+                f"{name}: got {bits}, allowed are [b_m, b_e] with b_m 1 to 23 and b_e 2 to 8"
+            )

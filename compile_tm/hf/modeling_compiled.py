@@ -3,7 +3,9 @@
 Weights are stored by their entries, as nearly all are zero, and made dense at the first use. There
 are no norms; position i adds its r bits, as -1 and 1, to r coordinates of the embedding. Attention
 is averaging hardmax, whose scores are small integers that every dtype holds, or softmax by the
-attention kernel of torch.
+attention kernel of torch. Formats that no hardware has are emulated in float32: with
+`activation_format` or `attention_format` in the configuration, numbers are rounded to F(b_m, b_e)
+where the paper's setting does.
 
 Shapes: B sequences, T new positions, S positions so far, H heads, V tokens.
 """
@@ -82,14 +84,17 @@ class CompiledLayer(nn.Module):
             allowed: (T, S) or (B, 1, T, S), which positions may be attended to.
             cache: Keys and values so far.
         """
-        x = x + self._attend(x, allowed, cache)
+        act = self.config.activation_format
+        x = rounded(x + self._attend(x, allowed, cache), act)
         hidden = torch.relu(functional.linear(x, self.matrix("W_1"), self.matrix("b")))
-        return x + functional.linear(hidden, self.matrix("W_2"))
+        added = functional.linear(rounded(hidden, act), self.matrix("W_2"))
+        return rounded(x + rounded(added, act), act)
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B, H, T, d_k) twice and (B, H, T, d_v)."""
+        act = self.config.activation_format
         q, k, v = (
-            functional.linear(x, matrix.flatten(0, 1))
+            rounded(functional.linear(x, matrix.flatten(0, 1)), act)
             .unflatten(-1, matrix.shape[:2])
             .transpose(1, 2)
             for matrix in map(self.matrix, ("W_Q", "W_K", "W_V"))
@@ -107,6 +112,8 @@ class CompiledLayer(nn.Module):
             )
         if self.config.attention == "hardmax":
             heads = _hardmax_attention(q, k, v, allowed)
+        elif self.config.activation_format or self.config.attention_format:
+            heads = _rounded_attention(q, k, v, allowed, self.config)
         else:
             heads = _softmax_attention(q, k, v, allowed)
         return torch.einsum("bhtv,hdv->btd", heads, self.matrix("W_O"))
@@ -129,6 +136,34 @@ def _softmax_attention(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tens
         q, k, v, attn_mask=allowed, scale=1 / math.sqrt(d_k)
     )
     return heads[..., :d_v]
+
+
+def _rounded_attention(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, config: CompiledTransformerConfig
+) -> Tensor:
+    """Attention whose weights, and then the heads' outputs (B, H, T, d_v), are rounded."""
+    scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(~allowed, -torch.inf)
+    weights = rounded(scores.softmax(dim=-1), config.attention_format)
+    return rounded(weights @ v, config.activation_format)
+
+
+def rounded(values: Tensor, to: list[int] | None) -> Tensor:
+    """The nearest numbers of the format F(b_m, b_e), of ties the even one; unchanged for None.
+
+    Raises:
+        ValueError: the values are of a type narrower than float32.
+    """
+    if to is None:
+        return values
+    if values.dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"dtype: got {values.dtype}, allowed with emulated formats is float32")
+    mantissa_bits, exponent_bits = to
+    most = (1 << exponent_bits - 1) - 1
+    # Members are whole multiples of a step, which is the same for all below 2^(1 - most).
+    exponents = (torch.frexp(values).exponent - 1).clamp(min=1 - most)
+    steps = torch.ldexp(torch.ones_like(values), exponents - mantissa_bits)
+    greatest = (2 - 2.0**-mantissa_bits) * 2.0**most
+    return (torch.round(values / steps) * steps).clamp(-greatest, greatest)
 
 
 class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):

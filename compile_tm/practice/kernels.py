@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,11 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from compile_tm.constructions.compiled import Compiled
 from compile_tm.hf import CompiledTransformerForCausalLM
 from compile_tm.hf.export import hf_model
 from compile_tm.hf.modeling_compiled import SparseMatrix
+from compile_tm.runtime.trace import Trace
+from compile_tm.softmax.cases import Case
 from compile_tm.softmax.conversion import Conversion
 
 Kernel = Literal["math", "flash"]
@@ -30,63 +31,54 @@ KERNELS: dict[Kernel, SDPBackend] = {
 }
 """`math` multiplies matrices one after the other; `flash` never holds all scores."""
 DtypeName = Literal["float32", "bfloat16", "float16"]
+DTYPES: tuple[DtypeName, ...] = get_args(DtypeName)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRun:
-    """One c, format and kernel on one sequence."""
+    """One c, format and kernel on the sequences of a case."""
 
     c: float
     """Factor of queries and keys."""
-    num_denoised: int
-    """Layers that were denoised."""
     dtype: DtypeName
     """Format of weights and activations."""
     kernel: Kernel
     """Which kernel."""
-    num_tokens: int
-    """Tokens of the sequence, its prompt included."""
     first_wrong: int | None
-    """Tokens that had been read before the first wrong one, the least context at which it fails;
-    None where all are right."""
+    """Tokens that had been read before a wrong one, the least of all sequences, and so the least
+    context at which it fails; None where all are right."""
 
 
 def kernel_runs(
-    compiled: Compiled,
-    ids: npt.NDArray[np.integer],
-    *,
-    prompt_length: int,
+    case: Case,
     conversion: Conversion,
+    *,
     scales: Iterable[float],
-    dtypes: Sequence[DtypeName] = ("float32", "bfloat16"),
-    kernels: Sequence[Kernel] = ("math", "flash"),
+    dtypes: Sequence[DtypeName] = DTYPES,
+    kernels: Iterable[Kernel] = KERNELS,
 ) -> Iterator[KernelRun]:
-    """Predict a sequence, each token from those before it, in every way.
+    """Predict each token of a case from those before it, in every way.
 
     Args:
-        compiled: The machine.
-        ids: The sequence (n,) of the definitions.
-        prompt_length: Tokens of it that are given.
+        case: What to run.
         conversion: Which layers are denoised; its c is replaced.
         scales: The c to try.
         dtypes: Formats to try.
         kernels: Kernels to try.
     """
-    model, scales = hf_model(compiled, conversion), list(scales)
+    model, scales, kernels = hf_model(case.compiled, conversion), list(scales), list(kernels)
     for dtype in dtypes:
         nn.Module.to(model, getattr(torch, dtype))
         for c in scales:
             set_scale(model, c)
             for kernel in kernels:
-                predicted = predict(model, ids[:-1], kernel=kernel)
-                wrong = np.flatnonzero(predicted[prompt_length - 1 :] != ids[prompt_length:])
+                found = [
+                    _first_wrong(predict(model, trace.ids, kernel=kernel), trace, prompt_length)
+                    for trace, prompt_length in zip(case.traces, case.prompt_lengths, strict=True)
+                ]
+                wrong = [place for place in found if place is not None]
                 yield KernelRun(
-                    c=c,
-                    num_denoised=len(conversion.denoised),
-                    dtype=dtype,
-                    kernel=kernel,
-                    num_tokens=len(ids),
-                    first_wrong=int(wrong[0]) + prompt_length if len(wrong) else None,
+                    c=c, dtype=dtype, kernel=kernel, first_wrong=min(wrong) if wrong else None
                 )
 
 
@@ -124,3 +116,9 @@ def set_scale(model: CompiledTransformerForCausalLM, c: float) -> None:
             matrix = layer.get_submodule(name)
             assert isinstance(matrix, SparseMatrix)
             matrix.values.fill_(c)
+
+
+def _first_wrong(said: npt.NDArray[np.int32], trace: Trace, prompt_length: int) -> int | None:
+    start = prompt_length - 1
+    wrong = np.flatnonzero(said[start:] != trace.predicted[start:])
+    return int(wrong[0]) + prompt_length if len(wrong) else None

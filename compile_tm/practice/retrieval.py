@@ -9,6 +9,7 @@ not, and accuracy how many tokens are right all the same.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,8 @@ Floats = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int64]
 Retriever = Callable[[Floats, Floats], Places]
 """Positions (n,) found for queries (n, k) among keys (n, k); position i sees keys 0 to i."""
+_LIBRARY = "hnswlib"
+_MISSING = "hnswlib: missing; pip install 'sudocot[retrieval]'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,11 @@ class Hnsw:
             index.add_items(key[None], [position])
             found[position] = index.knn_query(query[None], k=1)[0][0, 0]
         return found
+
+
+def missing_library() -> str:
+    """What `Hnsw` needs and is not installed, in words; empty if nothing is missing."""
+    return "" if importlib.util.find_spec(_LIBRARY) else _MISSING
 
 
 def exact_search(queries: Floats, keys: Floats) -> Places:
@@ -127,6 +135,6 @@ def _causal_scores(queries: Floats, keys: Floats) -> Floats:
 
 def _library() -> Any:
     try:
-        return importlib.import_module("hnswlib")
+        return importlib.import_module(_LIBRARY)
     except ImportError as error:
-        raise ValueError("hnswlib: missing; pip install 'sudocot[retrieval]'") from error
+        raise ValueError(_MISSING) from error

@@ -19,9 +19,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, 
 from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
 from compile_tm.constructions.sequences import min_bits
 from compile_tm.constructions.vocabulary import Mode
+from compile_tm.formats.floats import FloatFormat
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
 from compile_tm.hf.export import export_model, hf_model
 from compile_tm.hf.folder_check import check_folder, load_model
+from compile_tm.hf.modeling_compiled import rounded
 from compile_tm.hf.self_test import choose_cases, read_cases
 from compile_tm.hf.tokenizer import build_tokenizer, token_text
 from compile_tm.jit import IS_JIT
@@ -30,6 +32,7 @@ from compile_tm.machines.regex import regex_dfa
 from compile_tm.machines.turing import Rule, TuringMachine
 from compile_tm.runtime.dense import HardmaxTransformer
 from compile_tm.runtime.sparse import SparseTransformer
+from compile_tm.softmax.conversion import Denoising, RoundingPoints, denoise_conversion
 from eval.engines.hf import _pad_left
 from tests.compile_tm.machine_cases import colliding_machine, example_runs, random_runs
 
@@ -170,6 +173,59 @@ def test_softmax_of_unscaled_scores_is_another_model(folder: Path) -> None:
     logits = model(ids).logits
     assert torch.allclose(model(padded, attention_mask=mask).logits[:, 3:], logits, atol=1e-4)
     assert not torch.allclose(logits, load_model(folder)(ids).logits, atol=0.1)
+
+
+def test_a_fresh_process_emulates_formats(tmp_path: Path) -> None:
+    """Formats that are enough give the tokens of the self-test; one that is too small does not."""
+    compiled, path = increment(), tmp_path / "model"
+    act = FloatFormat(mantissa_bits=2, exponent_bits=4)
+    conversion = denoise_conversion(
+        compiled.program,
+        length=compiled.program.max_positions,
+        points=RoundingPoints(activations=act),
+        where=Denoising.HEADS,
+    )
+    export_model(compiled, path, conversion=conversion, words=["1011"])
+    test = (
+        "import json, torch, transformers\n"
+        "part = json.load(open('self_test.json'))[0]['segments'][0]\n"
+        "prompt = torch.tensor([part['ids'][: part['prompt_length']]])\n"
+        "def is_right(**formats):\n"
+        "    model = transformers.AutoModelForCausalLM.from_pretrained(\n"
+        "        '.', trust_remote_code=True, **formats)\n"
+        "    return model.generate(prompt)[0].tolist() == part['ids']\n"
+        "assert is_right(activation_format=[2, 4], attention_format=[4, 5])\n"
+        "assert not is_right(activation_format=[1, 2], attention_format=[4, 5])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", test],
+        cwd=path,
+        env=os.environ | {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("bits", [(7, 8), (10, 5), (1, 2), (3, 4), (23, 8)])
+def test_emulated_formats_are_those_of_the_definition(bits: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    spread = rng.integers(0, 1 << 32, size=20_000, dtype=np.uint32).view(np.float32)
+    halves = (rng.integers(-300, 301, size=2_000) / 64).astype(np.float32)
+    values = torch.from_numpy(np.concatenate([spread[np.isfinite(spread)], halves]))
+    to = FloatFormat(mantissa_bits=bits[0], exponent_bits=bits[1])
+    assert torch.equal(rounded(values, list(bits)), to.round(values))
+    with pytest.raises(ValueError, match="dtype: got"):
+        rounded(values.bfloat16(), list(bits))
+
+
+def test_formats_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="allowed for hardmax is None"):
+        CompiledTransformerConfig(activation_format=[7, 8])
+    for wrong in ([0, 8], [7, 9], [7]):
+        with pytest.raises(ValueError, match="attention_format: got"):
+            CompiledTransformerConfig(attention="softmax", attention_format=wrong)
 
 
 def test_what_cannot_be_is_refused(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ from compile_tm.hf.export import hf_model
 from compile_tm.machines.examples import binary_increment
 from compile_tm.machines.regex import regex_dfa
 from compile_tm.practice import retrieval
-from compile_tm.practice.kernels import kernel_runs, least_scale, predict
+from compile_tm.practice.kernels import DTYPES, KERNELS, kernel_runs, least_scale, predict
 from compile_tm.practice.retrieval import Hnsw, exact_search, retrieval_run
 from compile_tm.practice.sparsity import head_sparsity
+from compile_tm.runtime.trace import trace_program
+from compile_tm.softmax.cases import Case
 from compile_tm.softmax.conversion import (
     Conversion,
     Denoising,
@@ -41,21 +44,12 @@ def conversions(compiled: Compiled) -> list[Conversion]:
 
 def test_kernels_give_the_tokens_of_hardmax_with_the_theorems_c_and_fail_with_small_c() -> None:
     compiled, ids, prompt_length = increment()
+    trace = trace_program(compiled.program, ids[:-1])
+    case = Case(name="CoT", compiled=compiled, traces=(trace,), prompt_lengths=(prompt_length,))
     for conversion in conversions(compiled):
-        runs = list(
-            kernel_runs(
-                compiled,
-                ids,
-                prompt_length=prompt_length,
-                conversion=conversion,
-                scales=[1.0, conversion.c],
-            )
-        )
-        assert [(run.dtype, run.kernel) for run in runs[::2]] == [
-            (dtype, "math") for dtype in ("float32", "float32", "bfloat16", "bfloat16")
-        ]
+        runs = list(kernel_runs(case, conversion, scales=[1.0, conversion.c]))
+        assert {(run.dtype, run.kernel) for run in runs} == set(product(DTYPES, KERNELS))
         for run in runs:
-            assert run.num_denoised == len(conversion.denoised)
             if run.c == 1:
                 assert run.first_wrong is not None
                 assert prompt_length <= run.first_wrong < len(ids)
@@ -129,3 +123,4 @@ def test_the_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "hnswlib", None)
     with pytest.raises(ValueError, match="hnswlib: missing; pip install"):
         retrieval._library()
+    assert "pip install" in retrieval.missing_library()

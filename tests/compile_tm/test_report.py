@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 from compile_tm.analysis.document import Plot, Section, Series, Table, cell_text
+from compile_tm.analysis.practice_section import practice_section
 from compile_tm.analysis.render import write_document
 from compile_tm.analysis.sections import instantiation_section
+from compile_tm.analysis.sparsity_section import sparsity_section
 from compile_tm.analysis.sudoku_section import gaps_table, sudoku_case
 from compile_tm.analysis.tightness_section import tightness_section
 from compile_tm.commands import report
 from compile_tm.jit import IS_JIT
+from compile_tm.practice.retrieval import missing_library
 from compile_tm.sudoku.board import Special
 
 CURVE = Series(label="<b> & x", x=(1.0, 2.0), y=(1.0, 10.0))
@@ -52,6 +55,10 @@ def test_cells_and_options() -> None:
         Table(title="t", columns=("a", "b"), rows=((1,),))
     with pytest.raises(ValueError, match="max_bits: got 17"):
         report.Config(out=Path("x"), max_bits=17)
+    with pytest.raises(ValueError, match="practice_bits: got 5"):
+        report.Config(out=Path("x"), practice_bits=5)
+    with pytest.raises(ValueError, match="retrieval_digits: got"):
+        report.Config(out=Path("x"), retrieval_digits=(0,))
     for bits in ((6, 4), (4, 5), (), (16, 18)):
         with pytest.raises(ValueError, match="tightness_bits: got "):
             report.Config(out=Path("x"), tightness_bits=bits)
@@ -80,3 +87,33 @@ def test_heads_of_the_sudoku_solver_are_decided() -> None:
     rows = gaps_table([case]).rows
     assert len(rows) == sum(len(layer.heads) for layer in case.program.layers)
     assert {row[4] for row in rows} <= {1, 2, 5}
+
+
+def test_kernels_are_right_at_the_theorems_c_and_wrong_below() -> None:
+    section = practice_section(bits=4, most_tokens=64)
+    at_bound, least, repairs = section.tables
+    assert {cell for row in at_bound.rows for cell in row[4:]} == {"same"}
+    assert len(at_bound.rows) == len(least.rows) == 6
+    for bound, row in zip(at_bound.rows, least.rows, strict=True):
+        assert all(1 < float(c) <= float(bound[3]) for c in row[2:])
+    # Both narrow formats and kernels, for each model and conversion.
+    assert len(repairs.rows) == 6 * 4
+    assert [len(plot.series) for plot in section.plots] == [3] * 6
+
+
+@pytest.mark.parametrize("missing", ["", "hnswlib: missing"])
+def test_sparsity_with_and_without_the_library(missing: str) -> None:
+    if not missing and missing_library():
+        pytest.skip("hnswlib is not installed")
+    section = sparsity_section(bits=4, most_tokens=64, retrieval_digits=(2,), missing=missing)
+    models, stages = section.tables[:2]
+    assert [row[0] for row in models.rows] == ["DFA", "CoT", "SCoT"]
+    assert all(row[-1] == 0 and 0 < float(row[4]) <= 1 for row in models.rows)
+    assert sum(int(row[2]) for row in stages.rows) == sum(int(row[3]) for row in models.rows)
+    if missing:
+        assert missing in section.paragraphs[1]
+        assert len(section.tables) == 2
+    else:
+        exact = section.tables[2].rows[0]
+        assert exact[3:] == (1, 1, "none")
+        assert len(section.plots) == 2

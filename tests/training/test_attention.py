@@ -269,7 +269,8 @@ def test_bf16_on_a_cpu_is_fp32_attention_up_to_rounding(length: int) -> None:
     results = []
     for dtype in (torch.float32, torch.bfloat16):
         inputs = [tensor.to(torch.bfloat16).to(dtype).requires_grad_() for tensor in exact]
-        output = attend_padded(nn.Module(), *inputs, None, scaling=0.25)[0]
+        query, key, value = inputs
+        output = attend_padded(nn.Module(), query, key, value, None, scaling=0.25)[0]
         assert output.dtype == dtype
         results.append([output, *torch.autograd.grad(output.square().sum(), inputs)])
     for expected, got in zip(*results, strict=True):
