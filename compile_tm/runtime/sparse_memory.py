@@ -329,21 +329,21 @@ def _enter(
 
 
 @kernel
-def needs(memory: Memory) -> Any:
-    """The most entries that there may be after another position.
+def _needs(memory: Memory, widest: int) -> tuple[Any, Any]:
+    """The most entries and words of the pool that there may be after another position.
 
     A head enters its key into the tables of one class, which may be new, and then may make another
-    table for each class and enter all keys of the class there.
+    table for each class and enter all keys of the class there. A value has `widest` words at most.
     """
-    num_heads = len(memory.first_class)
-    return 2 * memory.counts[_NUM_ENTRIES] + memory.counts[_NUM_TABLES] + 2 * num_heads
+    counts = memory.counts
+    num_new = counts[_NUM_ENTRIES] + counts[_NUM_TABLES] + 2 * len(memory.first_class)
+    return counts[_NUM_ENTRIES] + num_new, counts[_NUM_WORDS] + widest * num_new
 
 
 @kernel
 def has_room(memory: Memory, widest: int) -> Any:
     """Whether another position, whose values have `widest` words at most, is sure to fit."""
-    num_entries = needs(memory)
-    num_words = memory.counts[_NUM_WORDS] + widest * (num_entries - memory.counts[_NUM_ENTRIES])
+    num_entries, num_words = _needs(memory, widest)
     return (
         (num_entries <= len(memory.entries))
         & (num_entries < len(memory.buckets))
@@ -356,8 +356,7 @@ def grown(memory: Memory, widest: int) -> Memory:
     """The same memory with room for another position."""
     buckets, entries, pool = memory.buckets, memory.entries, memory.pool
     old_entries, old_words = memory.counts[_NUM_ENTRIES], memory.counts[_NUM_WORDS]
-    num_entries = needs(memory)
-    num_words = old_words + widest * (num_entries - old_entries)
+    num_entries, num_words = _needs(memory, widest)
     if num_entries > len(entries):
         entries = np.zeros((2 * num_entries, 5), dtype=np.int64)
         entries[:old_entries] = memory.entries[:old_entries]
