@@ -91,6 +91,20 @@ def test_automata_of_all_short_words() -> None:
     check_equal(compiled, [tuple("ab"[int(bit)] for bit in word) for word in words])
 
 
+def run_fresh(program: str, *, folder: Path, home: Path) -> str:
+    """Run a program in a fresh process inside a model folder; what it printed."""
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=os.environ | {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
 def test_a_fresh_process_needs_nothing_of_ours(folder: Path, tmp_path: Path) -> None:
     """The program of the model card, and the self-test, with the code in the folder alone."""
     (card,) = re.findall(
@@ -104,17 +118,9 @@ def test_a_fresh_process_needs_nothing_of_ours(folder: Path, tmp_path: Path) -> 
         "        assert model.generate(prompt)[0].tolist() == part['ids']\n"
         "assert not any(name.startswith('compile_tm') for name in sys.modules)\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", card + test],
-        cwd=folder,
-        env=os.environ | {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.split()[:5] == ["<inp>", "1", "1", "</inp>", "[right:b:R]"]
-    assert result.stdout.split()[-5:] == ["<outp>", "1", "0", "0", "</outp>"]
+    printed = run_fresh(card + test, folder=folder, home=tmp_path)
+    assert printed.split()[:5] == ["<inp>", "1", "1", "</inp>", "[right:b:R]"]
+    assert printed.split()[-5:] == ["<outp>", "1", "0", "0", "</outp>"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -197,15 +203,7 @@ def test_a_fresh_process_emulates_formats(tmp_path: Path) -> None:
         "assert is_right(activation_format=[2, 4], attention_format=[4, 5])\n"
         "assert not is_right(activation_format=[1, 2], attention_format=[4, 5])\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", test],
-        cwd=path,
-        env=os.environ | {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
+    run_fresh(test, folder=path, home=tmp_path)
 
 
 @pytest.mark.parametrize("bits", [(7, 8), (10, 5), (1, 2), (3, 4), (23, 8)])
