@@ -41,7 +41,7 @@ class Config:
     tightness_tokens: int = 1024
     """Tokens of the runs of each model that this is measured on, where 2^r are not fewer."""
     sudoku_boards: tuple[Literal["4x4", "6x6", "9x9"], ...] = ("4x4",)
-    """Boards whose compiled solvers are measured so; 9x9 takes a quarter of an hour."""
+    """Boards whose compiled solvers are measured so; 9x9 takes five minutes."""
 
     practice_bits: int = 8
     """r of the models that run by torch's attention kernels, and whose heads are counted."""
