@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from data.stats import PAPER_TABLE
-from scripts.paper.trainings import Training, cot, scot_large, scot_small, small
+from scripts.paper.trainings import STUDY_TOKENS, Training, cot, scot_large, scot_small, small
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,6 +207,19 @@ _SMALL = (
         ),
         world="study-6x6",
     ).with_changes(tokens=None, seeds=3),
+    Experiment(
+        name="optimizers-long",
+        title="The paper's recipe with more tokens, on 4x4",
+        place="not there; it takes its training recipe as given",
+        finding=(
+            "What does the paper's recipe reach with ten times the tokens of preset small "
+            "(experiment optimizers)?"
+        ),
+        trainings=tuple(
+            small(f"{arm}-long", label, *options) for arm, label, options in _OPTIMIZERS[:1]
+        ),
+        world="study",
+    ).with_changes(tokens=10 * STUDY_TOKENS, seeds=3),
     Experiment(
         name="variations",
         title="Preset small with other rates, batch sizes, schedules and initial weights, on 4x4",
