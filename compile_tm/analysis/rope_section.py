@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compile_tm.analysis.document import Cell, Plot, Section, Series, Table
-from compile_tm.constructions.compiled import compile_machine
+from compile_tm.constructions.compiled import compile_dfa, compile_machine
 from compile_tm.constructions.dfa import DfaVocabulary
 from compile_tm.constructions.sequences import checked_run, cot_ids, min_bits, scot_segments
 from compile_tm.constructions.tokens import Answer
@@ -15,7 +15,7 @@ from compile_tm.formats.floats import BF16, FloatFormat
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.examples import example
 from compile_tm.machines.turing import TuringMachine
-from compile_tm.rope.compose import rope_dfa, rope_machine
+from compile_tm.rope.compose import rope_weights
 from compile_tm.rope.rounding import (
     MAX_EXPONENT_BITS,
     enough_c,
@@ -194,7 +194,7 @@ def _machines_table() -> Table:
 
 def _dfa_row(name: str, word: str, dfa: Dfa) -> tuple[Cell, ...]:
     bits = len(word).bit_length()
-    rope, vocabulary = rope_dfa(dfa, bits=bits), DfaVocabulary(dfa=dfa)
+    rope, vocabulary = rope_weights(compile_dfa(dfa, bits=bits)), DfaVocabulary(dfa=dfa)
     said = int(RopeTransformer(rope).predict(vocabulary.input_ids(word))[-1])
     wanted = vocabulary.answer_id(Answer.TRUE if dfa.accepts(word) else Answer.FALSE)
     verdict = "same answer" if said == wanted else "another answer"
@@ -206,7 +206,7 @@ def _machine_row(name: str, word: str, machine: TuringMachine, mode: Mode) -> tu
     run = checked_run(machine, word)
     bits = min_bits(run, mode=mode)
     compiled = compile_machine(machine, mode=mode, bits=bits, reachable_only=True)
-    rope = rope_machine(compiled)
+    rope = rope_weights(compiled)
     generated = generate_words(RopeTransformer(rope), compiled, [word])[0]
     wanted = [cot_ids(compiled.vocabulary, run, bits=bits)]
     if mode == "scot":

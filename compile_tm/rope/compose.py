@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compile_tm.constructions.compiled import CompiledMachine
-from compile_tm.constructions.dfa import DfaVocabulary, dfa_program
+from compile_tm.constructions.compiled import Compiled
+from compile_tm.constructions.dfa import DfaVocabulary
 from compile_tm.constructions.tokens import Answer, Delimiter
-from compile_tm.machines.dfa import Dfa
 from compile_tm.program.dense import DenseWeights, dense_weights
 from compile_tm.program.gadgets import zero_flag
 from compile_tm.program.program import Program
@@ -38,19 +37,13 @@ from compile_tm.rope.stack import (
 )
 
 
-def rope_machine(compiled: CompiledMachine) -> RopeWeights:
-    """A compiled Turing machine with the stack in front of it."""
-    vocabulary = compiled.vocabulary
+def rope_weights(compiled: Compiled) -> RopeWeights:
+    """A compiled machine with the stack in front of it; automata take words of up to 2^r - 1."""
+    vocabulary, program = compiled.vocabulary, compiled.program
+    if isinstance(vocabulary, DfaVocabulary):
+        return with_stack(program, first=(vocabulary.answer_id(Answer.BOS),))
     returning = (vocabulary.delimiter_id(Delimiter.SUMM),) if compiled.mode == "scot" else ()
-    return with_stack(
-        compiled.program, first=(vocabulary.delimiter_id(Delimiter.INP),), returning=returning
-    )
-
-
-def rope_dfa(dfa: Dfa, *, bits: int) -> RopeWeights:
-    """A compiled automaton with the stack in front of it, for words of fewer than 2^r symbols."""
-    bos = DfaVocabulary(dfa=dfa).answer_id(Answer.BOS)
-    return with_stack(dfa_program(dfa, bits=bits), first=(bos,))
+    return with_stack(program, first=(vocabulary.delimiter_id(Delimiter.INP),), returning=returning)
 
 
 def with_stack(
@@ -93,7 +86,7 @@ def with_stack(
         periods=stack_periods(bits),
         bits=bits,
         num_stack_layers=num_before,
-        result=program.position,
+        wires=wires,
     )
 
 

@@ -47,6 +47,11 @@ class StackWires:
     found: Flag
     """F_ex: what a head found; off again after each layer."""
 
+    @property
+    def own(self) -> tuple[Flag, ...]:
+        """All but the result, which belongs to what comes after the stack."""
+        return (self.const, self.first, self.found, *self.multiple)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeWeights:
@@ -60,8 +65,13 @@ class RopeWeights:
     """r: it can tell 2^r positions apart."""
     num_stack_layers: int
     """Layers that extract the position."""
-    result: Register
-    """Where they write it."""
+    wires: StackWires
+    """What they use."""
+
+    @property
+    def result(self) -> Register:
+        """Where they write it."""
+        return self.wires.result
 
 
 def position_stack(bits: int) -> RopeWeights:
@@ -97,7 +107,7 @@ def position_stack(bits: int) -> RopeWeights:
         periods=stack_periods(bits),
         bits=bits,
         num_stack_layers=bits + 1,
-        result=wires.result,
+        wires=wires,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from compile_tm.checks import check_weights
-from compile_tm.constructions.compiled import compile_machine
+from compile_tm.constructions.compiled import compile_dfa, compile_machine
 from compile_tm.constructions.dfa import DfaVocabulary
 from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
 from compile_tm.constructions.tokens import Answer
@@ -20,7 +20,7 @@ from compile_tm.machines.interpreter import run_machine
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
 from compile_tm.machines.turing import TuringMachine
 from compile_tm.program.registers import binary
-from compile_tm.rope.compose import rope_dfa, rope_machine
+from compile_tm.rope.compose import rope_weights
 from compile_tm.rope.rotation import rotate, stack_periods, turns
 from compile_tm.rope.rounding import (
     denoise,
@@ -161,7 +161,7 @@ def test_denoising(activations: FloatFormat) -> None:
 def test_automaton_without_positional_embedding() -> None:
     dfa, bits = example("multiples-of-3"), 4
     assert not isinstance(dfa, TuringMachine)
-    vocabulary, model = DfaVocabulary(dfa=dfa), RopeTransformer(rope_dfa(dfa, bits=bits))
+    vocabulary, model = DfaVocabulary(dfa=dfa), RopeTransformer(rope_weights(compile_dfa(dfa, bits=bits)))
     num_layers = model.sizes.L
     assert num_layers == bits + 2 + bits + 1
     answers = [vocabulary.answer_id(answer) for answer in (Answer.FALSE, Answer.TRUE)]
@@ -186,7 +186,7 @@ def test_random_machines_without_positional_embedding(seed: int, mode: Mode) -> 
         run = run_machine(machine, random_word(rng, machine, max_length=4), max_steps=100)
     bits = min_bits(run, mode=mode)
     compiled = compile_machine(run.machine, mode=mode, bits=bits)
-    rope = rope_machine(compiled)
+    rope = rope_weights(compiled)
     size, own = compiled.program.sizes, rope.weights.sizes
     assert rope.num_stack_layers == bits + 1 + (mode == "scot")
     assert rope.num_stack_layers + size.L == own.L
