@@ -8,5 +8,6 @@ reading     what a token is, and what stands before it
 chain       a token's ancestors on the decision stack, gathered by pointer doubling
 solving     candidates, counts, the cell to try next, the digit to write next
 summaries   when a summary is due, and the tokens that it copies
+meanings    what the registers hold after which layers, for people and programs
 compiled    the whole program, with sizes, and generation of CoT and SCoT
 """

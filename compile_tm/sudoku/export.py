@@ -4,6 +4,7 @@
     generation_config.json            greedy, with the stop tokens
     tokenizer.json  tokenizer_config.json
     sudocot.json                      board, mode and rule of the traces
+    registers.json                    what the registers hold, and where
     README.md                         model card
 
 The folder appears whole or not at all.
@@ -23,6 +24,7 @@ from compile_tm.hf.export import hf_model, no_progress_bars, staged_folder
 from compile_tm.softmax.conversion import Conversion
 from compile_tm.sudoku.board import Special
 from compile_tm.sudoku.compiled import CompiledSudoku
+from compile_tm.sudoku.meanings import REGISTERS_FILE, registers_json
 
 FACTS_FILE = "sudocot.json"
 TRACE_RULE = "mrv-row-major-ascending-1"
@@ -47,6 +49,8 @@ def export_sudoku(
             model.save_pretrained(staged)
         _save_tokenizer(compiled, staged)
         _write_json(_facts(compiled, model), staged / FACTS_FILE)
+        registers = json.dumps(registers_json(compiled, conversion))
+        (staged / REGISTERS_FILE).write_text(registers + "\n", encoding="utf-8")
         (staged / "README.md").write_text(_card(compiled, model), encoding="utf-8")
     return model
 
@@ -129,4 +133,7 @@ A {kind} transformer that was not trained: its weights are a program. Greedy dec
 token ({compiled.mode}{segments}).
 
 {facts}
+
+`{REGISTERS_FILE}` says what its registers hold, and after which layers; `sudocot trace PUZZLE
+--model FOLDER --out PAGE` shows them beside the board.
 """
