@@ -49,7 +49,7 @@ def main(config: Config) -> int:
         console.print(f"wrong     {len(found.problems) - _MAX_PROBLEMS:,} more")
     if config.margins:
         console.print(_table(found.margins))
-    compiled = found.compiled
+    compiled = found.source.compiled
     console.print(f"machine   {compiled.machine.name}, {compiled.mode}, r = {compiled.bits}")
     console.print(f"words     {found.num_words:,}, {found.num_tokens:,} tokens generated")
     if found.margins:

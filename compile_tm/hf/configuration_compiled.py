@@ -31,6 +31,8 @@ class CompiledTransformerConfig(PreTrainedConfig):
         value_size: int = 1,
         intermediate_size: int = 1,
         position_coordinates: list[int] | None = None,
+        rotary_periods: list[int] | None = None,
+        rotary_heads: list[list[int]] | None = None,
         attention: str = "hardmax",
         activation_format: list[int] | None = None,
         attention_format: list[int] | None = None,
@@ -50,7 +52,12 @@ class CompiledTransformerConfig(PreTrainedConfig):
             key_size: d_k.
             value_size: d_v.
             intermediate_size: d_ff.
-            position_coordinates: The r coordinates that get the position in binary.
+            position_coordinates: The r coordinates that get the position in binary; none of a
+                model with rotary encodings.
+            rotary_periods: Rotary encodings: pair m of queries and keys turns once in so many
+                positions, of which the model tells a quarter of the longest period apart. None for
+                a model with a positional embedding.
+            rotary_heads: Of each layer, the heads that rotate their first pairs.
             attention: `hardmax` (averaging), or `softmax` of the scores over sqrt(d_k).
             activation_format: b_m and b_e of the format that activations are rounded to, of a
                 softmax model in float32 or wider; None rounds nothing.
@@ -62,8 +69,9 @@ class CompiledTransformerConfig(PreTrainedConfig):
             kwargs: Fields that all configurations have.
 
         Raises:
-            ValueError: an unknown attention, `num_entries` does not fit the layers, or a format is
-                none, is more than float32 holds, or is for hardmax.
+            ValueError: an unknown attention, `num_entries` does not fit the layers, a format is
+                none, is more than float32 holds, or is for hardmax; or rotations do not fit the
+                heads, or are there beside a positional embedding.
         """
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
@@ -72,14 +80,21 @@ class CompiledTransformerConfig(PreTrainedConfig):
         self.key_size = key_size
         self.value_size = value_size
         self.intermediate_size = intermediate_size
-        self.position_coordinates = [0] if position_coordinates is None else position_coordinates
+        if position_coordinates is None:
+            position_coordinates = [] if rotary_periods else [0]
+        self.position_coordinates = position_coordinates
+        self.rotary_periods = rotary_periods
+        self.rotary_heads = rotary_heads
         self.attention = attention
         self.activation_format, self.attention_format = activation_format, attention_format
         self.num_entries = num_entries or [[0] * len(MATRICES)] * num_hidden_layers
         self.num_embedding_entries = num_embedding_entries
         self.num_unembedding_entries = num_unembedding_entries
         self.source = source or {}
-        self.max_position_embeddings = 1 << len(self.position_coordinates)
+        self._check_rotations()
+        self.max_position_embeddings = (
+            max(rotary_periods) // 4 if rotary_periods else 1 << len(position_coordinates)
+        )
         if attention not in ATTENTIONS:
             raise ValueError(f"attention: got {attention!r}, allowed are {', '.join(ATTENTIONS)}")
         if [len(row) for row in self.num_entries] != [len(MATRICES)] * num_hidden_layers:
@@ -91,6 +106,30 @@ class CompiledTransformerConfig(PreTrainedConfig):
         kwargs.pop("max_position_embeddings", None)
         kwargs["tie_word_embeddings"] = False
         super().__init__(**kwargs)
+
+    def _check_rotations(self) -> None:
+        periods, heads = self.rotary_periods, self.rotary_heads
+        if periods is None:
+            if heads is not None:
+                raise ValueError("rotary_heads: allowed without rotary_periods is None")
+            return
+        if self.position_coordinates:
+            raise ValueError("position_coordinates: allowed with rotary_periods are none")
+        if not 1 <= len(periods) <= self.key_size // 2 or not min(periods) > 0 or max(periods) < 4:
+            raise ValueError(
+                f"rotary_periods: got {periods}, allowed are 1 to {self.key_size // 2} positive "
+                "numbers, the longest 4 or more"
+            )
+        numbers = set(range(self.num_attention_heads))
+        if (
+            heads is None
+            or len(heads) != self.num_hidden_layers
+            or not all(set(row) <= numbers for row in heads)
+        ):
+            raise ValueError(
+                f"rotary_heads: allowed are {self.num_hidden_layers} rows of numbers below "
+                f"{self.num_attention_heads}"
+            )
 
     def _check_format(self, name: str) -> None:
         bits = getattr(self, name)

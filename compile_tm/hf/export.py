@@ -28,6 +28,7 @@ from transformers.utils import logging as transformers_logging
 
 from compile_tm.constructions.compiled import Compiled, CompiledMachine
 from compile_tm.constructions.tokens import Answer, Delimiter
+from compile_tm.formats.floats import FloatFormat
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
 from compile_tm.hf.card import model_card
 from compile_tm.hf.configuration_compiled import MATRICES
@@ -35,9 +36,9 @@ from compile_tm.hf.modeling_compiled import SparseMatrix
 from compile_tm.hf.self_test import choose_cases, self_test_case, write_cases
 from compile_tm.hf.tokenizer import save_tokenizer
 from compile_tm.machines.files import write_machine
-from compile_tm.program.dense import DenseWeights, dense_weights
-from compile_tm.program.program import Program
-from compile_tm.softmax.conversion import Conversion
+from compile_tm.program.dense import DenseWeights
+from compile_tm.rope.blueprint import Blueprint, Positions, make_blueprint
+from compile_tm.softmax.conversion import Conversion, RoundingPoints
 from compile_tm.softmax.weights import SoftmaxWeights, convert_denoise
 from compile_tm.sudoku.board import Special
 from compile_tm.sudoku.compiled import CompiledSudoku
@@ -49,9 +50,9 @@ Matrix = npt.NDArray[Any]
 Weights = DenseWeights | SoftmaxWeights
 
 
-def matrices(program: Program, conversion: Conversion | None = None) -> Weights:
-    """All matrices of a program: as they are, or converted to softmax attention."""
-    dense = dense_weights(program)
+def matrices(blueprint: Blueprint, conversion: Conversion | None = None) -> Weights:
+    """All matrices of a hardmax transformer: as they are, or converted to softmax attention."""
+    dense = blueprint.weights()
     if conversion is None:
         return dense
     return convert_denoise(dense, c=conversion.c, layers=conversion.denoised)
@@ -63,33 +64,41 @@ def layer_matrices(weights: Weights, layer: int) -> dict[str, Matrix]:
 
 
 def hf_model(
-    compiled: Compiled | CompiledSudoku, conversion: Conversion | None = None
+    compiled: Compiled | CompiledSudoku,
+    conversion: Conversion | None = None,
+    *,
+    positions: Positions = "embedding",
+    points: RoundingPoints | None = None,
 ) -> CompiledTransformerForCausalLM:
     """The model of a machine, or of a board's solver.
 
     Args:
         compiled: The machine or the solver.
         conversion: How it becomes a softmax transformer; None leaves hardmax.
+        positions: How it is told positions; a solver has the positional embedding.
+        points: Formats that the softmax model emulates, in float32; by default none.
+
+    Raises:
+        ValueError: a format is for hardmax, or is more than float32 holds; or a board is to have
+            rotary encodings.
     """
-    program = compiled.program
-    weights = matrices(program, conversion)
-    sizes = weights.sizes
-    layers = [layer_matrices(weights, n) for n in range(sizes.L)]
+    if isinstance(compiled, CompiledSudoku):
+        if positions != "embedding":
+            raise ValueError(f"positions: got {positions}, allowed for boards is embedding")
+        blueprint = Blueprint(program=compiled.program)
+    else:
+        blueprint = make_blueprint(compiled, positions)
+    weights = matrices(blueprint, conversion)
+    layers = [layer_matrices(weights, n) for n in range(weights.sizes.L)]
     config = CompiledTransformerConfig(
-        vocab_size=sizes.vocab_size,
-        hidden_size=sizes.d,
-        num_hidden_layers=sizes.L,
-        num_attention_heads=sizes.H,
-        key_size=sizes.d_k,
-        value_size=sizes.d_v,
-        intermediate_size=sizes.d_ff,
+        **config_fields(blueprint, weights, points or RoundingPoints()),
         attention="hardmax" if conversion is None else "softmax",
-        position_coordinates=list(program.position.coordinates),
         num_entries=[[_count(matrix) for matrix in layer.values()] for layer in layers],
         num_embedding_entries=_count(weights.embedding),
         num_unembedding_entries=_count(weights.unembedding),
         source={
             **_source(compiled),
+            "positions": positions,
             "conversion": conversion
             and {"c": conversion.c, "denoised": sorted(conversion.denoised)},
         },
@@ -114,11 +123,47 @@ def hf_model(
     return model
 
 
+def config_fields(
+    blueprint: Blueprint, weights: Weights, points: RoundingPoints
+) -> dict[str, int | list[int] | list[list[int]] | None]:
+    """Fields of the configuration that matrices alone do not tell."""
+    sizes, rope = weights.sizes, blueprint.rope
+    fields: dict[str, int | list[int] | list[list[int]] | None] = {
+        "vocab_size": sizes.vocab_size,
+        "hidden_size": sizes.d,
+        "num_hidden_layers": sizes.L,
+        "num_attention_heads": sizes.H,
+        "key_size": sizes.d_k,
+        "value_size": sizes.d_v,
+        "intermediate_size": sizes.d_ff,
+        "position_coordinates": list(blueprint.program.position.coordinates),
+        "rotary_periods": None,
+        "rotary_heads": None,
+        "activation_format": _format_bits(points.activations),
+        "attention_format": _format_bits(points.attention),
+    }
+    if rope is not None:
+        # To rotate zeros changes nothing.
+        rotates = weights.W_Q[:, :, : 2 * len(rope.periods)].any(axis=(2, 3))
+        fields |= {
+            "position_coordinates": [],
+            "rotary_periods": list(rope.periods),
+            "rotary_heads": [np.flatnonzero(row).tolist() for row in rotates],
+        }
+    return fields
+
+
+def _format_bits(to: FloatFormat | None) -> list[int] | None:
+    return None if to is None else [to.mantissa_bits, to.exponent_bits]
+
+
 def export_model(
     compiled: Compiled,
     folder: Path,
     *,
     conversion: Conversion | None = None,
+    positions: Positions = "embedding",
+    points: RoundingPoints | None = None,
     words: Sequence[str | Sequence[str]] = (),
 ) -> CompiledTransformerForCausalLM:
     """Write the model folder.
@@ -127,17 +172,20 @@ def export_model(
         compiled: The machine.
         folder: Where; it must not exist.
         conversion: How it becomes a softmax transformer; None leaves hardmax.
+        positions: How it is told positions.
+        points: Formats that a softmax model emulates; by default none.
         words: Words of the self-test; by default some are chosen.
 
     Returns:
         The model that was written.
 
     Raises:
-        ValueError: the machine has no output on one of the words, or r is too small for it.
+        ValueError: the machine has no output on one of the words, or r is too small for it; or a
+            format is for hardmax, or is more than float32 holds.
         OSError: the folder exists or cannot be written.
     """
     cases = [self_test_case(compiled, word) for word in words] or choose_cases(compiled)
-    model = hf_model(compiled, conversion)
+    model = hf_model(compiled, conversion, positions=positions, points=points)
     with staged_folder(folder) as staged:
         with no_progress_bars():
             model.save_pretrained(staged)

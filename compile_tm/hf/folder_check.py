@@ -17,26 +17,28 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from compile_tm.checks import HeadMargin, Problem, head_margin, least_margins, margin_problems
-from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
+from compile_tm.constructions.compiled import Compiled
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
-from compile_tm.hf.export import MACHINE_FILE, Matrix, layer_matrices, matrices, no_progress_bars
+from compile_tm.hf.export import Matrix, Weights, config_fields, layer_matrices, matrices
 from compile_tm.hf.modeling_compiled import SparseMatrix
 from compile_tm.hf.self_test import SelfTestCase, read_cases, self_test_case
+from compile_tm.hf.source import FolderSource, load_model, model_snapshots, read_source
 from compile_tm.hf.tokenizer import token_text
-from compile_tm.machines.dfa import Dfa
-from compile_tm.machines.files import read_machine
-from compile_tm.softmax.conversion import Conversion
+from compile_tm.rope.rounding import least_stack_gap
+from compile_tm.rope.runtime import hardmax_transformer
+from compile_tm.softmax.failures import first_failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderCheck:
     """What was found."""
 
-    compiled: Compiled
+    source: FolderSource
     """The machine, compiled again."""
     problems: tuple[Problem, ...]
     """All that is wrong."""
@@ -59,67 +61,33 @@ def check_folder(folder: Path) -> FolderCheck:
         OSError: a file is missing.
     """
     config = CompiledTransformerConfig.from_pretrained(folder)
-    compiled, conversion = read_compiled(folder, config)
-    cases = read_cases(folder)
-    problems = [*_tokenizer_problems(folder, compiled), *_case_problems(compiled, cases)]
+    source = read_source(folder, config)
+    compiled, cases = source.compiled, read_cases(folder)
+    weights = matrices(source.blueprint, source.conversion)
+    problems = [
+        *_tokenizer_problems(folder, compiled),
+        *_case_problems(compiled, cases),
+        *_config_problems(config, source, weights),
+    ]
     stored = _stored_matrices(folder, config)
     if isinstance(stored, Problem):
-        return FolderCheck(compiled=compiled, problems=(*problems, stored))
-    problems += _weight_problems(stored, compiled, conversion)
+        return FolderCheck(source=source, problems=(*problems, stored))
+    problems += _weight_problems(stored, source, weights)
     model = load_model(folder)
     rows = [(case, n) for case in cases for n in range(len(case.segments))]
-    problems += _generation_problems(model, compiled, rows)
+    problems += _generation_problems(model, source, rows)
     margins = least_margins(
         margin for case, n in rows for margin in _model_margins(model, case.segments[n][0][:-1])
     )
-    # Scaling queries and keys by c scales gaps by its square, in which floats are not exact.
-    least = 1.0 if conversion is None else conversion.c**2 * (1 - 1e-5)
-    problems += margin_problems(margins, least=least)
+    for margin in margins:
+        problems += margin_problems([margin], least=_least_margin(source, margin.layer))
     return FolderCheck(
-        compiled=compiled,
+        source=source,
         problems=tuple(problems),
         margins=tuple(margins),
         num_words=len(cases),
         num_tokens=sum(len(ids) - length for case in cases for ids, length in case.segments),
     )
-
-
-def read_compiled(
-    folder: Path, config: CompiledTransformerConfig
-) -> tuple[Compiled, Conversion | None]:
-    """Compile a folder's machine as it was compiled for the folder; and its conversion to softmax.
-
-    Raises:
-        ValueError: the config does not say how.
-    """
-    machine = read_machine(folder / MACHINE_FILE)
-    source = config.source
-    try:
-        bits, mode, converted = int(source["bits"]), source["mode"], source["conversion"]
-        conversion = converted and Conversion(
-            c=float(converted["c"]), denoised=frozenset(converted["denoised"])
-        )
-        if isinstance(machine, Dfa):
-            return compile_dfa(machine, bits=bits), conversion
-        reachable_only = bool(source["reachable_only"])
-        return (
-            compile_machine(machine, mode=mode, bits=bits, reachable_only=reachable_only),
-            conversion,
-        )
-    except KeyError as error:
-        raise ValueError(f"{folder}: config.json: source: {error} is missing") from error
-
-
-def load_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:
-    """The folder's weights in the code of this package.
-
-    Raises:
-        OSError: a file is missing.
-    """
-    with no_progress_bars():
-        return CompiledTransformerForCausalLM.from_pretrained(
-            folder, dtype=dtype, local_files_only=True
-        )
 
 
 def _tokenizer_problems(folder: Path, compiled: Compiled) -> Iterator[Problem]:
@@ -169,10 +137,18 @@ def _stored_matrices(
     return matrices
 
 
-def _weight_problems(
-    stored: dict[str, tuple[Matrix, Matrix]], compiled: Compiled, conversion: Conversion | None
+def _config_problems(
+    config: CompiledTransformerConfig, source: FolderSource, weights: Weights
 ) -> Iterator[Problem]:
-    weights = matrices(compiled.program, conversion)
+    """Fields that are not those of the machine."""
+    for name, wanted in config_fields(source.blueprint, weights, source.points).items():
+        if getattr(config, name) != wanted:
+            yield Problem(f"config, {name}", f"is {getattr(config, name)}, must be {wanted}")
+
+
+def _weight_problems(
+    stored: dict[str, tuple[Matrix, Matrix]], source: FolderSource, weights: Weights
+) -> Iterator[Problem]:
     wanted = {"embedding": weights.embedding, "unembedding": weights.unembedding}
     for n in range(weights.sizes.L):
         wanted |= {f"layers.{n}.{name}": m for name, m in layer_matrices(weights, n).items()}
@@ -190,40 +166,38 @@ def _weight_problems(
             index = tuple(map(int, np.unravel_index(first, matrix.shape)))
             more = f"; {len(differing) - 1:,} more differ there" if len(differing) > 1 else ""
             reason = f"is {have[first]:g}, must be {must[first]:g}{more}"
-            yield Problem(_place(name, index, compiled, conversion), reason)
+            yield Problem(_place(name, index, source), reason)
 
 
-def _place(
-    name: str, index: tuple[int, ...], compiled: Compiled, conversion: Conversion | None
-) -> str:
+def _place(name: str, index: tuple[int, ...], source: FolderSource) -> str:
     """A matrix entry in words: layer, matrix, head or gadget, and register."""
-    program = compiled.program
+    blueprint = source.blueprint
     matrix = name.rpartition(".")[2]
     if matrix in ("embedding", "unembedding"):
-        text = token_text(compiled.vocabulary.token(index[0]))
-        return f"{matrix} of {text}, {program.wire_at(index[1])}"
-    layer = int(name.split(".")[1])
-    where = [f"layer {layer + 1}, {matrix}"]
+        text = token_text(source.compiled.vocabulary.token(index[0]))
+        return f"{matrix} of {text}, {blueprint.wire_at(index[1])}"
+    layer = int(name.split(".")[1]) + 1
+    where = [f"layer {layer}, {matrix}"]
     if matrix in ("W_Q", "W_K", "W_V", "W_O"):
         head, *rest = index
         row, coordinate = rest if matrix != "W_O" else reversed(rest)
-        where.append(f"head {head}, row {row}, {program.wire_at(coordinate)}")
+        where.append(f"head {head}, row {row}, {blueprint.wire_at(coordinate)}")
         return ", ".join(where)
     neuron = index[-1] if matrix == "W_2" else index[0]
-    # Denoising shifts the layers, so that gadgets are named where there is none.
-    spans = () if conversion and conversion.denoised else program.layers[layer].spans
-    gadgets = [f" ({span.name})" for span in spans if span.start <= neuron < span.stop]
-    where.append(f"neuron {neuron}{''.join(gadgets)}")
+    origin, is_denoising = source.origins[layer - 1]
+    gadget = "denoising" if is_denoising else blueprint.gadget(origin, neuron)
+    where.append(f"neuron {neuron}" + (f" ({gadget})" if gadget else ""))
     if len(index) > 1:
-        where.append(program.wire_at(index[0] if matrix == "W_2" else index[1]))
+        where.append(blueprint.wire_at(index[0] if matrix == "W_2" else index[1]))
     return ", ".join(where)
 
 
 @torch.inference_mode()
 def _generation_problems(
-    model: Any, compiled: Compiled, rows: list[tuple[SelfTestCase, int]]
+    model: Any, source: FolderSource, rows: list[tuple[SelfTestCase, int]]
 ) -> Iterator[Problem]:
-    """All segments as one batch, padded on the left."""
+    """All segments as one batch, padded on the left; for the first wrong one, where it begins."""
+    compiled = source.compiled
     parts = [case.segments[n] for case, n in rows]
     width = max(length for _, length in parts)
     ids = torch.full((len(parts), width), compiled.stop_ids[0])
@@ -233,13 +207,44 @@ def _generation_problems(
         mask[row, width - length :] = 1
     num_new = max(len(tokens) - length for tokens, length in parts)
     generated = model.generate(ids, attention_mask=mask, max_length=width + num_new)[:, width:]
+    is_first = True
     for (case, n), (tokens, length), row in zip(rows, parts, generated.tolist(), strict=True):
         for place, (got, wanted) in enumerate(zip(row, tokens[length:], strict=False)):
             if got != wanted:
                 said, must = map(token_text, compiled.vocabulary.tokens([got, wanted]))
                 where = f"word {' '.join(case.word)!r}, segment {n + 1}, position {length + place}"
                 yield Problem(where, f"the model writes {said}, the machine {must}")
+                if is_first:
+                    yield from _first_departure(model, source, tokens[: length + place])
+                is_first = False
                 break
+
+
+def _first_departure(model: Any, source: FolderSource, ids: tuple[int, ...]) -> Iterator[Problem]:
+    """The first activation that is not what the hardmax transformer has, before a wrong token."""
+    seen, tokens = model_snapshots(model, source, ids), torch.tensor([ids])
+    reference: list[Tensor] = []
+    hardmax_transformer(source.blueprint)(tokens, layers_out=reference)
+    failure = first_failure(
+        seen,
+        [stream[0].numpy() for stream in reference],
+        blueprint=source.blueprint,
+        conversion=source.conversion,
+        sequence=0,
+        token_position=len(ids) - 1,
+    )
+    if failure is not None:
+        yield Problem("the same word", str(failure))
+
+
+def _least_margin(source: FolderSource, layer: int) -> float:
+    """The gap that ternary queries and keys have; less for those that the stack rotates."""
+    origin, _ = source.origins[layer - 1]
+    gap = 1.0
+    if origin <= source.blueprint.num_before:
+        gap = least_stack_gap(len(source.blueprint.program.position), source.points.activations)
+    # Scaling queries and keys by c scales gaps by its square, in which floats are not exact.
+    return gap if source.conversion is None else gap * source.conversion.c**2 * (1 - 1e-5)
 
 
 @torch.inference_mode()
@@ -247,8 +252,9 @@ def _model_margins(model: Any, ids: tuple[int, ...]) -> Iterator[HeadMargin]:
     """From the model's own streams and weights, whatever its attention makes of the scores."""
     streams = model(torch.tensor([ids]), use_cache=False, output_hidden_states=True).hidden_states
     later = torch.ones(len(ids), len(ids), dtype=torch.bool).triu(1)
+    turns = model.turns(torch.arange(len(ids))[None])
     for number, (layer, x) in enumerate(zip(model.layers, streams, strict=False), 1):
-        q, k, _ = layer.queries_keys_values(x)
+        q, k, _ = layer.queries_keys_values(x, turns)
         scores = (q @ k.transpose(-1, -2)).masked_fill(later, -torch.inf)[0]
         best = scores.amax(dim=-1, keepdim=True)
         following = scores.masked_fill(scores == best, -torch.inf).amax(dim=-1)

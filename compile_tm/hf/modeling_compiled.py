@@ -1,13 +1,14 @@
 """A compiled transformer for `model.generate`: the paper's decoder with a KV cache.
 
 Weights are stored by their entries, as nearly all are zero, and made dense at the first use. There
-are no norms; position i adds its r bits, as -1 and 1, to r coordinates of the embedding. Attention
-is averaging hardmax, whose scores are small integers that every dtype holds, or softmax by the
-attention kernel of torch. Formats that no hardware has are emulated in float32: with
+are no norms. Position i adds its r bits, as -1 and 1, to r coordinates of the embedding, or it turns
+pairs of queries and keys: by 2 pi i / period, in float32 or wider, whatever the dtype. Attention is
+averaging hardmax, whose scores are small integers that every dtype holds, those of rotated pairs
+left out, or softmax by the attention kernel of torch. Formats that no hardware has are emulated in float32: with
 `activation_format` or `attention_format` in the configuration, numbers are rounded to F(b_m, b_e)
 where the paper's setting does.
 
-Shapes: B sequences, T new positions, S positions so far, H heads, V tokens.
+Shapes: B sequences, T new positions, S positions so far, H heads, V tokens, m pairs that turn.
 """
 
 import math
@@ -21,6 +22,9 @@ from transformers.cache_utils import Cache, DynamicCache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from .configuration_compiled import MATRICES, CompiledTransformerConfig
+
+Turns = tuple[Tensor, Tensor]
+"""Cosines and sines (B or 1, T, m) of the angles that pairs turn by."""
 
 
 class SparseMatrix(nn.Module):
@@ -76,22 +80,25 @@ class CompiledLayer(nn.Module):
         assert isinstance(part, SparseMatrix)
         return part.dense()
 
-    def forward(self, x: Tensor, allowed: Tensor, cache: Cache | None) -> Tensor:
+    def forward(
+        self, x: Tensor, allowed: Tensor, cache: Cache | None, turns: Turns | None
+    ) -> Tensor:
         """The residual stream (B, T, d) after the layer; fills the cache.
 
         Args:
             x: The stream before.
             allowed: (T, S) or (B, 1, T, S), which positions may be attended to.
             cache: Keys and values so far.
+            turns: See `CompiledTransformerForCausalLM.turns`.
         """
         act = self.config.activation_format
-        x = rounded(x + self._attend(x, allowed, cache), act)
+        x = rounded(x + self._attend(x, allowed, cache, turns), act)
         hidden = torch.relu(functional.linear(x, self.matrix("W_1"), self.matrix("b")))
         added = functional.linear(rounded(hidden, act), self.matrix("W_2"))
         return rounded(x + rounded(added, act), act)
 
-    def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(B, H, T, d_k) twice and (B, H, T, d_v)."""
+    def queries_keys_values(self, x: Tensor, turns: Turns | None) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, H, T, d_k) twice, as rotated, and (B, H, T, d_v)."""
         act = self.config.activation_format
         q, k, v = (
             rounded(functional.linear(x, matrix.flatten(0, 1)), act)
@@ -99,10 +106,16 @@ class CompiledLayer(nn.Module):
             .transpose(1, 2)
             for matrix in map(self.matrix, ("W_Q", "W_K", "W_V"))
         )
+        heads = self.config.rotary_heads[self.index] if self.config.rotary_heads else []
+        if turns is not None and heads:
+            for part in (q, k):
+                part[:, heads] = rounded(rotated(part[:, heads], turns), act)
         return q, k, v
 
-    def _attend(self, x: Tensor, allowed: Tensor, cache: Cache | None) -> Tensor:
-        q, k, v = self.queries_keys_values(x)
+    def _attend(
+        self, x: Tensor, allowed: Tensor, cache: Cache | None, turns: Turns | None
+    ) -> Tensor:
+        q, k, v = self.queries_keys_values(x, turns)
         if cache is not None:
             k, v = cache.update(k, v, self.index)
         if k.shape[-2] != allowed.shape[-1]:
@@ -145,6 +158,16 @@ def _rounded_attention(
     scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(~allowed, -torch.inf)
     weights = rounded(scores.softmax(dim=-1), config.attention_format)
     return rounded(weights @ v, config.activation_format)
+
+
+def rotated(values: Tensor, turns: Turns) -> Tensor:
+    """Queries or keys (B, H, T, w) with their first m pairs turned, each by its own angle."""
+    cos, sin = (part[:, None] for part in turns)
+    stop = 2 * cos.shape[-1]
+    even, odd = values[..., 0:stop:2], values[..., 1:stop:2]
+    # Products with float32 are float32, and only what they sum up to is of a narrower type.
+    pairs = torch.stack([cos * even + sin * odd, cos * odd - sin * even], dim=-1)
+    return torch.cat([pairs.flatten(-2).to(values.dtype), values[..., stop:]], dim=-1)
 
 
 def rounded(values: Tensor, to: list[int] | None) -> Tensor:
@@ -235,9 +258,10 @@ class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         if position_ids is None:
             position_ids = _positions(past, length, attention_mask, device=input_ids.device)
         x = self._embed(input_ids, position_ids)
+        turns = self.turns(position_ids)
         streams = [x]
         for layer in self.layers:
-            x = layer(x, allowed, past_key_values)
+            x = layer(x, allowed, past_key_values, turns)
             streams.append(x)
         logits = functional.linear(x[:, -logits_to_keep:], self.unembedding.dense())
         return CausalLMOutputWithPast(
@@ -245,6 +269,27 @@ class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
             past_key_values=past_key_values,
             hidden_states=tuple(streams) if output_hidden_states else None,  # type: ignore[arg-type]
         )
+
+    def turns(self, positions: Tensor) -> Turns | None:
+        """What pairs turn by at positions (B, T) or (1, T): exact at quarter turns.
+
+        It is of the model's type, but float32 at least; None without rotary encodings.
+        """
+        if self.config.rotary_periods is None:
+            return None
+        periods = torch.tensor(self.config.rotary_periods, device=positions.device)
+        quarters = 4 * (positions[..., None] % periods).double() / periods
+        nearest = quarters.round()
+        rest = (quarters - nearest) * (math.pi / 2)
+        cos, sin = torch.cos(rest), torch.sin(rest)
+        # Each quarter turn swaps the two and negates one.
+        which = nearest.long() % 4
+        cos, sin = (
+            torch.stack(choices).gather(0, which[None])[0]
+            for choices in ((cos, -sin, -cos, sin), (sin, cos, -sin, -cos))
+        )
+        dtype = torch.promote_types(self.dtype, torch.float32)
+        return cos.to(dtype), sin.to(dtype)
 
     def _embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         last = int(positions.max())

@@ -1,7 +1,7 @@
 """A compiled machine as one hardmax transformer, with either kind of positions, every part named.
 
-    embedding    the program, whose position register the positional embedding fills
-    rope         the program with the stack in front of it, whose heads rotate queries and keys
+embedding    the program, whose position register the positional embedding fills
+rope         the program with the stack in front of it, whose heads rotate queries and keys
 """
 
 from __future__ import annotations

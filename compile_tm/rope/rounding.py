@@ -28,7 +28,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from compile_tm.formats.floats import FloatFormat
+from compile_tm.formats.floats import FP32, FloatFormat
 from compile_tm.rope.separation import blocks, rounded_rotation, stack_stream
 from compile_tm.rope.stack import position_stack
 from compile_tm.softmax.weights import NEURONS
@@ -63,9 +63,20 @@ def enough_c(bits: int) -> float:
 def enough_mantissa_bits(bits: int) -> int:
     """The least b_m with r (2e + e^2) <= 1/8 for e = 2^-(b_m+1)."""
     least = 1
-    while bits * ((1 + 2.0 ** -(least + 1)) ** 2 - 1) > 1 / 8:
+    while _pair_errors(bits, least) > 1 / 8:
         least += 1
     return least
+
+
+def least_stack_gap(bits: int, activations: FloatFormat | None = None) -> float:
+    """What the bound leaves of the gap of 1/2 between dot products: 1/2 - 2 r (2e + e^2)."""
+    mantissa_bits = FP32.mantissa_bits if activations is None else activations.mantissa_bits
+    return 1 / 2 - 2 * _pair_errors(bits, mantissa_bits)
+
+
+def _pair_errors(bits: int, mantissa_bits: int) -> float:
+    """R (2e + e^2) for e = 2^-(b_m+1)."""
+    return bits * ((1 + 2.0 ** -(mantissa_bits + 1)) ** 2 - 1)
 
 
 def first_error(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from compile_tm.rope.blueprint import Blueprint
 from compile_tm.rope.rotation import rotate
 from compile_tm.rope.stack import RopeWeights
 from compile_tm.runtime.dense import HardmaxTransformer
@@ -32,3 +33,10 @@ class RopeTransformer(HardmaxTransformer):
         q, k, v = super()._project(x, layer, start)
         positions = torch.arange(start, start + x.shape[1], device=x.device)
         return rotate(q, positions, self.periods), rotate(k, positions, self.periods), v
+
+
+def hardmax_transformer(blueprint: Blueprint) -> HardmaxTransformer:
+    """The module of a blueprint."""
+    if blueprint.rope is None:
+        return HardmaxTransformer.from_program(blueprint.program)
+    return RopeTransformer(blueprint.rope)

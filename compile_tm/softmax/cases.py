@@ -25,10 +25,11 @@ from compile_tm.constructions.vocabulary import Mode
 from compile_tm.machines.examples import multiples, sorting
 from compile_tm.machines.interpreter import run_machine
 from compile_tm.program.program import Program
-from compile_tm.runtime.softmax import Part, Snapshot, SoftmaxTransformer
+from compile_tm.rope.blueprint import Blueprint
+from compile_tm.runtime.softmax import Snapshot, SoftmaxTransformer
 from compile_tm.runtime.trace import Trace, trace_program
-from compile_tm.softmax.bounds import allowed_error
 from compile_tm.softmax.conversion import Conversion, RoundingPoints
+from compile_tm.softmax.failures import Failure, distances, first_failure
 from compile_tm.sudoku.compiled import CompiledSudoku
 
 _MOST_SEGMENTS = 3
@@ -66,36 +67,6 @@ class Case:
     def length(self) -> int:
         """The theorems' N, 2^r."""
         return self.program.max_positions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """A wrong token, and the first activation that the theorems' proofs do not allow."""
-
-    sequence: int
-    token_position: int
-    """After which position the token is wrong."""
-    layer: int
-    """Of the hardmax transformer, from 1."""
-    part: Part
-    head: int | None
-    """Head of the layer that writes the activation, from 0; None if none does."""
-    head_name: str
-    wire: str
-    """Register bit or flag."""
-    position: int
-    value: float
-    expected: float
-    allowed: float
-    """Greatest difference between the two that the proof allows there."""
-
-    def __str__(self) -> str:
-        head = "" if self.head is None else f", head {self.head} ({self.head_name})"
-        return (
-            f"layer {self.layer} after the {self.part.value}{head}, position {self.position}: "
-            f"{self.wire} holds {self.value:.4g}, must be {self.expected:g} within "
-            f"{self.allowed:.3g}; first wrong token after position {self.token_position}"
-        )
 
 
 def dfa_case(bits: int, *, most_tokens: int = MOST_TOKENS) -> Case:
@@ -171,9 +142,16 @@ def find_failure(case: Case, conversion: Conversion, points: RoundingPoints) -> 
         start = case.prompt_lengths[number] - 1
         differing = np.flatnonzero(said[start:] != trace.predicted[start:])
         if len(differing):
-            return _first_violation(
-                case.program, conversion, trace, seen, (number, int(differing[0]) + start)
+            failure = first_failure(
+                seen,
+                trace.streams,
+                blueprint=Blueprint(program=case.program),
+                conversion=conversion,
+                sequence=number,
+                token_position=int(differing[0]) + start,
             )
+            assert failure is not None, "a token is wrong though all activations are as allowed"
+            return failure
     return None
 
 
@@ -189,53 +167,7 @@ def snapshots(case: Case, conversion: Conversion, points: RoundingPoints) -> lis
 
 def error_of(snapshot: Snapshot, trace: Trace) -> npt.NDArray[np.float64]:
     """(n, d) distances to what the hardmax transformer has after the same part."""
-    place = 2 * snapshot.layer - (snapshot.part in (Part.HEADS, Part.DENOISING))
-    errors: npt.NDArray[np.float64] = np.abs(snapshot.stream[0].numpy() - trace.streams[place])
-    return errors
-
-
-def _allowed(program: Program, conversion: Conversion, layer: int, part: Part) -> float:
-    """What the proofs allow: 1/4 before denoising, nothing after it, else `allowed_error`."""
-    if layer in conversion.denoised:
-        return 1 / 4 if part is Part.HEADS else 0.0
-    return allowed_error(program.sizes)
-
-
-def _first_violation(
-    program: Program,
-    conversion: Conversion,
-    trace: Trace,
-    seen: list[Snapshot],
-    token: tuple[int, int],
-) -> Failure:
-    for snapshot in seen:
-        allowed = _allowed(program, conversion, snapshot.layer, snapshot.part)
-        # What follows the wrong token's position has no part in it.
-        places = np.argwhere(error_of(snapshot, trace)[: token[1] + 1] > allowed)
-        if len(places):
-            position, coordinate = places[0].tolist()
-            layer = program.layers[snapshot.layer - 1]
-            writers = [
-                head
-                for head, wires in enumerate(layer.heads)
-                if coordinate in wires.outputs.coordinates
-            ]
-            value = float(snapshot.stream[0, position, coordinate])
-            place = 2 * snapshot.layer - (snapshot.part in (Part.HEADS, Part.DENOISING))
-            return Failure(
-                sequence=token[0],
-                token_position=token[1],
-                layer=snapshot.layer,
-                part=snapshot.part,
-                head=writers[0] if writers else None,
-                head_name=layer.heads[writers[0]].name if writers else "",
-                wire=program.wire_at(coordinate),
-                position=position,
-                value=value,
-                expected=float(trace.streams[place][position, coordinate]),
-                allowed=allowed,
-            )
-    raise AssertionError("a token is wrong though all activations are as the proofs allow")
+    return distances(snapshot, trace.streams)
 
 
 def _tensor(ids: npt.NDArray[np.int32]) -> torch.Tensor:

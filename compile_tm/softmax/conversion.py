@@ -57,6 +57,14 @@ class Conversion:
         """Depth of the softmax transformer."""
         return sizes.L + len(self.denoised)
 
+    def origins(self, sizes: Sizes) -> list[tuple[int, bool]]:
+        """For each layer: that of the hardmax transformer, from 1, and whether it ends denoised."""
+        return [
+            (number, is_denoising)
+            for number in range(1, sizes.L + 1)
+            for is_denoising in ((True, False) if number in self.denoised else (False,))
+        ]
+
 
 def exact_conversion(
     sizes: Sizes, *, length: int, points: RoundingPoints | None = None

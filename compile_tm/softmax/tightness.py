@@ -14,7 +14,7 @@ from typing import Literal
 from compile_tm.formats.floats import BF16, FloatFormat
 from compile_tm.runtime.softmax import Part
 from compile_tm.softmax.bounds import denoise_bound, denoise_error, exact_bound, exact_errors
-from compile_tm.softmax.cases import Case, Failure, error_of, find_failure, snapshots
+from compile_tm.softmax.cases import Case, error_of, find_failure, snapshots
 from compile_tm.softmax.conversion import (
     Conversion,
     Denoising,
@@ -24,6 +24,7 @@ from compile_tm.softmax.conversion import (
     least_c,
     unmet_conditions,
 )
+from compile_tm.softmax.failures import Failure
 
 Kind = Literal["exact", "denoise"]
 Rounded = Literal["activations", "attention"]
