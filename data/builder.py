@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from data.files import publish_directory, publish_file, to_json
+from data.files import LOCK_FILE, locked_folder, publish_directory, publish_file, to_json
 from data.funnel import ReadCounts, add_counts, funnel_record
 from data.parallel import map_in_order, num_threads
 from data.plan import (
@@ -44,7 +44,7 @@ from solver.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
-_SPOOL_FILES = ("grids", "ids", "answer_ids", "spool.json")
+_SPOOL_FILES = ("spool.json", "grids", "ids", "answer_ids")  # what says they are whole, first
 _PART_FILE = "part.json"
 
 
@@ -79,7 +79,8 @@ def build(
 
     Raises:
         FileExistsError: `out`, or an interrupted build, is there and neither flag is set.
-        ValueError: `resume` with another source or configuration; a bad row when `strict`.
+        ValueError: `resume` with another source or configuration; a bad row when `strict`; another
+            process is building the same.
         OSError: the disk is full, say; what is finished stays, for `resume`.
     """
     final = part_folder(out, part) if part else out
@@ -89,30 +90,38 @@ def build(
         check_identity(final, wanted, resume=resume)
         logger.info("%s: finished already", final)
         return None if part else TokenStore.open(out).manifest
-    if rebuild:
-        shutil.rmtree(staging, ignore_errors=True)
-    if (staging / BUILD_FILE).exists():
-        check_identity(staging, wanted, resume=resume)
     staging.mkdir(parents=True, exist_ok=True)
-    write_identity(staging, wanted)
-    plan = make_plan(source, staging, config=config, exclude=exclude, strict=strict)
-    numbers = range(plan.num_shards)[part.index :: part.count] if part else range(plan.num_shards)
-    reports = _make_shards(plan, staging, numbers, workers=workers)
-    for name in _SPOOL_FILES:
-        (staging / name).unlink()
-    for litter in staging.glob(".*.tmp"):  # of a kill in the middle of a file's publication
-        litter.unlink()
-    if part:
-        facts = {"read": asdict(plan.choice.counts), "num_shards": plan.num_shards}
-        publish_file(staging / _PART_FILE, to_json(facts))
+    with locked_folder(staging):
+        if rebuild:
+            _remove_files(path for path in staging.iterdir() if path.name != LOCK_FILE)
+        elif (staging / BUILD_FILE).exists():
+            check_identity(staging, wanted, resume=resume)
+        write_identity(staging, wanted)
+        plan = make_plan(source, staging, config=config, exclude=exclude, strict=strict)
+        numbers = range(plan.num_shards)
+        if part:
+            numbers = numbers[part.index :: part.count]
+        reports = _make_shards(plan, staging, numbers, workers=workers)
+        manifest = None
+        if part:
+            facts = {"read": asdict(plan.choice.counts), "num_shards": plan.num_shards}
+            publish_file(staging / _PART_FILE, to_json(facts))
+        else:
+            manifest = _manifest(wanted, plan.choice.counts, reports)
+            write_metadata(staging, manifest)
+        # What a resume needs goes when nothing is left that could fail for want of room.
+        _remove_files(staging / name for name in _SPOOL_FILES)
+        if not part:
+            _remove_files(report_path(staging, number) for number in numbers)
+        _remove_files(staging.glob(".*.tmp"))  # of a kill in the middle of a file's publication
+        (staging / LOCK_FILE).unlink()
         publish_directory(staging, final, replace=rebuild)
-        return None
-    manifest = _manifest(wanted, plan.choice.counts, reports)
-    for number in numbers:
-        report_path(staging, number).unlink()
-    write_metadata(staging, manifest)
-    publish_directory(staging, out, replace=rebuild)
     return manifest
+
+
+def _remove_files(paths: Iterable[Path]) -> None:
+    for path in list(paths):
+        path.unlink()
 
 
 def merge(out: Path, *, rebuild: bool = False) -> Manifest:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from data.files import to_json
+from data.files import fsync_path, to_json
 from data.funnel import NUM_LENGTH_BINS, TraceCounts, add_counts, length_bins
 from data.ingest import Choice, Spool
 from data.segments import split_into_segments
@@ -188,6 +188,7 @@ def make_shard(
                 if len(kept.ends):
                     writer.write_batch(record_batch(board, **_columns(kept)))
                 done = part.stop
+    fsync_path(folder / name)  # here, so that there is little left to wait for at the end
     sha256 = sink.hexdigest()
     shard = Shard(name=name, num_rows=num_rows, num_tokens=num_tokens, sha256=sha256)
     return ShardReport(

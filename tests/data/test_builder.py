@@ -20,6 +20,7 @@ import pytest
 from data import ingest, shards
 from data.builder import build, merge
 from data.commands import build as build_command
+from data.files import locked_folder
 from data.funnel import ReadCounts
 from data.plan import BuildConfig, Part, Plan
 from data.segments import split_into_segments
@@ -330,6 +331,45 @@ def test_full_disk_keeps_what_is_finished(
     built(source, tmp_path / "out", SMALL, resume=True)
     assert sorted(remade) == [f"data-{k:05}-of-00006.arrow" for k in (3, 4, 5)]
     assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("last_words", ["manifest.json", "spool.json", "grids", "answer_ids"])
+def test_a_stop_after_the_last_shard_costs_no_shard(
+    source: FileSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last_words: str
+) -> None:
+    """The disk is full for the manifest, or a kill comes while the spool is removed."""
+    built(source, tmp_path / "whole", SMALL)
+    write_bytes, unlink = Path.write_bytes, Path.unlink
+
+    def write_or_fail(path: Path, content: bytes) -> int:
+        if path.name == last_words:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_bytes(path, content)
+
+    def unlink_and_die(path: Path, missing_ok: bool = False) -> None:
+        unlink(path, missing_ok=missing_ok)
+        if path.name == last_words:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", write_or_fail)
+        patch.setattr(Path, "unlink", unlink_and_die)
+        with pytest.raises((OSError, KeyboardInterrupt)):
+            build(source, tmp_path / "out", config=SMALL)
+    with monkeypatch.context() as patch:
+        patch.delattr("data.builder.make_shard")
+        built(source, tmp_path / "out", SMALL, resume=True)
+    assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
+
+
+def test_one_process_at_a_time_builds(source: FileSource, tmp_path: Path) -> None:
+    partial = tmp_path / ".out.partial"
+    partial.mkdir()
+    for options in ({}, {"resume": True}, {"rebuild": True}):
+        with locked_folder(partial), pytest.raises(ValueError, match="another process"):
+            build(source, tmp_path / "out", config=SMALL, **options)
+    built(source, tmp_path / "out", SMALL, resume=True)
+    assert not list((tmp_path / "out").glob(".*"))
 
 
 def test_corrupt_shard_is_made_again_on_resume(
