@@ -110,7 +110,11 @@ COMMANDS: dict[tuple[str, ...], CommandEntry] = {
     ("trace",): CommandEntry(
         "eval.commands.trace", "make a page that shows the search of one puzzle step by step"
     ),
-    ("launch",): CommandEntry("scripts.commands.launch", "run commands as jobs of a Slurm cluster"),
+    ("launch",): CommandEntry(
+        "scripts.commands.launch",
+        "run commands as jobs of a Slurm cluster",
+        kept="no job was submitted",
+    ),
     ("publish", "dataset"): CommandEntry(
         "scripts.commands.publish_dataset", "check data sets and upload them to the hub"
     ),

@@ -70,7 +70,7 @@ def _describe(job: Job) -> str:
     parts = [f"{wanted.shards} tasks"] if wanted.shards > 1 else []
     parts += [f"{wanted.nodes} nodes"] if wanted.nodes > 1 else []
     parts += [f"{wanted.gpus} GPUs"] if wanted.gpus else []
-    after = ", ".join([*job.after_ok, *([job.merged] if job.merged else [])])
+    after = ", ".join([*job.after_ok, *([job.merged.name] if job.merged else [])])
     return ", ".join([*parts, f"after {after}" if after else "at once"])
 
 

@@ -8,7 +8,8 @@ the array however it went, since it is what reports failed tasks; everything els
     <folder>/done/           an empty file for each job or task that succeeded
     <folder>/failures.log    a line for each that did not
 
-A file in `done/` carries a digest of the command, so a changed command counts as not done.
+A file in `done/` carries a digest of the command, for a merge also of the array's, so a changed
+command counts as not done. What runs again because of a job before it loses its file first.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import dataclasses
 import hashlib
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -40,28 +42,41 @@ class Job:
     """What it gets."""
     after_ok: tuple[str, ...] = ()
     """Jobs that must have succeeded."""
-    merged: str | None = None
+    merged: Job | None = None
     """Array whose parts it merges, once that has ended."""
 
     @property
     def digest(self) -> str:
-        """Digest of the command."""
+        """Digest of the command, and of what it merges."""
         text = shlex.join((*self.words, str(self.resources.shards)))
+        if self.merged is not None:
+            text += f" {self.merged.digest}"
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def make_jobs(recipe: Recipe) -> list[Job]:
-    """List the jobs of a recipe, each after those that it waits for."""
+    """List the jobs of a recipe, each after those that it waits for.
+
+    Raises:
+        ValueError: If a stage lacks an option that its jobs need, or has the name of a merge.
+    """
     jobs: list[Job] = []
     last_jobs: dict[str, str] = {}
     for stage in recipe.stages:
         jobs += _jobs_of(stage, after_ok=tuple(last_jobs[need] for need in stage.needs))
         last_jobs[stage.name] = jobs[-1].name
+    names = [job.name for job in jobs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"stages: {name} is also the name of the job that merges shards")
     return jobs
 
 
 def _jobs_of(stage: Stage, *, after_ok: tuple[str, ...]) -> list[Job]:
-    template = "train.sbatch.j2" if stage.command == TRAIN else "command.sbatch.j2"
+    template = "command.sbatch.j2"
+    if stage.command == TRAIN:
+        template = "train.sbatch.j2"
+        stage.option("--out")  # scripts.launch.node reads there how a run ended
     # A build that was stopped goes on only when told to; trainings and evaluations always do.
     words = (*stage.words, "--resume") if stage.command == BUILD else stage.words
     job = Job(
@@ -78,7 +93,7 @@ def _jobs_of(stage: Stage, *, after_ok: tuple[str, ...]) -> list[Job]:
         template="merge.sbatch.j2",
         words=(*MERGE_COMMANDS[stage.command], stage.option("--out")),
         resources=dataclasses.replace(stage.resources, shards=1, gpus=0),
-        merged=stage.name,
+        merged=job,
     )
     return [job, merge]
 
@@ -125,6 +140,11 @@ class Scripts:
         """Note that a job which is no array has succeeded, as its script does."""
         Path(self._done(job, 0)).touch()
 
+    def mark_unfinished(self, job: Job, tasks: Sequence[int]) -> None:
+        """Forget an earlier success of what is about to run again, which may fail now."""
+        for task in tasks:
+            Path(self._done(job, task)).unlink(missing_ok=True)
+
     def render(self, job: Job) -> str:
         """Text of a job's script."""
         return self._environment.get_template(job.template).render(
@@ -134,8 +154,8 @@ class Scripts:
             directory=self._directory,
             job=job,
             job_name=f"{self._recipe.name}.{job.name}",
-            merged=self.jobs[job.merged] if job.merged else None,
-            merged_done=self._done(self.jobs[job.merged], "") if job.merged else "",
+            merged=job.merged,
+            merged_done=self._done(job.merged, "") if job.merged else "",
             python=sys.executable,
             resources=job.resources,
             setup=job.resources.setup and job.resources.setup.resolve(),

@@ -72,6 +72,7 @@ class LocalRun:
         self._failed = []
         for name, job in self._scripts.jobs.items():
             if name in unfinished:
+                self._scripts.mark_unfinished(job, unfinished[name])
                 self._waiting[name] = job
             else:
                 self._report(name, "done already")

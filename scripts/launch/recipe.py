@@ -25,7 +25,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+import yaml
 
 from scripts.cli import COMMANDS
 
@@ -39,7 +41,12 @@ MERGE_COMMANDS: dict[Words, Words] = {
 }
 """Commands with `--shard`, and what joins their parts."""
 
+Sharding = Literal["ddp", "fsdp"]
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_YAML_TYPES: dict[str, type] = {"int": int, "bool": bool}
+"""By the type of a field; all others are texts."""
+_TIME = re.compile(r"[0-9]+(:[0-9]+){0,2}|[0-9]+-[0-9]+(:[0-9]+){0,2}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +71,7 @@ class Resources:
     """Seconds before the limit at which a job is told to save; Slurm may be a minute early."""
     max_requeues: int = 100
     """Times that a job may be started again."""
-    sharding: Literal["ddp", "fsdp"] = "ddp"
+    sharding: Sharding = "ddp"
     """How processes of a training share the model: a copy each, or its weights divided."""
     sbatch: tuple[str, ...] = ()
     """Further options of sbatch, such as --partition=gpu."""
@@ -88,15 +95,34 @@ class Resources:
                 raise ValueError(f"{name}: got {getattr(self, name)}, allowed is at least {least}")
         if self.gpus and self.processes > 1:
             raise ValueError("processes: goes without gpus; with them there is one for each")
-        if not re.fullmatch(r"[0-9:-]+", self.time):
+        if self.sharding not in get_args(Sharding):
+            raise ValueError(f"sharding: got {self.sharding!r}, allowed are ddp, fsdp")
+        if not _TIME.fullmatch(self.time):
             raise ValueError(
-                f"time: got {self.time!r}, allowed are such as 90, 4:00:00, 1-12:00:00"
+                f"time: got {self.time!r}, allowed are such as 90 (minutes), 4:00:00, 1-12:00:00"
+            )
+        if 0 < self.time_s <= self.signal_s:
+            # Told to save as soon as it starts, a job would do nothing but queue again.
+            raise ValueError(
+                f"signal_s: got {self.signal_s}, allowed is less than the time limit of "
+                f"{self.time_s} s"
             )
         if self.memory is not None and not re.fullmatch(r"[0-9]+[KMGT]?", self.memory):
             raise ValueError(f"memory: got {self.memory!r}, allowed are such as 64G")
         bad = [word for word in self.sbatch if not re.fullmatch(r"--[a-z-]+(=[^\"\\\n]*)?", word)]
         if bad:
             raise ValueError(f"sbatch: got {bad[0]!r}, allowed are --name and --name=value")
+
+    @property
+    def time_s(self) -> int:
+        """Time limit, seconds; 0 for none."""
+        days, has_days, rest = self.time.rpartition("-")
+        parts = [int(part) for part in rest.split(":")]
+        # Slurm's forms: M, M:S, H:M:S, and D-H, D-H:M, D-H:M:S.
+        if not has_days and len(parts) < 3:
+            parts.insert(0, 0)
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+        return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
     @property
     def processes_per_node(self) -> int:
@@ -201,10 +227,8 @@ def read_recipe(path: Path) -> Recipe:
         ValueError: If it is no recipe; the message names file, stage and key.
         OSError: If it cannot be read.
     """
-    import yaml
-
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - safe
         entries = _mapping("recipe", content, allowed=("name", "resources", "stages"))
         stages = _mapping("stages", entries.get("stages", {}))
         base = _resources("resources", entries.get("resources", {}), base=Resources())
@@ -216,17 +240,44 @@ def read_recipe(path: Path) -> Recipe:
         raise ValueError(f"{path}: {error}") from error
 
 
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
+    """YAML in which 4:00:00 is a text, not a number in base 60, and no key comes twice."""
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int | str:
+        return str(node.value) if ":" in node.value else super().construct_yaml_int(node)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        twice = [key for key in keys if keys.count(key) > 1]
+        if twice:
+            raise ValueError(f"{twice[0]} comes twice in line {node.start_mark.line + 1} and after")
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
+
 def _stage(name: str, value: Any, *, base: Resources) -> Stage:
     fields = tuple(f.name for f in dataclasses.fields(Resources))
     entries = dict(_mapping(name, value, allowed=("run", "needs", *fields)))
     run, needs = entries.pop("run", ""), entries.pop("needs", [])
-    words = shlex.split(run) if isinstance(run, str) else [str(word) for word in run]
+    try:
+        words = shlex.split(run) if isinstance(run, str) else _texts("run", run)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
     return Stage(
         name=name,
         words=tuple(words),
-        needs=(needs,) if isinstance(needs, str) else tuple(map(str, needs)),
+        needs=(needs,) if isinstance(needs, str) else _texts(f"{name}: needs", needs),
         resources=_resources(name, entries, base=_alone(base, tuple(words))),
     )
+
+
+def _texts(name: str, value: Any) -> Words:
+    if not isinstance(value, list) or any(isinstance(item, list | dict) for item in value):
+        raise ValueError(f"{name}: got {value!r}, allowed is text, or a list of words")
+    return tuple(map(str, value))
 
 
 def _alone(base: Resources, words: Words) -> Resources:
@@ -241,14 +292,12 @@ def _resources(name: str, value: Any, *, base: Resources) -> Resources:
     types = {f.name: str(f.type) for f in dataclasses.fields(Resources)}
     changes: dict[str, Any] = {}
     for key, given in _mapping(name, value, allowed=tuple(types)).items():
-        # YAML reads 04:00:00 as a number in base 60.
-        if key == "time" and isinstance(given, int):
-            given = f"{given // 3600}:{given // 60 % 60:02}:{given % 60:02}"
-        allowed = {"int": int, "bool": bool}.get(types[key], (str, list))
-        if not isinstance(given, allowed) or (types[key] == "int" and isinstance(given, bool)):
+        if key in ("time", "memory") and type(given) is int:
+            given = str(given)  # minutes and megabytes, as Slurm reads them
+        if key == "sbatch":
+            given = (given,) if isinstance(given, str) else _texts(f"{name}: {key}", given)
+        elif type(given) is not _YAML_TYPES.get(types[key], str):
             raise ValueError(f"{name}: {key}: got {given!r}, allowed is {types[key]}")
-        if isinstance(given, list):
-            given = tuple(map(str, given))
         changes[key] = Path(given) if key == "setup" else given
     try:
         return dataclasses.replace(base, **changes)

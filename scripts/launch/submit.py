@@ -6,6 +6,7 @@ import getpass
 import logging
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
@@ -22,12 +23,15 @@ def unfinished_jobs(scripts: Scripts) -> dict[str, list[int]]:
     runs again too.
     """
     merged = {
-        job.merged: not scripts.unfinished_tasks(job) for job in scripts.jobs.values() if job.merged
+        job.merged.name: not scripts.unfinished_tasks(job)
+        for job in scripts.jobs.values()
+        if job.merged
     }
     unfinished: dict[str, list[int]] = {}
     for job in scripts.jobs.values():
         tasks = scripts.unfinished_tasks(job)
-        if {*job.after_ok, job.merged} & unfinished.keys():
+        before = {*job.after_ok, *([job.merged.name] if job.merged else [])}
+        if before & unfinished.keys():
             tasks = list(range(job.resources.shards))
         elif merged.get(job.name):
             tasks = []
@@ -51,8 +55,8 @@ def sbatch_command(
     if len(tasks) < job.resources.shards:
         command.append(f"--array={','.join(map(str, tasks))}")
     waits = [f"afterok:{ids[name]}" for name in job.after_ok if name in ids]
-    if job.merged is not None and job.merged in ids:
-        waits.append(f"afterany:{ids[job.merged]}")
+    if job.merged is not None and job.merged.name in ids:
+        waits.append(f"afterany:{ids[job.merged.name]}")
     if waits:
         command += [f"--dependency={','.join(waits)}", "--kill-on-invalid-dep=yes"]
     return [*command, str(scripts.path(job))]
@@ -84,8 +88,8 @@ def submit(scripts: Scripts, *, report: Callable[[str, str], None]) -> None:
         report: Told the name of each job, and its id or why it has none.
 
     Raises:
-        ValueError: If jobs of this recipe are in the queue, or sbatch refuses one.
-        OSError: If there is no Slurm, or the folder cannot be written.
+        ValueError: If there is no Slurm, jobs of this recipe are in the queue, or one is refused.
+        OSError: If the folder cannot be written.
     """
     queued = _run(["squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i %j %o"])
     # The script's path tells our jobs from those of another recipe with the same name.
@@ -93,13 +97,14 @@ def submit(scripts: Scripts, *, report: Callable[[str, str], None]) -> None:
     if ours:
         raise ValueError(
             f"{scripts.folder}: jobs of this launch are in the queue: {', '.join(ours)}; "
-            "wait for them, or end them with scancel"
+            "wait for them or end them with scancel; others need another --name or --folder"
         )
     for name in ("logs", "done"):
         (scripts.folder / name).mkdir(parents=True, exist_ok=True)
     unfinished = unfinished_jobs(scripts)
-    for name in unfinished:
+    for name, tasks in unfinished.items():
         job = scripts.jobs[name]
+        scripts.mark_unfinished(job, tasks)
         publish_file(scripts.path(job), scripts.render(job).encode())
     ids: dict[str, str] = {}
     try:
@@ -110,7 +115,7 @@ def submit(scripts: Scripts, *, report: Callable[[str, str], None]) -> None:
             answer = _run(sbatch_command(scripts, job, tasks=unfinished[name], ids=ids))
             ids[name] = answer.strip().split(";")[0]  # "ID;CLUSTER" where there are several
             report(name, ids[name])
-    except ValueError:
+    except BaseException:  # Ctrl-C as well
         if ids:
             _run(["scancel", *ids.values()])
             logger.warning("canceled the jobs submitted so far: %s", ", ".join(ids.values()))
@@ -123,6 +128,10 @@ def _run(command: Sequence[str]) -> str:
     Raises:
         ValueError: If it fails.
     """
+    if shutil.which(command[0]) is None:
+        raise ValueError(
+            f"{command[0]}: no such command; jobs are submitted where Slurm is installed"
+        )
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ValueError(f"{command[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}")

@@ -24,7 +24,7 @@ from scripts.launch.jobs import Scripts
 from scripts.launch.node import Meeting, check_meeting, last_row, read_meeting
 from scripts.launch.node import main as node_main
 from scripts.launch.recipe import Recipe, Resources, Stage, read_recipe
-from scripts.launch.submit import dry_run
+from scripts.launch.submit import dry_run, submit, unfinished_jobs
 
 ROOT = Path(__file__).parents[2]
 SNAPSHOT = Path(__file__).with_name("dry_run.txt")
@@ -115,11 +115,81 @@ def test_scripts_pass_shellcheck(tmp_path: Path) -> None:
         ("stages: {a: {run: eval run --shard 0/2}}", "a: --shard is the launcher's to give"),
         ("stages: {a: {run: eval run, shards: 2}}", "a: eval run needs --out to be launched"),
         ("stages: [a]", "stages: got list, allowed is a mapping"),
+        ("stages: {a: {run: train run --data d}}", "a: train run needs --out to be launched"),
+        ("stages: {a: {run: }}", "a: run: got None, allowed is text, or a list of words"),
+        ('stages: {a: {run: "data stats \'d"}}', "a: No closing quotation"),
+        ("stages: {a: {run: data stats d, needs: 3}}", "a: needs: got 3, allowed is text"),
+        ("stages: {a: {run: data stats d, setup: [s]}}", "a: setup: got ['s']"),
+        ("stages: {a: {run: data stats d, memory: [64G]}}", "a: memory: got ['64G']"),
+        ("stages: {a: {run: data stats d, time: '::'}}", "a: time: got '::', allowed are such as"),
+        ("stages: {a: {run: data stats d, time: 5}}", "a: signal_s: got 300, allowed is less than"),
+        (
+            "stages: {a: {run: data stats d, sharding: zero}}",
+            "a: sharding: got 'zero', allowed are",
+        ),
+        ("stages: {a: {run: data stats d}, a: {run: data stats e}}", "a comes twice in line 1"),
+        (
+            "stages: {a: {run: data build p --out o, shards: 2}, a-merge: {run: data stats o}}",
+            "stages: a-merge is also the name of the job that merges",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_recipe_is_told(recipe: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         scripts_of(recipe, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("written", "text", "seconds"),
+    [
+        ("90", "90", 90 * 60),
+        ("4:00:00", "4:00:00", 4 * 3600),  # a number in base 60, for YAML
+        ("04:00:00", "04:00:00", 4 * 3600),
+        ("10:30", "10:30", 630),
+        ("1-12", "1-12", 36 * 3600),
+        ("1-12:30", "1-12:30", 36 * 3600 + 1800),
+        ("0", "0", 0),  # no limit
+    ],
+)
+def test_times_in_a_recipe_are_what_slurm_reads(
+    written: str, text: str, seconds: int, tmp_path: Path
+) -> None:
+    scripts = scripts_of(f"stages: {{a: {{run: data stats d, time: {written}}}}}", tmp_path)
+    resources = scripts.jobs["a"].resources
+    assert (resources.time, resources.time_s) == (text, seconds)
+
+
+def test_one_option_of_sbatch_needs_no_list(tmp_path: Path) -> None:
+    scripts = scripts_of("stages: {a: {run: data stats d, sbatch: --account=me}}", tmp_path)
+    assert scripts.jobs["a"].resources.sbatch == ("--account=me",)
+
+
+def build_in_shards(folder: Path, *, seed: int, shards: int = 2) -> Scripts:
+    words = ("data", "build", "p.csv", "--seed", str(seed), "--out", "o")
+    build = Stage(name="data", words=words, resources=Resources(shards=shards))
+    look = Stage(name="look", words=("data", "stats", "o"), needs=("data",))
+    return Scripts(Recipe(name="r", stages=(build, look)), folder)
+
+
+def mark_all_done(scripts: Scripts) -> None:
+    (scripts.folder / "done").mkdir(parents=True, exist_ok=True)
+    for job in scripts.jobs.values():
+        for task in range(job.resources.shards):
+            Path(scripts.render(job).partition("touch ")[2].partition('"')[0] + str(task)).touch()
+
+
+def test_an_array_with_other_options_is_not_done(tmp_path: Path) -> None:
+    """Nor is its merge, though that has the same command as before."""
+    scripts = build_in_shards(tmp_path, seed=0)
+    everything = {"data": [0, 1], "data-merge": [0], "look": [0]}
+    assert unfinished_jobs(scripts) == everything
+    mark_all_done(scripts)
+    assert unfinished_jobs(scripts) == {}
+    assert unfinished_jobs(build_in_shards(tmp_path, seed=1)) == everything
+    assert unfinished_jobs(build_in_shards(tmp_path, seed=0, shards=1)) == {
+        "data": [0],
+        "look": [0],
+    }
 
 
 def test_a_folder_that_sbatch_cannot_read_is_refused(tmp_path: Path) -> None:
@@ -178,6 +248,57 @@ def fake_slurm(tmp_path: Path) -> str:
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
         (tools / name).chmod(0o755)
     return f"{tools}{os.pathsep}{os.environ['PATH']}"
+
+
+@pytest.fixture
+def queue(fake_slurm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Numbers jobs, and writes down the names of those submitted and the ids of those ended."""
+    log = tmp_path / "queue"
+    programs = {
+        "squeue": ":",
+        "sbatch": f'echo "$(basename "${{@: -1}}")" >> {log}; wc -l < {log}',
+        "scancel": f'echo "cancel $*" >> {log}',
+    }
+    for name, text in programs.items():
+        (tmp_path / "fake" / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / "fake" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", fake_slurm)
+    return log
+
+
+def test_what_runs_again_may_fail_again(queue: Path, tmp_path: Path) -> None:
+    """A success from before its predecessor ran again counts no more."""
+    scripts = build_in_shards(tmp_path / "r", seed=0)
+    mark_all_done(scripts)
+    marks = {path.name.split("-")[0]: path for path in (scripts.folder / "done").iterdir()}
+    next((scripts.folder / "done").glob("data-merge-*")).unlink()
+    submit(scripts, report=lambda *_: None)
+    assert queue.read_text().split() == ["data-merge.sbatch", "look.sbatch"]
+    assert marks["data"].exists()
+    assert not marks["look"].exists()
+
+
+def test_an_interrupted_launch_leaves_no_jobs_behind(queue: Path, tmp_path: Path) -> None:
+    def interrupt(name: str, _answer: str) -> None:
+        if name == "data-merge":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        submit(build_in_shards(tmp_path / "r", seed=0), report=interrupt)
+    assert queue.read_text().splitlines() == ["data.sbatch", "data-merge.sbatch", "cancel 1 2"]
+
+
+def test_a_launch_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ValueError, match="squeue: no such command; jobs are submitted where"):
+        submit(build_in_shards(tmp_path / "r", seed=0), report=lambda *_: None)
+
+
+def test_the_first_node_may_have_an_address_without_a_name(fake_slurm: str, tmp_path: Path) -> None:
+    scontrol = tmp_path / "fake" / "scontrol"
+    scontrol.write_text(scontrol.read_text().replace("127.0.0.1", "127.77.66.55"))
+    done = run_script(train_script(tmp_path), path=fake_slurm)
+    assert "--address 127.77.66.55" in done.stdout, done.stderr
 
 
 def port_of(output: str) -> int:

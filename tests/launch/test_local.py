@@ -71,6 +71,17 @@ def test_a_failure_stops_only_what_waits_for_it(commands: Path, tmp_path: Path) 
     assert commands.read_text().split() == ["a", "d", "a", "b", "c"]
 
 
+def test_what_runs_again_may_fail_again(commands: Path, tmp_path: Path) -> None:
+    """A success from before its predecessor ran again counts no more."""
+    scripts = scripts_of(tmp_path / "jobs", {"a": (), "b": ("a",)})
+    run(scripts)
+    (mark,) = (tmp_path / "jobs" / "done").glob("a-*")
+    mark.unlink()
+    (tmp_path / "fail-b").touch()
+    assert run(scripts)[0] == ["b"]
+    assert run(scripts)[0] == ["b"]
+
+
 def test_several_at_a_time_print_into_files(commands: Path, tmp_path: Path) -> None:
     (tmp_path / "fail-b").touch()
     scripts = scripts_of(tmp_path / "jobs", {"a": (), "b": (), "c": ("a",)})
