@@ -69,7 +69,7 @@ class Statistics:
     num_rows_read: int
     """Rows of the puzzle list that the input was made from."""
     is_whole_list: bool
-    """Whether the input covers that list: nothing sampled, no copies added."""
+    """Whether the input covers that list: nothing excluded or sampled, no copies added."""
     num_sequences: int | None
     """Sequences of a data set; None for a table of lengths."""
     bytes_per_token: float | None
@@ -164,7 +164,10 @@ def _of_store(store: TokenStore, cutoffs: Sequence[int] | None) -> Statistics:
         board=store.board.name,
         segment_tokens=manifest.segment_tokens,
         num_rows_read=funnel["read"],
-        is_whole_list=funnel["not_sampled"] == 0 and funnel["traced"] == funnel["chosen"],
+        is_whole_list=(
+            funnel["excluded"] == funnel["not_sampled"] == 0
+            and funnel["traced"] == funnel["chosen"]
+        ),
         num_sequences=len(store),
         bytes_per_token=num_bytes / manifest.num_tokens if manifest.num_tokens else None,
         **_summaries(puzzles, store.board, cutoffs, limit=manifest.max_cot_length),
@@ -242,7 +245,7 @@ def check_comparable(statistics: Statistics) -> None:
     if statistics.num_rows_read != PAPER_NUM_ROWS:
         problems.append(f"{statistics.num_rows_read:,} rows were read, not {PAPER_NUM_ROWS:,}")
     if not statistics.is_whole_list:
-        problems.append("it was sampled or augmented")
+        problems.append("puzzles were excluded, sampled or copied")
     if statistics.segment_tokens not in (None, PAPER_SEGMENT_TOKENS):
         problems.append(f"segments have {statistics.segment_tokens} tokens, not 512")
     if problems:

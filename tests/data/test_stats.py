@@ -174,13 +174,24 @@ def test_paper_beside_the_full_training_set(
         assert all(f" {size:,} " in out for size in sizes)
 
 
+def test_a_data_set_without_the_puzzles_of_another_is_not_the_whole_list(
+    inputs: Path, tmp_path: Path
+) -> None:
+    assert compute_statistics(inputs / "cot").is_whole_list
+    source = open_source(write_csv(tmp_path / "a.csv", make_puzzles("9x9", 32)))
+    config = BuildConfig()
+    build(source, tmp_path / "rest", config=config, exclude=[TokenStore.open(inputs / "cot")])
+    rest = compute_statistics(tmp_path / "rest")
+    assert (rest.total.num_puzzles, rest.is_whole_list) == (2, False)
+
+
 def test_paper_is_not_put_beside_anything_else(inputs: Path) -> None:
     config = stats_command.Config(input=inputs / "lengths", against_paper=True)
     with pytest.raises(ValueError, match="32 rows were read, not 3,831,994 and segments have 40"):
         stats_command.main(config)
     full = full_training_set(inputs)
     check_comparable(full)
-    with pytest.raises(ValueError, match="sampled or augmented"):
+    with pytest.raises(ValueError, match="excluded, sampled or copied"):
         check_comparable(replace(full, is_whole_list=False))
     with pytest.raises(ValueError, match="the board is 6x6"):
         check_comparable(replace(full, board="6x6"))
