@@ -74,7 +74,7 @@ def fill_spool(source: Source, folder: Path, *, strict: bool) -> Spool:
         strict: Stop at the first row that is malformed or has clashing givens.
 
     Raises:
-        ValueError: such a row, when `strict`; the message is `file:line:column: ...`.
+        ValueError: such a row, when `strict`; the message says where it is.
     """
     if (folder / _DONE).exists():
         return Spool(folder, source.board)
@@ -100,9 +100,7 @@ def _spool_block(
     *,
     strict: bool,
 ) -> None:
-    clashes = clashing_givens(board, block.grids)
-    problems = [str(error) for error in block.errors]
-    problems += [f"row {row}: two equal givens in a unit" for row in block.rows[clashes]]
+    problems, clashes = find_problems(board, block)
     if strict and problems:
         raise ValueError(problems[0])
     for k, problem in enumerate(problems):
@@ -119,6 +117,22 @@ def _spool_block(
     answer_ids[~answers.any(axis=1)] = 0
     for file, array in zip(files, (grids, puzzle_id(board, grids), answer_ids), strict=True):
         file.write(np.ascontiguousarray(array).data)
+
+
+def find_problems(board: Board, block: PuzzleBlock) -> tuple[list[str], npt.NDArray[np.bool_]]:
+    """Say what is wrong with each bad row of a block, in order.
+
+    Returns:
+        A message for each row that is malformed or has clashing givens, and which of the grids
+        have such givens, shape (n,).
+    """
+    clashes = clashing_givens(board, block.grids)
+    problems = [(error.row, str(error)) for error in block.errors]
+    problems += [
+        (row, f"row {row}, counted from 0: two equal givens in a unit")
+        for row in block.rows[clashes].tolist()
+    ]
+    return [message for _, message in sorted(problems)], clashes
 
 
 def first_occurrences(ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:

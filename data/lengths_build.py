@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data.files import fsync_path, publish_file, to_json
-from data.ingest import first_occurrences
+from data.ingest import find_problems, first_occurrences
 from data.length_chunks import Chunk, chunk_bytes, chunk_table, cut_chunks, read_chunk
 from data.lengths import IDENTITY_KEY, SCHEMA, SCHEMA_VERSION, LengthsTable
 from data.measure import LengthsConfig, Measures, measure_puzzles
@@ -30,7 +30,6 @@ from data.plan import BUILD_FILE, check_identity, write_identity
 from data.progress import progress
 from data.sources import Source
 from solver.mrv import TRACE_RULE
-from solver.puzzles import clashing_givens
 
 logger = logging.getLogger(__name__)
 
@@ -116,9 +115,7 @@ def _count_rows(source: Source, *, strict: bool) -> int:
     """Count the rows and say which ones are bad."""
     num_rows = num_bad = 0
     for block in source.blocks():
-        clashes = block.rows[clashing_givens(source.board, block.grids)]
-        problems = [str(error) for error in block.errors]
-        problems += [f"row {row}: two equal givens in a unit" for row in clashes.tolist()]
+        problems, _ = find_problems(source.board, block)
         if strict and problems:
             raise ValueError(problems[0])
         for problem in problems[: max(0, _MAX_LOGGED_ERRORS - num_bad)]:

@@ -135,7 +135,7 @@ def open_files(
 
     Raises:
         OSError: a file cannot be read, or the hub cannot be reached.
-        ValueError: no puzzles, or files of different boards.
+        ValueError: no puzzles, files of different boards, or a split or revision of what has none.
     """
     origin: dict[str, Any] = {}
     if len(names) == 1 and not Path(names[0]).exists() and _HUB_NAME.fullmatch(names[0]):
@@ -145,7 +145,11 @@ def open_files(
         paths = (Path(read_puzzles(names[0], split=split).file),)
         origin = {"dataset": Path(names[0]).resolve().name, "split": split}
     else:
+        if split is not None:
+            raise ValueError(f"split: got {split!r}, allowed for a folder or a hub data set only")
         paths = tuple(Path(name) for name in names)
+    if revision is not None and "revision" not in origin:
+        raise ValueError(f"revision: got {revision!r}, allowed for a hub data set only")
     wanted = None if board is None else get_board(board)
     boards = {path: read_puzzles(path, board=wanted).board for path in paths}
     if len(set(boards.values())) > 1:
@@ -157,7 +161,9 @@ def open_files(
 def _fetch(name: str, *, split: str | None, revision: str | None) -> Path:
     """Get `<split>.csv` of a hub data set; from the local cache when there is no network."""
     if split is None:
-        raise ValueError(f"{name}: a data set on the hub needs a split, such as --split train")
+        raise ValueError(
+            f"{name}: no such file; a data set on the hub needs a split, such as --split train"
+        )
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
 

@@ -68,6 +68,10 @@ class Config:
             raise ValueError("sources: give files, a folder or a hub name, or --generate, not both")
         if self.generate > 0 and self.board is None:
             raise ValueError("board: --generate needs --board")
+        if self.generate > 0 and (self.split is not None or self.revision is not None):
+            raise ValueError("split and revision: allowed without --generate")
+        if self.extra_givens > 0 and self.generate == 0:
+            raise ValueError("extra_givens: goes with --generate")
         if self.mine is not None and (self.generate == 0 or self.extra_givens > 0):
             raise ValueError("mine: goes with --generate, and without --extra-givens")
         if self.generate < 0 or self.extra_givens < 0:

@@ -329,7 +329,10 @@ def test_finished_table_is_taken_or_replaced(
 
 
 def test_strict_stops_before_any_work(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
-    for bad, message in ((MALFORMED, r"a\.csv:4:\d+: "), (CLASHING, "row 2: two equal givens")):
+    for bad, message in (
+        (MALFORMED, r"a\.csv:4:\d+: "),
+        (CLASHING, "row 2, counted from 0: two equal"),
+    ):
         source = files(write_csv(tmp_path / "a.csv", [*puzzles[:2], (bad, "")]))
         with pytest.raises(ValueError, match=message):
             measure_lengths(source, tmp_path / "out", config=CONFIG, strict=True)
