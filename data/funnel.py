@@ -40,7 +40,8 @@ class TraceCounts:
     """Puzzles traced, symmetric copies included."""
 
     traced: int = 0
-    """Puzzles traced; those not kept and kept sum to it."""
+    """Puzzles traced: all that were chosen and their copies, but no copy that is a puzzle to
+    exclude; those not kept and kept sum to it."""
     unsolvable: int = 0
     """Puzzles without a solution."""
     too_long: int = 0

@@ -164,12 +164,15 @@ def make_plan(
     exclude: Sequence[TokenStore],
     strict: bool,
 ) -> Plan:
-    """Read the source into `folder` and plan the shards; no puzzle of `exclude` is chosen.
+    """Read the source into `folder` and plan the shards; none will trace a puzzle of `exclude`.
 
     Raises:
         ValueError: more puzzles to sample than there are; a bad row when `strict`.
     """
     spool = fill_spool(source, folder, strict=strict)
+    excluded_ids = np.unique(
+        np.concatenate([np.empty(0, dtype=np.uint64), *(store.puzzle_ids for store in exclude)])
+    )
     has_cutoff = config.max_cot_length is not None
     recipe = Recipe(
         board=source.board,
@@ -179,11 +182,11 @@ def make_plan(
         check_unique=config.check_unique,
         num_copies=config.copies,
         seed=config.seed,
+        excluded_ids=excluded_ids,
     )
-    excluded_ids = [store.puzzle_ids for store in exclude]
     choice = choose_puzzles(
         spool,
-        excluded_ids=np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *excluded_ids])),
+        excluded_ids=excluded_ids,
         sample=config.sample,
         shuffle=config.shuffle,
         seed=config.seed,

@@ -24,7 +24,6 @@ from data.segments import split_into_segments
 from data.store import Shard, arrow_schema, record_batch
 from solver.boards import Board
 from solver.counting import has_other_solution
-from solver.mixing import GOLDEN
 from solver.mrv import Status, TraceBatch, tracer
 from solver.puzzles import puzzle_id
 from solver.symmetry import augment
@@ -52,6 +51,8 @@ class Recipe:
     """Random symmetric copies of each puzzle, beside itself."""
     seed: int
     """Seed of the symmetries."""
+    excluded_ids: npt.NDArray[np.uint64]
+    """Ids of puzzles that no copy may be, ascending, shape (n,)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +140,8 @@ def variants(
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Puzzles to trace at places `start` to `end`: each chosen puzzle, then its symmetric copies.
 
+    A copy that is a puzzle to exclude leaves its place empty.
+
     Returns:
         Grids (n, num_cells), the spool rows they come from (n,), and which are copies (n,).
     """
@@ -147,12 +150,21 @@ def variants(
     copy = places % (1 + recipe.num_copies)
     grids = np.ascontiguousarray(spool.grids[rows])
     is_copy = copy > 0
-    if is_copy.any():
-        with np.errstate(over="ignore"):
-            keys = (np.uint64(recipe.seed) + copy.astype(np.uint64)) * GOLDEN
-        seeds = spool.ids[rows] ^ keys
-        grids[is_copy] = augment(recipe.board, grids[is_copy], seeds=seeds[is_copy])
-    return grids, rows, is_copy
+    if not is_copy.any():
+        return grids, rows, is_copy
+    keys = np.random.SeedSequence(recipe.seed).generate_state(1 + recipe.num_copies, np.uint64)
+    seeds = spool.ids[rows] ^ keys[copy]
+    grids[is_copy] = augment(recipe.board, grids[is_copy], seeds=seeds[is_copy])
+    is_allowed = ~(is_copy & _are_among(puzzle_id(recipe.board, grids), recipe.excluded_ids))
+    return grids[is_allowed], rows[is_allowed], is_copy[is_allowed]
+
+
+def _are_among(
+    ids: npt.NDArray[np.uint64], ascending: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.bool_]:
+    """`np.isin` for a few ids and many sorted ones, which that would sort again each time."""
+    first = np.searchsorted(ascending, ids)
+    return np.searchsorted(ascending, ids, side="right") > first
 
 
 def make_shard(

@@ -215,6 +215,32 @@ def test_excluded_puzzles_are_left_out(tmp_path: Path, puzzles: list[tuple[str, 
         build(source, tmp_path / "test", config=SMALL, resume=True)
 
 
+def test_no_copy_is_a_puzzle_to_exclude(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
+    """On 4x4 the copies of a puzzle soon meet all that are equivalent to it."""
+    path = write_csv(tmp_path / "a.csv", puzzles[:1])
+    copied = BuildConfig(copies=300)
+    built(files(path), tmp_path / "train", copied)
+    exclude = TokenStore.open(tmp_path / "train")
+    blanks = puzzles[0][0].translate(str.maketrans("1234", "2143"))  # equivalent
+    source = files(write_csv(tmp_path / "b.csv", [(blanks, "")]))
+    for name, excluded in (("all", []), ("test", [exclude])):
+        built(source, tmp_path / name, BuildConfig(copies=300, seed=1), exclude=excluded)
+        ids = TokenStore.open(tmp_path / name).puzzle_ids
+        assert np.isin(ids[1:], exclude.puzzle_ids).any() == (not excluded)
+
+
+def test_seeds_that_follow_each_other_share_no_copies(
+    tmp_path: Path, puzzles: list[tuple[str, str]]
+) -> None:
+    source = files(write_csv(tmp_path / "a.csv", make_puzzles("6x6", 3)))
+    ids = []
+    for seed in (0, 1):
+        built(source, tmp_path / str(seed), BuildConfig(copies=4, seed=seed))
+        ids.append(TokenStore.open(tmp_path / str(seed)).puzzle_ids.reshape(3, 5))
+    assert (ids[0][:, 0] == ids[1][:, 0]).all()
+    assert np.intersect1d(ids[0][:, 1:], ids[1][:, 1:]).size == 0
+
+
 def test_generator_needs_no_file(tmp_path: Path) -> None:
     source = GeneratorSource(
         board=get_board("6x6"), count=30, seed=3, extra_givens=0, cot_lengths=None, workers=2
@@ -430,6 +456,9 @@ def test_strict_stops_at_a_bad_row(tmp_path: Path, puzzles: list[tuple[str, str]
     assert built(files(path), tmp_path / "out", SMALL).funnel["malformed"] == 1
     with pytest.raises(ValueError, match=r"a\.csv:5:\d+: "):
         build(files(path), tmp_path / "strict", config=SMALL, strict=True)
+    write_csv(path, [("11" + "." * 14, ""), ("12?4" + "." * 12, "")])
+    with pytest.raises(ValueError, match="row 0, counted from 0: two equal givens"):
+        build(files(path), tmp_path / "first", config=SMALL, strict=True)
 
 
 def test_parts_must_be_all_there_and_of_one_build(source: FileSource, tmp_path: Path) -> None:
@@ -500,7 +529,7 @@ def test_hub_data_set_is_fetched(
     source = files(Path("owner/puzzles"), split="train", revision="abc")
     assert asked == [("owner/puzzles", "train.csv", {"repo_type": "dataset", "revision": "abc"})]
     assert source.describe()["revision"] == "abc"
-    with pytest.raises(ValueError, match="--split"):
+    with pytest.raises(ValueError, match=r"no such file; a data set on the hub .* --split"):
         files(Path("owner/puzzles"))
 
     def offline(*args: Any, **options: Any) -> str:
@@ -509,6 +538,13 @@ def test_hub_data_set_is_fetched(
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", offline)
     with pytest.raises(ConnectionError, match="cannot be reached"):
         files(Path("owner/puzzles"), split="train")
+
+
+def test_a_file_has_no_split_and_no_revision(source: FileSource) -> None:
+    with pytest.raises(ValueError, match="split: got 'test', allowed for a folder"):
+        files(*source.paths, split="test")
+    with pytest.raises(ValueError, match="revision: got 'main', allowed for a hub"):
+        files(source.paths[0].parent, split="train", revision="main")
 
 
 def test_boards_must_agree(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
@@ -533,6 +569,8 @@ def test_first_occurrences_in_several_passes(monkeypatch: pytest.MonkeyPatch) ->
         ({"sources": ("a",), "generate": 3}, "sources"),
         ({"generate": 3}, "--board"),
         ({"sources": ("a",), "mine": (300, 400)}, "mine"),
+        ({"sources": ("a",), "extra_givens": 3}, "extra_givens"),
+        ({"generate": 3, "board": "4x4", "split": "test"}, "split"),
         ({"sources": ("a",), "workers": 0}, "workers"),
         ({"sources": ("a",), "resume": True, "rebuild": True}, "one of them"),
     ],
