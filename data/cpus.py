@@ -30,7 +30,10 @@ def available_cpus() -> tuple[int, str]:
 
     The smallest of `SLURM_CPUS_PER_TASK`, the affinity mask and the control group's quota.
     """
-    limits = [(len(os.sched_getaffinity(0)), "affinity")]
+    if hasattr(os, "sched_getaffinity"):
+        limits = [(len(os.sched_getaffinity(0)), "affinity")]
+    else:  # macOS
+        limits = [(os.cpu_count() or 1, "the machine")]
     quota = _cgroup_quota()
     if quota is not None:
         limits.append((quota, "cgroup quota"))

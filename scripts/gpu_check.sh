@@ -1,17 +1,30 @@
 #!/usr/bin/env bash
 # Check training on a GPU: parity of attention kernels, tokens/s and MFU, and a training run.
 #
-# usage: bash scripts/gpu_check.sh PUZZLES_DIR OUT_DIR [checks|speed|study|train ...]
+#   bash scripts/gpu_check.sh PUZZLES_DIR OUT_DIR [checks|speed|study|train ...]
 #
 # PUZZLES_DIR holds 9x9 puzzle lists as text. Every stage writes its results below OUT_DIR and may
 # be run alone; without a GPU the same stages run on the CPU, at a small size. Sizes come from the
 # variables below.
 set -euo pipefail
 
+usage() {
+    echo "usage: bash scripts/gpu_check.sh PUZZLES_DIR OUT_DIR [checks|speed|study|train ...]" >&2
+    exit 2
+}
+
+[ $# -ge 2 ] || usage
 puzzles=$1 out=$2
 shift 2
 stages=("$@")
 [ ${#stages[@]} -gt 0 ] || stages=(checks speed study train)
+for stage in "${stages[@]}"; do
+    case $stage in
+        checks | speed | study | train) ;;
+        *) usage ;;
+    esac
+done
+tests=$(cd "$(dirname "$0")/../tests/training" && pwd)
 
 python=${PYTHON:-python3}
 has_gpu=$("$python" -c 'import torch; print(int(torch.cuda.is_available()))')
@@ -42,8 +55,8 @@ build() { # NAME ARGS...: a data set, once
 
 checks() {
     say "kernels agree, no leaks, gradients"
-    marked=(tests/training/test_attention.py)
-    [ "$has_gpu" = 0 ] || marked=(-m gpu tests/training)
+    marked=("$tests/test_attention.py")
+    [ "$has_gpu" = 0 ] || marked=(-m gpu "$tests")
     "$python" -m pytest -q -p no:cacheprovider "${marked[@]}"
 }
 
@@ -75,6 +88,7 @@ study() {
     build study-train --generate "$study_puzzles" --board 6x6 --mode scot --segment-tokens 64
     build study-test --generate 1000 --board 6x6 --mode scot --segment-tokens 64 --seed 1
     mkdir -p "$out/runs"
+    trainings=() code=0
     for optimizer in adamw muon; do
         for rate in ${STUDY_RATES:-1e-3 2e-3}; do
             for seed in ${STUDY_SEEDS:-0 1 2}; do
@@ -83,11 +97,14 @@ study() {
                     --held-out "$out/study-test" --optimizer.name "$optimizer" \
                     --optimizer.peak-lr "$rate" --seed "$seed" --data-seed "$seed" \
                     --budget "$study_tokens" --tokens-per-update 4096 \
-                    --eval-every 250 --max-eval-share 0.5 --no-compile &
+                    --eval-every 250 --max-eval-share 0.5 --compile False &
+                trainings+=($!)
             done
         done
     done
-    wait
+    for training in "${trainings[@]}"; do wait "$training" || code=$?; done
+    [ "$code" = 0 ] || say "a training of the study failed; see $out/study-*.log"
+    return "$code"
 }
 
 train() {

@@ -95,9 +95,10 @@ sudocot solve "$example" --trace
 ((train_tokens)) || exit 0
 
 # Both models at once, each on its share of the CPUs. Run again after a stop, this goes on; a
-# finished run is left alone. The trainings save when interrupted, so wait for them then too.
+# finished run is left alone. The trainings save when interrupted, so wait for them then too, and
+# for the other one when one fails.
 step "a $board model of each kind, in $out/cot-run and $out/scot-run"
-OMP_NUM_THREADS=$(($(nproc) / 2 > 0 ? $(nproc) / 2 : 1))
+OMP_NUM_THREADS=$(python -c 'from data.cpus import available_cpus as a; print(max(1, a()[0] // 2))')
 export OMP_NUM_THREADS
 trap 'wait; exit 130' INT
 trainings=()
@@ -106,8 +107,10 @@ for mode in cot scot; do
         --out "$out/$mode-run" --budget "$train_tokens" > >(sed -u "s/^/$mode /") 2>&1 &
     trainings+=($!)
 done
-for training in "${trainings[@]}"; do wait "$training"; done
+code=0
+for training in "${trainings[@]}"; do wait "$training" || code=$?; done
 trap - INT
+((code == 0)) || exit "$code"
 unset OMP_NUM_THREADS
 
 step "curves of both runs, in $out/curves.png"

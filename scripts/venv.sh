@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 folder=${1:?usage: bash scripts/venv.sh FOLDER [EXTRAS]}
 extras=${2:-}
 stamp="$folder/sudocot-installed"
-versions=$(cat pyproject.toml scripts/constraints.txt | sha256sum)
+versions=$(cat pyproject.toml scripts/constraints.txt | cksum)
 
 # An environment with more extras than asked for will do.
 if [[ -f $stamp && $(<"$stamp") == "$versions"*"$extras"* ]]; then

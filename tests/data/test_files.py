@@ -113,6 +113,18 @@ def test_available_cpus_takes_the_smallest_limit(
     assert available_cpus() == expected
 
 
+def test_without_an_affinity_mask_all_cpus_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS."""
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 10)
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+    monkeypatch.setattr(cpus, "_CGROUP_V2", tmp_path / "missing")
+    monkeypatch.setattr(cpus, "_CGROUP_V1", tmp_path)
+    assert available_cpus() == (10, "the machine")
+
+
 def test_first_version_of_control_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)

@@ -1,0 +1,128 @@
+"""The shell scripts, with programs in place of ours that write down how they are called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tyro
+
+from scripts import cli
+
+ROOT = Path(__file__).parents[2]
+# Asked by -c, it is a Python that finds a GPU if $HAS_GPU is 1; else it fails at what $FAIL names.
+NOTED = """#!/bin/bash
+if [[ $1 == -c ]]; then echo "$HAS_GPU"; exit; fi
+printf '%q ' "$@" >>"$CALLS"; echo >>"$CALLS"
+[[ -z $FAIL || $* != *$FAIL* ]] || exit 1
+if [[ $* == *scot-run\\ --budget* ]]; then sleep 0.5; touch "$CALLS.trained"; fi
+"""
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def bash(folder: Path, name: str, *words: str, **env: str) -> tuple[int, str]:
+    """Run a script; return its exit code and what it shows."""
+    shown = folder / "shown"
+    with shown.open("wb") as file:  # no pipe, whose end would wait for what it leaves running
+        done = subprocess.run(
+            ["bash", str(ROOT / "scripts" / name), *words],
+            cwd=folder,
+            env=os.environ | {"CALLS": str(folder / "calls"), "HAS_GPU": "0", "FAIL": ""} | env,
+            stdout=file,
+            stderr=file,
+            check=False,
+        )
+    return done.returncode, shown.read_text()
+
+
+def calls(folder: Path) -> list[list[str]]:
+    return [shlex.split(line) for line in (folder / "calls").read_text().splitlines()]
+
+
+def parse(words: list[str]) -> None:
+    """Read a command line of ours as its program does, and do nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        key = tuple(words[:2]) if tuple(words[:2]) in cli.COMMANDS else tuple(words[:1])
+        module = importlib.import_module(cli.COMMANDS[key].module)
+        patch.setattr(module, "main", lambda _: 0)
+        assert cli.main(words) == 0, words
+
+
+def gpu_check(folder: Path, *stages: str, **env: str) -> tuple[int, str]:
+    python = program(folder / "python", NOTED)
+    lists = folder / "puzzle lists"
+    lists.mkdir(exist_ok=True)
+    (lists / "a.txt").touch()
+    words = (str(lists), "out of it", *stages)
+    return bash(folder, "gpu_check.sh", *words, PYTHON=str(python), **env)
+
+
+@pytest.mark.parametrize("has_gpu", ["0", "1"])
+def test_programs_take_the_options_of_the_gpu_check(has_gpu: str, tmp_path: Path) -> None:
+    code, shown = gpu_check(tmp_path, HAS_GPU=has_gpu, TRAIN_RATE="1000")
+    assert code == 0, shown
+    modules = set()
+    for _, module, *words in calls(tmp_path):
+        modules.add(module)
+        if module == "scripts.cli":
+            parse(words)
+        elif module == "pytest":
+            assert Path(words[-1]).exists()
+        else:
+            tyro.cli(importlib.import_module(module).Config, args=words)
+    assert modules == {"scripts.cli", "scripts.bench.training", "pytest"}
+
+
+def test_a_training_that_fails_fails_the_gpu_check(tmp_path: Path) -> None:
+    code, shown = gpu_check(tmp_path, "study", FAIL="study-muon-2e-3-1")
+    assert code == 1
+    assert "a training of the study failed" in shown
+
+
+@pytest.mark.parametrize("words", [(), ("puzzles",), ("puzzles", "out", "trian")])
+def test_a_wrong_call_of_the_gpu_check_shows_its_usage(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    code, shown = bash(tmp_path, "gpu_check.sh", *words)
+    assert code == 2
+    assert shown.startswith("usage: bash scripts/gpu_check.sh PUZZLES_DIR OUT_DIR")
+
+
+def quickstart(folder: Path, *words: str, **env: str) -> tuple[int, str]:
+    program(folder / "bin" / "sudocot", NOTED)
+    program(folder / "bin" / "python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    return bash(folder, "quickstart.sh", *words, SUDOCOT_VENV=str(folder), **env)
+
+
+@pytest.mark.parametrize("board", ["4x4", "9x9"])
+def test_programs_take_the_options_of_the_quickstart(board: str, tmp_path: Path) -> None:
+    code, shown = quickstart(tmp_path, "--board", board, "--out", "a folder")
+    assert code == 0, shown
+    for words in calls(tmp_path):
+        parse(words)
+    assert any(f"{tmp_path}/a folder/scot-test" in words for words in calls(tmp_path))
+
+
+def test_a_quickstart_whose_training_fails_leaves_nothing_running(tmp_path: Path) -> None:
+    code, _ = quickstart(tmp_path, "--out", "q", FAIL="/cot-run --budget")
+    assert code == 1
+    assert (tmp_path / "calls.trained").exists()
+    assert all(words[0] != "eval" for words in calls(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["quickstart.sh", "venv.sh"])
+def test_what_macos_lacks_is_not_used(name: str) -> None:
+    text = (ROOT / "scripts" / name).read_text()
+    assert not re.search(r"\b(nproc|sha256sum)\b", text)
