@@ -1,8 +1,8 @@
 """Validation at the paper's scale: random machines, compiled and compared token for token.
 
-Hardmax programs generate by look-ups. Converted ones are given the expected sequences, all segments
-of a run in one pass: by induction over the tokens, greedy decoding writes a sequence exactly if the
-best token after each of its prefixes is the next one.
+Hardmax programs generate by look-ups. Converted ones, and those with rotary encodings, are given
+the expected sequences, all segments of a run in one pass: by induction over the tokens, greedy
+decoding writes a sequence exactly if the best token after each of its prefixes is the next one.
 
 Each pair has random numbers of its own, from the seed and its number, so that results do not depend
 on the number of workers. A pair is skipped only if the machine does not halt in time, or has no
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from multiprocessing import get_context
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,8 @@ from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
 from compile_tm.constructions.vocabulary import Mode
 from compile_tm.machines.interpreter import Run, Status, run_machine
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
+from compile_tm.rope.blueprint import Blueprint, Positions, make_blueprint
+from compile_tm.rope.conversion import convert
 from compile_tm.runtime.generation import generate_words
 from compile_tm.runtime.sparse import SparseError, SparseTransformer
 from compile_tm.runtime.trace import trace_program
@@ -37,9 +39,11 @@ from compile_tm.softmax.conversion import (
     Denoising,
     RoundingPoints,
     denoise_conversion,
-    exact_conversion,
     layers_with_ties,
 )
+
+if TYPE_CHECKING:
+    from compile_tm.runtime.greedy import GreedyTransformer
 
 MODES: tuple[Mode, ...] = ("cot", "scot")
 _CHUNK = 16
@@ -109,6 +113,7 @@ def check_pair(
     machines: RandomMachineConfig,
     max_steps: int,
     max_extra_bits: int,
+    positions: Positions = "embedding",
     softmax: SoftmaxOptions | None = None,
 ) -> PairResult:
     """Draw a machine, an input and r, compile, run and compare, with CoT and with SCoT."""
@@ -124,7 +129,7 @@ def check_pair(
     for mode in MODES:
         bits = min_bits(run, mode=mode) + 2 * int(rng.integers(max_extra_bits // 2 + 1))
         try:
-            compared, margin = _compare(run, mode, bits, softmax)
+            compared, margin = _compare(run, mode, bits, positions, softmax)
         except (AssertionError, SparseError) as error:
             detail = f"{mode}, r = {bits}, {run.num_steps} steps: {error}"
             return PairResult(number, Outcome.WRONG, detail)
@@ -142,6 +147,7 @@ def validate(
     max_steps: int,
     max_extra_bits: int,
     num_workers: int,
+    positions: Positions = "embedding",
     softmax: SoftmaxOptions | None = None,
 ) -> Iterator[PairResult]:
     """Results of pairs 0, 1, .. in order, by several processes."""
@@ -151,12 +157,13 @@ def validate(
         machines=machines,
         max_steps=max_steps,
         max_extra_bits=max_extra_bits,
+        positions=positions,
         softmax=softmax,
     )
     if num_workers == 1:
         yield from map(check, range(num_pairs))
         return
-    start = _use_one_thread if softmax else None
+    start = _use_one_thread if softmax or positions == "rope" else None
     context = get_context("spawn")
     with ProcessPoolExecutor(num_workers, mp_context=context, initializer=start) as pool:
         yield from pool.map(check, range(num_pairs), chunksize=_CHUNK)
@@ -176,7 +183,7 @@ def summarise(results: list[PairResult]) -> Summary:
 
 
 def _compare(
-    run: Run, mode: Mode, bits: int, softmax: SoftmaxOptions | None
+    run: Run, mode: Mode, bits: int, positions: Positions, softmax: SoftmaxOptions | None
 ) -> tuple[int, HeadMargin | None]:
     """Run, and compare every token.
 
@@ -192,11 +199,11 @@ def _compare(
     if mode == "scot":
         expected = list(scot_segments(compiled.vocabulary, run, bits=bits))
     margin = None
-    if softmax is None:
+    if softmax is None and positions == "embedding":
         _compare_generated(compiled, run, expected)
         margin = _check_registers(compiled, *max(expected, key=lambda part: len(part[0])))
     else:
-        _compare_predicted(compiled, expected, softmax)
+        _compare_predicted(compiled, expected, positions, softmax)
     return sum(len(ids) - prompt_length for ids, prompt_length in expected), margin
 
 
@@ -230,14 +237,27 @@ def _compare_generated(compiled: CompiledMachine, run: Run, expected: Segments) 
 
 
 def _compare_predicted(
-    compiled: CompiledMachine, expected: Segments, options: SoftmaxOptions
+    compiled: CompiledMachine,
+    expected: Segments,
+    positions: Positions,
+    options: SoftmaxOptions | None,
 ) -> None:
     import torch
 
+    from compile_tm.rope.runtime import hardmax_transformer
     from compile_tm.runtime.softmax import SoftmaxTransformer
 
-    conversion = _convert(compiled, expected, options)
-    model = SoftmaxTransformer(compiled.program, conversion, points=options.points)
+    blueprint = make_blueprint(compiled, positions)
+    model: GreedyTransformer[Any] = (
+        hardmax_transformer(blueprint)
+        if options is None
+        else SoftmaxTransformer(
+            compiled.program,
+            _convert(blueprint, expected, options),
+            rope=blueprint.rope,
+            points=options.points,
+        )
+    )
     tokens = torch.zeros(len(expected), max(len(ids) for ids, _ in expected) - 1, dtype=torch.int64)
     for row, (ids, _) in zip(tokens, expected, strict=True):
         # No position looks at later ones, so that what follows a shorter segment does not matter.
@@ -270,17 +290,16 @@ def _compare_tokens(
     )
 
 
-def _convert(compiled: CompiledMachine, expected: Segments, options: SoftmaxOptions) -> Conversion:
-    program, length = compiled.program, compiled.program.max_positions
-    if options.conversion == "exact":
-        return exact_conversion(program.sizes, length=length, points=options.points)
-    needs_ties = options.where is Denoising.TIES
+def _convert(blueprint: Blueprint, expected: Segments, options: SoftmaxOptions) -> Conversion:
+    if options.where is not Denoising.TIES:
+        return convert(blueprint, options.conversion, points=options.points, where=options.where)
+    program = blueprint.program
     return denoise_conversion(
         program,
-        length=length,
+        length=program.max_positions,
         points=options.points,
         where=options.where,
-        tie_layers=layers_with_ties(program, [ids for ids, _ in expected]) if needs_ties else None,
+        tie_layers=layers_with_ties(program, [ids for ids, _ in expected]),
     )
 
 

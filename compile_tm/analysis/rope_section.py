@@ -15,11 +15,10 @@ from compile_tm.formats.floats import BF16, FloatFormat
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.examples import example
 from compile_tm.machines.turing import TuringMachine
+from compile_tm.rope.bounds import enough_c, enough_mantissa_bits
 from compile_tm.rope.compose import rope_weights
 from compile_tm.rope.rounding import (
     MAX_EXPONENT_BITS,
-    enough_c,
-    enough_mantissa_bits,
     first_error,
     least_mantissa_bits,
 )
@@ -58,7 +57,7 @@ def rope_section(*, max_bits: int, gap_bits: int = 16) -> Section:
                 f" are those over sqrt(d_k). All {1 << gap_bits:,} positions are checked."
             ),
             (
-                "The sketch on rounding is worked out in compile_tm/rope/rounding.py: c of"
+                "The sketch on rounding is worked out in compile_tm/rope/bounds.py: c of"
                 " 2 d_k^(1/4) sqrt(log(96 N)) and log2(r) + O(1) mantissa bits are enough. What is"
                 " needed is less: errors of the pairs have both signs, and do not add up."
             ),

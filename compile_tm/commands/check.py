@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
 from compile_tm.checks import HeadMargin
+
+if TYPE_CHECKING:
+    from compile_tm.hf.source import FolderSource
 
 _MAX_PROBLEMS = 20
 
@@ -21,7 +25,8 @@ class Config:
 
     All weights are compared one by one, the words of the folder's self-test are generated and
     compared with the definitions, and the least gap between the best and the next attention score
-    is told. Exit code 1 says that something is wrong, and where.
+    is told. Exit code 1 says that something is wrong, and where: of a wrong token, also the first
+    activation that the hardmax transformer does not have.
 
     Examples:
         sudocot compile check parity-model
@@ -51,11 +56,25 @@ def main(config: Config) -> int:
         console.print(_table(found.margins))
     compiled = found.source.compiled
     console.print(f"machine   {compiled.machine.name}, {compiled.mode}, r = {compiled.bits}")
+    console.print(f"model     {_model(found.source)}", soft_wrap=True)
     console.print(f"words     {found.num_words:,}, {found.num_tokens:,} tokens generated")
     if found.margins:
         console.print(f"margin    {min(found.margins, key=lambda item: item.margin)}")
     console.print(f"verdict   {'wrong' if found.problems else 'as compiled'}")
     return 1 if found.problems else 0
+
+
+def _model(source: FolderSource) -> str:
+    """Positions, attention and formats."""
+    conversion, points = source.conversion, source.points
+    parts = [f"positions by {source.positions}"]
+    if conversion is None:
+        return f"{parts[0]}, hardmax"
+    parts.append(f"softmax with c {conversion.c:g}, {len(conversion.denoised)} layers denoised")
+    for what, to in (("activations", points.activations), ("attention", points.attention)):
+        if to is not None:
+            parts.append(f"{what} in {to}")
+    return ", ".join(parts)
 
 
 def _table(margins: tuple[HeadMargin, ...]) -> Table:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from compile_tm.commands.folders import Attention, write_folder
+from compile_tm.commands.folders import Attention, check_formats, rounding_points, write_folder
 from compile_tm.commands.machines import load_machine
 from compile_tm.constructions.compiled import compile_dfa
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.regex import regex_dfa, regex_symbols
+from compile_tm.rope.blueprint import Positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,10 +20,12 @@ class Config:
     """Compile an automaton, or a regular expression, and write it as a Hugging Face model.
 
     The model reads `<bos>` and a word of fewer than 2^r symbols, and answers `<true>` or `<false>`.
+    Formats are bf16, fp16, fp32, e4m3, e5m2, or mXeY with X mantissa and Y exponent bits.
 
     Examples:
         sudocot compile dfa parity --bits 6 --out parity-model
         sudocot compile dfa --regex "(a|b)*abb" --bits 8 --out abb-model
+        sudocot compile dfa parity --bits 6 --positions rope --attention denoise --out rope-model
     """
 
     machine: Positional[str | None] = None
@@ -35,8 +38,15 @@ class Config:
     """r: words may have up to 2^r - 1 symbols."""
     out: Path
     """Folder to write; it must not exist."""
+    positions: Positions = "embedding"
+    """A positional embedding, or none, with layers in front that extract positions by rotations."""
     attention: Attention = "hardmax"
-    """Hardmax, or softmax by the theorem on exact attention or on denoising, in bf16 or better."""
+    """Hardmax, or softmax by the theorem on exact attention or on denoising."""
+    act: str | None = None
+    """Format that a softmax model rounds activations to, in float32; c is a member of it. By
+    default none, c is a member of bf16, and the model may be loaded in bf16 or better."""
+    att: str | None = None
+    """Format that it rounds attention weights to; not rounded if left out."""
     words: tuple[str, ...] = ()
     """Words of the self-test in the folder; by default short and random ones."""
 
@@ -45,12 +55,20 @@ class Config:
             raise ValueError("machine: allowed is either a machine or --regex")
         if self.alphabet is not None and self.regex is None:
             raise ValueError("alphabet: allowed is to give it with --regex only")
+        check_formats(self.attention, act=self.act, att=self.att)
 
 
 def main(config: Config) -> int:
     """Compile and write."""
     compiled = compile_dfa(_automaton(config), bits=config.bits)
-    write_folder(compiled, config.out, attention=config.attention, words=config.words)
+    write_folder(
+        compiled,
+        config.out,
+        positions=config.positions,
+        attention=config.attention,
+        points=rounding_points(act=config.act, att=config.att),
+        words=config.words,
+    )
     return 0
 
 

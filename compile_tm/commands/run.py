@@ -1,15 +1,17 @@
-"""`sudocot compile run`: compile a machine and let the transformer run it on a word."""
+"""`sudocot compile run`: let the transformer of a machine, or of a folder, run on a word."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
 from tyro.conf import Positional
 
+from compile_tm.commands.folders import check_left_out, is_folder
 from compile_tm.commands.machines import load_machine, load_turing_machine
-from compile_tm.constructions.compiled import compile_dfa, compile_machine
+from compile_tm.constructions.compiled import Compiled, CompiledDfa, compile_dfa, compile_machine
 from compile_tm.constructions.dfa import dfa_min_bits
 from compile_tm.constructions.sequences import check_enough_bits, checked_run, min_bits
 from compile_tm.machines.dfa import Dfa
@@ -21,7 +23,7 @@ from compile_tm.runtime.generation import Decoder, generate_words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Compile a machine and generate from a word, token by token.
+    """Compile a machine, or open a model folder, and generate from a word, token by token.
 
     The output is compared with the machine's own; exit code 1 tells that they differ. Automata
     answer with one token.
@@ -31,18 +33,19 @@ class Config:
         sudocot compile run sorting cabba --mode scot --tokens
         sudocot compile run busy-beaver-4 "" --two-way --steps
         sudocot compile run parity 10110
+        sudocot compile run sorting-model cabba
     """
 
     machine: Positional[str]
-    """An example's name, or a .json or .yaml file."""
+    """An example's name, a .json or .yaml file, or a folder that `compile dfa` or `tm` wrote."""
     word: Positional[str]
     """Input; symbols of several characters are separated by blanks."""
-    mode: Literal["cot", "scot"] = "cot"
-    """With or without summaries; automata have neither."""
+    mode: Literal["cot", "scot"] | None = None
+    """With or without summaries, by default without; automata have neither."""
     bits: int | None = None
     """r: sequences may have 2^r tokens; by default the smallest that is enough."""
-    runtime: Literal["sparse", "dense"] = "sparse"
-    """By look-ups, or by tensors."""
+    runtime: Literal["sparse", "dense"] | None = None
+    """By look-ups, which is the default, or by tensors."""
     two_way: bool = False
     """Tapes are infinite to both sides; the machine is folded first."""
     max_steps: int = DEFAULT_MAX_STEPS
@@ -52,18 +55,19 @@ class Config:
     steps: bool = False
     """Show the machine's run."""
 
+    def __post_init__(self) -> None:
+        if is_folder(self.machine):
+            check_left_out(self, ("mode", "bits", "runtime", "two_way"))
+
 
 def main(config: Config) -> int:
-    """Compile, generate, compare and print."""
-    loaded = load_machine(config.machine)
-    if isinstance(loaded, Dfa):
-        return _run_dfa(loaded, config)
-    machine = load_turing_machine(config.machine, is_two_way=config.two_way)
-    run = checked_run(machine, config.word, max_steps=config.max_steps)
-    bits = min_bits(run, mode=config.mode) if config.bits is None else config.bits
-    check_enough_bits(run, mode=config.mode, bits=bits)
-    compiled = compile_machine(machine, mode=config.mode, bits=bits, reachable_only=True)
-    generation = generate_words(_decoder(config, compiled.program), compiled, [config.word])[0]
+    """Compile or open, generate, compare and print."""
+    compiled, decoder = _from_folder(config) if is_folder(config.machine) else _compile(config)
+    if isinstance(compiled, CompiledDfa):
+        return _run_dfa(compiled, decoder, config)
+    run = checked_run(compiled.machine, config.word, max_steps=config.max_steps)
+    check_enough_bits(run, mode=compiled.mode, bits=compiled.bits)
+    generation = generate_words(decoder, compiled, [config.word])[0]
     console = Console(highlight=False, markup=False)
     if config.steps:
         console.print("\n".join(run_lines(run)), soft_wrap=True)
@@ -79,15 +83,12 @@ def main(config: Config) -> int:
     return 0 if is_right else 1
 
 
-def _run_dfa(dfa: Dfa, config: Config) -> int:
-    bits = dfa_min_bits(len(dfa.word(config.word))) if config.bits is None else config.bits
-    compiled = compile_dfa(dfa, bits=bits)
+def _run_dfa(compiled: CompiledDfa, decoder: Decoder, config: Config) -> int:
     ((expected, prompt_length),) = compiled.expected_segments(config.word)
-    decoder = _decoder(config, compiled.program)
     (ids,) = decoder.generate([expected[:prompt_length]], stop=compiled.stop_ids)
     console = Console(highlight=False, markup=False)
     if config.steps:
-        console.print(" ".join(dfa.run(config.word)), soft_wrap=True)
+        console.print(" ".join(compiled.machine.run(config.word)), soft_wrap=True)
     if config.tokens:
         console.print(" ".join(map(str, compiled.vocabulary.tokens(ids))), soft_wrap=True)
     answer, wanted = (
@@ -99,11 +100,33 @@ def _run_dfa(dfa: Dfa, config: Config) -> int:
     return 0 if answer is wanted else 1
 
 
+def _from_folder(config: Config) -> tuple[Compiled, Decoder]:
+    from compile_tm.hf.decoder import FolderDecoder
+
+    decoder = FolderDecoder(Path(config.machine))
+    return decoder.source.compiled, decoder
+
+
+def _compile(config: Config) -> tuple[Compiled, Decoder]:
+    loaded = load_machine(config.machine)
+    compiled: Compiled
+    if isinstance(loaded, Dfa):
+        bits = dfa_min_bits(len(loaded.word(config.word))) if config.bits is None else config.bits
+        compiled = compile_dfa(loaded, bits=bits)
+        return compiled, _decoder(config, compiled.program)
+    machine, mode = load_turing_machine(config.machine, is_two_way=config.two_way), config.mode
+    run = checked_run(machine, config.word, max_steps=config.max_steps)
+    bits = min_bits(run, mode=mode or "cot") if config.bits is None else config.bits
+    check_enough_bits(run, mode=mode or "cot", bits=bits)
+    compiled = compile_machine(machine, mode=mode or "cot", bits=bits, reachable_only=True)
+    return compiled, _decoder(config, compiled.program)
+
+
 def _decoder(config: Config, program: Program) -> Decoder:
-    if config.runtime == "sparse":
-        from compile_tm.runtime.sparse import SparseTransformer
+    if config.runtime == "dense":
+        from compile_tm.runtime.dense import HardmaxTransformer
 
-        return SparseTransformer.from_program(program)
-    from compile_tm.runtime.dense import HardmaxTransformer
+        return HardmaxTransformer.from_program(program)
+    from compile_tm.runtime.sparse import SparseTransformer
 
-    return HardmaxTransformer.from_program(program)
+    return SparseTransformer.from_program(program)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +14,17 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
+from compile_tm.commands.folders import check_left_out, is_folder
 from compile_tm.commands.machines import load_machine, load_turing_machine
 from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
 from compile_tm.constructions.dfa import dfa_min_bits
-from compile_tm.constructions.sequences import checked_run, min_bits
+from compile_tm.constructions.sequences import Ids, checked_run, min_bits
 from compile_tm.machines.dfa import Dfa
 from compile_tm.program.registers import Flag, Register
-from compile_tm.runtime.trace import Trace, trace_program
+from compile_tm.runtime.trace import trace_program
+
+if TYPE_CHECKING:
+    from compile_tm.hf.decoder import FolderDecoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +38,18 @@ class Config:
         sudocot compile show binary-increment 11 --position 5
         sudocot compile show parity 1011 --position 4
         sudocot compile show sorting cba --mode scot --segment 2 --position 20 --registers sought
+        sudocot compile show rope-model 1011 --position 3
     """
 
     machine: Positional[str]
-    """An example's name, or a .json or .yaml file."""
+    """An example's name, a .json or .yaml file, or a folder that `compile dfa` or `tm` wrote, whose
+    model is run, noise and layers that denoise included."""
     word: Positional[str]
     """Input; symbols of several characters are separated by blanks."""
     position: int
     """Position in the sequence, from 0."""
-    mode: Literal["cot", "scot"] = "cot"
-    """With or without summaries; automata have neither."""
+    mode: Literal["cot", "scot"] | None = None
+    """With or without summaries, by default without; automata have neither."""
     segment: int = 1
     """With summaries: which segment, from 1."""
     bits: int | None = None
@@ -51,22 +59,41 @@ class Config:
     two_way: bool = False
     """Tapes are infinite to both sides; the machine is folded first."""
 
+    def __post_init__(self) -> None:
+        if is_folder(self.machine):
+            check_left_out(self, ("mode", "bits", "two_way"))
+
+
+class _Stage(NamedTuple):
+    """The stream at one position after a layer, or after the embedding."""
+
+    number: str
+    name: str
+    values: npt.NDArray[np.floating]
+    """(d,)."""
+
 
 def main(config: Config) -> int:
-    """Compile, trace and print."""
-    compiled = _compiled(config)
+    """Compile or open, run and print."""
+    decoder = None
+    if is_folder(config.machine):
+        from compile_tm.hf.decoder import FolderDecoder
+
+        decoder = FolderDecoder(Path(config.machine))
+    compiled = decoder.source.compiled if decoder else _compiled(config)
     segments = [ids for ids, _ in compiled.expected_segments(config.word)]
     if not 1 <= config.segment <= len(segments):
         raise ValueError(f"segment: got {config.segment}, allowed are 1 to {len(segments)}")
     ids = segments[config.segment - 1]
     if not 0 <= config.position < len(ids) - 1:
         raise ValueError(f"position: got {config.position}, allowed are 0 to {len(ids) - 2}")
-    trace = trace_program(compiled.program, ids[: config.position + 1])
+    ids = ids[: config.position + 2]
+    wires = decoder.source.blueprint.wires if decoder else compiled.program.wires
+    stages = _folder_stages(decoder, ids[:-1]) if decoder else _stages(compiled, ids[:-1])
     console = Console(highlight=False, markup=False)
-    tokens = compiled.vocabulary.tokens(ids[config.position : config.position + 2])
+    tokens = compiled.vocabulary.tokens(ids[-2:])
     console.print(f"position {config.position}: {tokens[0]}, followed by {tokens[1]}")
-    for table in _tables(trace, config):
-        console.print(table)
+    console.print(_table(stages, wires, config))
     return 0
 
 
@@ -78,27 +105,51 @@ def _compiled(config: Config) -> Compiled:
     machine = load_turing_machine(config.machine, is_two_way=config.two_way)
     bits = config.bits
     if bits is None:
-        bits = min_bits(checked_run(machine, config.word), mode=config.mode)
-    return compile_machine(machine, mode=config.mode, bits=bits, reachable_only=True)
+        bits = min_bits(checked_run(machine, config.word), mode=config.mode or "cot")
+    return compile_machine(machine, mode=config.mode or "cot", bits=bits, reachable_only=True)
 
 
-def _tables(trace: Trace, config: Config) -> Iterator[Table]:
+def _stages(compiled: Compiled, ids: Ids) -> list[_Stage]:
+    """Of the program, at the last position."""
+    trace = trace_program(compiled.program, ids)
+    stages = [_Stage("", "embedding", trace.streams[0][-1])]
+    for number, layer in enumerate(trace.program.layers, 1):
+        stages.append(_Stage(str(number), layer.name, trace.after_layer(number)[-1]))
+    return stages
+
+
+def _folder_stages(decoder: FolderDecoder, ids: Ids) -> list[_Stage]:
+    """Of a folder's model, at the last position."""
+    from compile_tm.hf.source import model_snapshots
+    from compile_tm.runtime.softmax import Part
+
+    snapshots = model_snapshots(decoder.model, decoder.source, ids.tolist())
+    stages = [_Stage("", "embedding", snapshots[0].stream[0, -1].numpy())]
+    for number, (layer, part, stream) in enumerate(snapshots[1:], 1):
+        name = decoder.source.blueprint.layer_name(layer)
+        if part is Part.DENOISING:
+            name = f"heads of {name}, denoised"
+        stages.append(_Stage(str(number), name, stream[0, -1].numpy()))
+    return stages
+
+
+def _table(stages: list[_Stage], wires: Sequence[Register | Flag], config: Config) -> Table:
     """The embedding, and then what each layer changes."""
     table = Table()
     for column in ("layer", "register", "before", "after", "in the layer"):
         table.add_column(column, no_wrap=column != "in the layer")
-    for wire in trace.program.wires:
-        values = trace.streams[0][-1, wire.index]
-        if values.any() and _is_wanted(wire.name, config):
-            table.add_row("", wire.name, "", _contents(wire, values), "embedding")
-    for number, layer in enumerate(trace.program.layers, 1):
-        before, after = (trace.after_layer(n)[-1] for n in (number - 1, number))
-        for wire in trace.program.wires:
-            old, new = before[wire.index], after[wire.index]
-            if (old != new).any() and _is_wanted(wire.name, config):
+    wires = [wire for wire in wires if _is_wanted(wire.name, config)]
+    for wire in wires:
+        values = stages[0].values[wire.index]
+        if values.any():
+            table.add_row("", wire.name, "", _contents(wire, values), stages[0].name)
+    for before, after in pairwise(stages):
+        for wire in wires:
+            old, new = before.values[wire.index], after.values[wire.index]
+            if (old != new).any():
                 contents = (_contents(wire, old), _contents(wire, new))
-                table.add_row(str(number), wire.name, *contents, layer.name)
-    yield table
+                table.add_row(after.number, wire.name, *contents, after.name)
+    return table
 
 
 def _is_wanted(name: str, config: Config) -> bool:
@@ -110,5 +161,7 @@ def _contents(wire: Register | Flag, values: npt.NDArray[np.floating]) -> str:
         return f"{values[0]:g}"
     if not values.any():
         return "."
+    if not np.isin(values, (-1, 0, 1)).all():
+        return " ".join(f"{value:.3g}" for value in values)
     number = sum(1 << place for place, value in enumerate(values) if value > 0)
     return f"{number} [{''.join({1: '1', -1: '0', 0: '.'}.get(int(v), '?') for v in values)}]"

@@ -8,9 +8,10 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from compile_tm.commands.folders import Attention, write_folder
+from compile_tm.commands.folders import Attention, check_formats, rounding_points, write_folder
 from compile_tm.commands.machines import load_turing_machine
 from compile_tm.constructions.compiled import compile_machine
+from compile_tm.rope.blueprint import Positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,11 +19,14 @@ class Config:
     """Compile a Turing machine and write it as a Hugging Face model.
 
     The model reads `<inp>`, a word and `</inp>`, writes the machine's run step by step, and then
-    the output between `<outp>` and `</outp>`.
+    the output between `<outp>` and `</outp>`. Formats are bf16, fp16, fp32, e4m3, e5m2, or mXeY,
+    with X mantissa and Y exponent bits.
 
     Examples:
         sudocot compile tm binary-increment --bits 8 --out increment-model
         sudocot compile tm sorting --mode scot --bits 8 --words cab abc --out sorting-model
+        sudocot compile tm sorting --bits 8 --positions rope --out rope-sorting-model
+        sudocot compile tm sorting --bits 8 --attention denoise --act m1e4 --out narrow-model
     """
 
     machine: Positional[str]
@@ -33,14 +37,24 @@ class Config:
     """r, even: sequences may have 2^r tokens; `compile estimate` tells sizes."""
     out: Path
     """Folder to write; it must not exist."""
+    positions: Positions = "embedding"
+    """A positional embedding, or none, with layers in front that extract positions by rotations."""
     attention: Attention = "hardmax"
-    """Hardmax, or softmax by the theorem on exact attention or on denoising, in bf16 or better."""
+    """Hardmax, or softmax by the theorem on exact attention or on denoising."""
+    act: str | None = None
+    """Format that a softmax model rounds activations to, in float32; c is a member of it. By
+    default none, c is a member of bf16, and the model may be loaded in bf16 or better."""
+    att: str | None = None
+    """Format that it rounds attention weights to; not rounded if left out."""
     words: tuple[str, ...] = ()
     """Words of the self-test in the folder; by default some on which the machine soon halts."""
     whole_vocabulary: bool = False
     """Keep run tokens that no rule leads to, as the paper does."""
     two_way: bool = False
     """Tapes are infinite to both sides; the machine is folded first."""
+
+    def __post_init__(self) -> None:
+        check_formats(self.attention, act=self.act, att=self.att)
 
 
 def main(config: Config) -> int:
@@ -52,5 +66,12 @@ def main(config: Config) -> int:
         bits=config.bits,
         reachable_only=not config.whole_vocabulary,
     )
-    write_folder(compiled, config.out, attention=config.attention, words=config.words)
+    write_folder(
+        compiled,
+        config.out,
+        positions=config.positions,
+        attention=config.attention,
+        points=rounding_points(act=config.act, att=config.att),
+        words=config.words,
+    )
     return 0

@@ -10,9 +10,10 @@ from typing import Literal
 from rich.console import Console
 from rich.progress import track
 
-from compile_tm.formats.floats import FloatFormat, get_format
+from compile_tm.commands.folders import rounding_points
 from compile_tm.machines.random_machines import RandomMachineConfig
-from compile_tm.softmax.conversion import Denoising, RoundingPoints
+from compile_tm.rope.blueprint import Positions
+from compile_tm.softmax.conversion import Denoising
 from compile_tm.validation import Outcome, PairResult, SoftmaxOptions, summarise, validate
 
 
@@ -29,11 +30,15 @@ class Config:
     Y exponent bits. The theorem on exact attention does not cover rounded attention weights, which
     may be tried all the same.
 
+    With --positions rope, the machines have no positional embedding, but layers in front that
+    extract positions by rotations. They are given the right tokens, too, and say the next one.
+
     Examples:
         sudocot compile validate --pairs 1000
         sudocot compile validate --pairs 10000 --seed 1 --workers 2
         sudocot compile validate --conversion exact --act bf16
         sudocot compile validate --conversion denoise --act m1e3 --att m4e5
+        sudocot compile validate --positions rope --conversion denoise --act bf16 --att bf16
     """
 
     pairs: int = 1000
@@ -48,6 +53,8 @@ class Config:
     """Share of pairs that must not be skipped."""
     workers: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     """Processes."""
+    positions: Positions = "embedding"
+    """A positional embedding, or none and rotations."""
     conversion: Literal["hardmax", "exact", "denoise"] = "hardmax"
     """What to check: the hardmax programs, or a conversion of them to softmax."""
     act: str | None = None
@@ -69,8 +76,11 @@ class Config:
             raise ValueError("act, att: got a format, allowed with conversion exact or denoise")
         if self.conversion != "denoise" and self.denoise != "every":
             raise ValueError(f"denoise: got {self.denoise}, allowed with conversion denoise")
-        for wanted in (self.act, self.att):
-            _format(wanted)
+        if self.positions == "rope" and self.denoise == "ties":
+            raise ValueError(
+                "denoise: got ties, allowed with positions by rope are every and heads"
+            )
+        rounding_points(act=self.act, att=self.att)
 
 
 def main(config: Config) -> int:
@@ -84,6 +94,7 @@ def main(config: Config) -> int:
         max_steps=config.max_steps,
         max_extra_bits=config.max_extra_bits,
         num_workers=config.workers,
+        positions=config.positions,
         softmax=_softmax(config),
     )
     progress = Console(stderr=True)
@@ -110,10 +121,6 @@ def _softmax(config: Config) -> SoftmaxOptions | None:
         return None
     return SoftmaxOptions(
         conversion=config.conversion,
-        points=RoundingPoints(activations=_format(config.act), attention=_format(config.att)),
+        points=rounding_points(act=config.act, att=config.att),
         where=Denoising(config.denoise),
     )
-
-
-def _format(name: str | None) -> FloatFormat | None:
-    return None if name is None else get_format(name)

@@ -73,6 +73,11 @@ tokens each, greedy decoding writes exactly the segments of the paper's definiti
     "dfa": "For every word of at most {longest:,} symbols, the answer is that of the automaton.",
 }
 
+_POSITIONS = {
+    "embedding": "a binary positional embedding",
+    "rope": "rotary encodings, from which the first layers extract them",
+}
+
 
 def model_card(
     compiled: Compiled, model: CompiledTransformerForCausalLM, *, case: SelfTestCase
@@ -86,7 +91,7 @@ def model_card(
         "machine": compiled.machine.name,
         "mode": compiled.mode,
         "r (bits of a position)": compiled.bits,
-        "positions": f"{room:,}",
+        "positions": f"{room:,}, by {_POSITIONS[config.source['positions']]}",
         "layers L": config.num_hidden_layers,
         "heads H": sizes.H,
         "d_k, d_v": f"{sizes.d_k}, {sizes.d_v}",
@@ -114,16 +119,37 @@ def model_card(
 
 
 def _rounding(model: CompiledTransformerForCausalLM) -> str:
-    conversion = model.config.source["conversion"]
+    config = model.config
+    conversion, is_rotary = config.source["conversion"], bool(config.rotary_periods)
     if conversion is None:
-        return (
+        text = (
             "Weights are -1, 0 and 1, and activations too, so that fp32, bf16 and fp16 give the\n"
             "same tokens."
         )
+        if is_rotary:
+            text += (
+                " Queries and keys that were rotated are not, but the best of their dot\nproducts "
+                "is at least 1/2 above the next."
+            )
+        return text
     denoised = len(conversion["denoised"])
     theorem = f"denoising in {denoised} layers" if denoised else "exact attention"
-    return (
+    formats = [
+        f"{what} are rounded to F({bits[0]}, {bits[1]})"
+        for what, bits in (
+            ("activations", config.activation_format),
+            ("attention weights", config.attention_format),
+        )
+        if bits
+    ]
+    text = (
         f"It was made of hardmax attention by scaling queries and keys by c = {conversion['c']:g}, "
-        f"by the\npaper's theorem on {theorem}, for activations in bf16 or better. Kernels of "
-        "torch round inside\nattention as well, which is measured, not proven."
+        f"by the\npaper's theorem on {theorem}"
+    )
+    text += ", worked out for rotary encodings" * is_rotary
+    if formats:
+        return f"{text}. In float32, which is what to load it in, {' and '.join(formats)}."
+    return (
+        f"{text}, for activations in bf16 or better. Kernels of torch round inside\nattention as "
+        "well, which is measured, not proven."
     )

@@ -123,12 +123,10 @@ def hf_model(
     return model
 
 
-def config_fields(
-    blueprint: Blueprint, weights: Weights, points: RoundingPoints
-) -> dict[str, int | list[int] | list[list[int]] | None]:
+def config_fields(blueprint: Blueprint, weights: Weights, points: RoundingPoints) -> dict[str, Any]:
     """Fields of the configuration that matrices alone do not tell."""
     sizes, rope = weights.sizes, blueprint.rope
-    fields: dict[str, int | list[int] | list[list[int]] | None] = {
+    fields: dict[str, Any] = {
         "vocab_size": sizes.vocab_size,
         "hidden_size": sizes.d,
         "num_hidden_layers": sizes.L,
@@ -144,11 +142,11 @@ def config_fields(
     }
     if rope is not None:
         # To rotate zeros changes nothing.
-        rotates = weights.W_Q[:, :, : 2 * len(rope.periods)].any(axis=(2, 3))
+        rotates = np.any(weights.W_Q[:, :, : 2 * len(rope.periods)] != 0, axis=(2, 3))
         fields |= {
             "position_coordinates": [],
             "rotary_periods": list(rope.periods),
-            "rotary_heads": [np.flatnonzero(row).tolist() for row in rotates],
+            "rotary_heads": [np.flatnonzero(row).tolist() for row in np.asarray(rotates)],
         }
     return fields
 

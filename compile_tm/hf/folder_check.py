@@ -29,7 +29,7 @@ from compile_tm.hf.modeling_compiled import SparseMatrix
 from compile_tm.hf.self_test import SelfTestCase, read_cases, self_test_case
 from compile_tm.hf.source import FolderSource, load_model, model_snapshots, read_source
 from compile_tm.hf.tokenizer import token_text
-from compile_tm.rope.rounding import least_stack_gap
+from compile_tm.rope.bounds import least_stack_gap
 from compile_tm.rope.runtime import hardmax_transformer
 from compile_tm.softmax.failures import first_failure
 

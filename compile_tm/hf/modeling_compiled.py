@@ -1,12 +1,13 @@
 """A compiled transformer for `model.generate`: the paper's decoder with a KV cache.
 
 Weights are stored by their entries, as nearly all are zero, and made dense at the first use. There
-are no norms. Position i adds its r bits, as -1 and 1, to r coordinates of the embedding, or it turns
-pairs of queries and keys: by 2 pi i / period, in float32 or wider, whatever the dtype. Attention is
-averaging hardmax, whose scores are small integers that every dtype holds, those of rotated pairs
-left out, or softmax by the attention kernel of torch. Formats that no hardware has are emulated in float32: with
-`activation_format` or `attention_format` in the configuration, numbers are rounded to F(b_m, b_e)
-where the paper's setting does.
+are no norms. Position i adds its r bits, as -1 and 1, to r coordinates of the embedding; or it
+turns pairs of queries and keys, by 2 pi i / period, in float32 or wider whatever the dtype.
+Attention is averaging hardmax, or softmax by the attention kernel of torch. Scores of hardmax are
+small integers that every dtype holds; where pairs turn, the best is 1/2 above the next.
+
+Formats that no hardware has are emulated in float32: with `activation_format` or `attention_format`
+in the configuration, numbers are rounded to F(b_m, b_e) where the paper's setting does.
 
 Shapes: B sequences, T new positions, S positions so far, H heads, V tokens, m pairs that turn.
 """

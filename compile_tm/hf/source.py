@@ -102,4 +102,6 @@ def model_snapshots(model: Any, source: FolderSource, ids: Sequence[int]) -> lis
 
 
 def _format(bits: list[int] | None) -> FloatFormat | None:
-    return bits and FloatFormat(mantissa_bits=bits[0], exponent_bits=bits[1])
+    if bits is None:
+        return None
+    return FloatFormat(mantissa_bits=bits[0], exponent_bits=bits[1])

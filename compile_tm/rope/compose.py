@@ -24,7 +24,6 @@ from compile_tm.program.dense import DenseWeights, dense_weights
 from compile_tm.program.gadgets import zero_flag
 from compile_tm.program.program import Program
 from compile_tm.program.registers import Flag
-from compile_tm.rope.rotation import stack_periods
 from compile_tm.rope.stack import (
     NUM_HEADS,
     NUM_UNROTATED,
@@ -34,6 +33,7 @@ from compile_tm.rope.stack import (
     fill_mlp,
     fill_stack,
     multiple_flags,
+    stack_periods,
 )
 
 

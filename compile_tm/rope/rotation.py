@@ -14,11 +14,6 @@ import torch
 from torch import Tensor
 
 
-def stack_periods(bits: int) -> tuple[int, ...]:
-    """Periods 2, 4, .., 2^(r+2) of the frequencies 2 pi/2, 2 pi/4, .. of Lemma "ropebin"."""
-    return tuple(1 << s for s in range(1, bits + 3))
-
-
 def rotate(x: Tensor, positions: Tensor, periods: Sequence[float]) -> Tensor:
     """rot_omega(x, n): turns pair m of the last axis by 2 pi n / periods[m].
 

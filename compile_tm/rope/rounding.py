@@ -1,21 +1,7 @@
 """The stack with softmax, denoising and rounding: the paper's "Introducing Rounding", worked out.
 
-Each layer becomes two, as in Theorem "hardtosoftdenoising": attention scaled by c and the denoising
-MLP, then the layer's own MLP. Queries and keys are rounded before and after they are rotated. Only
-the latter changes them. The paper leaves the constants out; they are:
-
-    An entry of a rotated pair is off by at most e = 2^-(b_m+1) of itself, so a pair's dot product
-    by at most c^2 (2e + e^2), as both vectors have length c at most. A head uses at most r pairs:
-
-        Delta_s <= r (2e + e^2) c^2 / sqrt(d_k),      beta >= c^2 / (2 sqrt(d_k)).
-
-    If r (2e + e^2) <= 1/8, then beta - 2 Delta_s >= c^2 / (4 sqrt(d_k)), which takes the place of
-    c^2 / sqrt(d_k) in the proof of the theorem. So c >= 2 d_k^(1/4) sqrt(log(96 N)) is enough, with
-    b_m = log2(r) + O(1) = O(log log N) mantissa bits for activations, and the theorem's conditions
-    on attention weights, with exp(-2 Delta_s) / N in place of 1 / N.
-
-`first_error` finds what is really needed, position by position, and `separation.measured_gaps` how
-much of the gap rounding leaves.
+`bounds` says what is enough. `first_error` finds what is really needed, position by position, and
+`separation.measured_gaps` how much of the gap rounding leaves.
 """
 
 from __future__ import annotations
@@ -28,7 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from compile_tm.formats.floats import FP32, FloatFormat
+from compile_tm.formats.floats import FloatFormat
+from compile_tm.rope.bounds import enough_c, enough_mantissa_bits
 from compile_tm.rope.separation import blocks, rounded_rotation, stack_stream
 from compile_tm.rope.stack import position_stack
 from compile_tm.softmax.weights import NEURONS
@@ -52,31 +39,6 @@ class StackError:
             f"layer {self.layer}, head {self.head}, position {self.position}: {self.value:g} "
             "after denoising"
         )
-
-
-def enough_c(bits: int) -> float:
-    """2 d_k^(1/4) sqrt(log(96 N)) for N = 2^r."""
-    d_k = 2 * (bits + 2) + 2
-    return float(2 * d_k**0.25 * math.sqrt(math.log(96) + bits * math.log(2)))
-
-
-def enough_mantissa_bits(bits: int) -> int:
-    """The least b_m with r (2e + e^2) <= 1/8 for e = 2^-(b_m+1)."""
-    least = 1
-    while _pair_errors(bits, least) > 1 / 8:
-        least += 1
-    return least
-
-
-def least_stack_gap(bits: int, activations: FloatFormat | None = None) -> float:
-    """What the bound leaves of the gap of 1/2 between dot products: 1/2 - 2 r (2e + e^2)."""
-    mantissa_bits = FP32.mantissa_bits if activations is None else activations.mantissa_bits
-    return 1 / 2 - 2 * _pair_errors(bits, mantissa_bits)
-
-
-def _pair_errors(bits: int, mantissa_bits: int) -> float:
-    """R (2e + e^2) for e = 2^-(b_m+1)."""
-    return bits * ((1 + 2.0 ** -(mantissa_bits + 1)) ** 2 - 1)
 
 
 def first_error(

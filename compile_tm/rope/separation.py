@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from compile_tm.formats.floats import FloatFormat
-from compile_tm.rope.rotation import rotate, stack_periods, turns
-from compile_tm.rope.stack import FIRST, OTHER, position_stack
+from compile_tm.rope.rotation import rotate, turns
+from compile_tm.rope.stack import FIRST, OTHER, position_stack, stack_periods
 
 Gaps = npt.NDArray[np.float64]
 

@@ -22,10 +22,9 @@ import numpy as np
 
 from compile_tm.program.dense import DenseWeights
 from compile_tm.program.gadgets import write
-from compile_tm.program.neurons import Gadget, merge
-from compile_tm.program.program import Sizes
+from compile_tm.program.neurons import Entries, Gadget, merge
+from compile_tm.program.program import Layer, Sizes
 from compile_tm.program.registers import Flag, Register
-from compile_tm.rope.rotation import stack_periods
 
 NUM_HEADS, NUM_NEURONS, NUM_UNROTATED = 2, 2, 2
 FIRST, OTHER = 0, 1
@@ -111,6 +110,11 @@ def position_stack(bits: int) -> RopeWeights:
     )
 
 
+def stack_periods(bits: int) -> tuple[int, ...]:
+    """Periods 2, 4, .., 2^(r+2) of the frequencies 2 pi/2, 2 pi/4, .. of Lemma "ropebin"."""
+    return tuple(1 << s for s in range(1, bits + 3))
+
+
 def multiple_flags(bits: int, *, start: int) -> tuple[Flag, ...]:
     """F_mod^1, .., F_mod^r on r coordinates from `start` on."""
     return tuple(Flag((start + k - 1,), f"multiple of 2^{k}") for k in range(1, bits + 1))
@@ -144,6 +148,17 @@ def fill_stack(weights: DenseWeights, wires: StackWires, *, start: int) -> None:
             _look_at_closest(weights, wires, place, layer=start + place + 1)
         gadgets = _write_bit(wires.result[place], told_by, is_scratch=place > 0)
         fill_mlp(weights, gadgets, layer=start + place + 1)
+
+
+def dense_layer(weights: DenseWeights, layer: int) -> Layer:
+    """The MLP of a layer, counted from 0, by its entries; without heads."""
+    used = np.flatnonzero(weights.W_1[layer].any(axis=1) | (weights.b[layer] != 0))
+    up, down = weights.W_1[layer, used], weights.W_2[layer][:, used].T
+    parts = []
+    for matrix in (up, down):
+        neuron, coordinate = (part.astype(np.int32) for part in np.nonzero(matrix))
+        parts.append(Entries(neuron, coordinate, matrix[neuron, coordinate]))
+    return Layer(heads=(), up=parts[0], bias=weights.b[layer, used], down=parts[1], spans=())
 
 
 def fill_mlp(weights: DenseWeights, gadgets: list[Gadget], *, layer: int) -> None:

@@ -6,7 +6,8 @@ float32 unless told otherwise: so much more exact than the formats rounded to as
 Only what a layer uses is calculated, of the very matrices that `softmax.weights` writes out. Heads
 select coordinates, hence are index lists; MLPs are cut to the neurons and coordinates in use; and
 denoising, which leaves -1, 0 and 1 as they are, is applied to the other numbers. Rounding twice is
-rounding once, so that what nothing is added to is not rounded again.
+rounding once, so that what nothing is added to is not rounded again. Heads of a stack that extracts
+positions (`compile_tm.rope`) come as matrices, and rotate.
 
 Shapes: B sequences, T positions, H heads in use, V tokens. The stream has one column more than the
 paper's, always zero, which stands for the rows that make heads of different widths equal.
@@ -25,8 +26,11 @@ import torch
 from torch import Tensor, nn
 
 from compile_tm.formats.floats import FloatFormat
-from compile_tm.program.program import Layer, Program
+from compile_tm.program.dense import DenseWeights
+from compile_tm.program.program import Head, Layer, Program, Sizes
 from compile_tm.program.registers import Wires
+from compile_tm.rope.rotation import rotate
+from compile_tm.rope.stack import RopeWeights, dense_layer
 from compile_tm.runtime.greedy import GreedyTransformer
 from compile_tm.softmax.conversion import Conversion, RoundingPoints
 from compile_tm.softmax.weights import NEURONS
@@ -83,7 +87,7 @@ class SoftmaxCache:
 
 
 class SoftmaxTransformer(GreedyTransformer[SoftmaxCache]):
-    """A transformer decoder with softmax attention, rounding and binary positional embeddings."""
+    """A transformer decoder with softmax attention and rounding, and either kind of positions."""
 
     unembedding: Tensor
 
@@ -92,14 +96,16 @@ class SoftmaxTransformer(GreedyTransformer[SoftmaxCache]):
         program: Program,
         conversion: Conversion,
         *,
+        rope: RopeWeights | None = None,
         points: RoundingPoints | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         """Convert a program.
 
         Args:
-            program: The hardmax transformer.
-            conversion: c and the layers that are denoised.
+            program: The hardmax transformer, or what comes after the stack.
+            conversion: c and the layers that are denoised, those of the stack included.
+            rope: The stack and the program, in place of the positional embedding.
             points: What is rounded; nothing if None.
             dtype: float32 or float64.
 
@@ -109,25 +115,30 @@ class SoftmaxTransformer(GreedyTransformer[SoftmaxCache]):
         """
         super().__init__()
         self.program, self.conversion = program, conversion
-        self.position = program.position.coordinates
+        self.position = program.position.coordinates if rope is None else ()
         self.points = points or RoundingPoints()
         _check_members(conversion, self.points.activations)
+        whole: Program | DenseWeights = program if rope is None else rope.weights
         # With the column that is always zero.
-        embedding = np.pad(program.embedding, ((0, 0), (0, 1)))
-        unembedding = np.pad(program.unembedding, ((0, 0), (0, 1)))
+        embedding = np.pad(whole.embedding, ((0, 0), (0, 1)))
+        unembedding = np.pad(whole.unembedding, ((0, 0), (0, 1)))
         self.register_buffer("embedding", torch.from_numpy(embedding).to(dtype))
         self.register_buffer("unembedding", torch.from_numpy(unembedding).to(dtype))
         self._parts = nn.ModuleList()
         self._labels: list[tuple[int, Part]] = []
-        act = self.points.activations
-        for number, layer in enumerate(program.layers, 1):
-            if layer.heads:
-                heads = _Heads(program, number, conversion.c, self.points)
-                self._add(number, Part.HEADS, heads)
-            if number in conversion.denoised:
-                self._add(number, Part.DENOISING, _Denoising(act, dtype))
-            if layer.num_neurons:
-                self._add(number, Part.MLP, _Mlp(layer, act, dtype))
+        num_before = 0 if rope is None else rope.num_stack_layers
+        for number in range(1, num_before + 1):
+            assert rope is not None
+            rotary = _RotaryHeads(rope, number, conversion.c, self.points, dtype)
+            self._add_layer(number, rotary, dense_layer(rope.weights, number - 1), dtype)
+        for number, layer in enumerate(program.layers, num_before + 1):
+            heads = _Heads(layer.heads, number, whole.sizes, conversion.c, self.points)
+            self._add_layer(number, heads if layer.heads else None, layer, dtype)
+
+    @property
+    def max_positions(self) -> int:
+        """Positions that it can tell apart."""
+        return self.program.max_positions
 
     def new_cache(self, batch: int) -> SoftmaxCache:
         """An empty cache; it takes batches of any size."""
@@ -172,9 +183,18 @@ class SoftmaxTransformer(GreedyTransformer[SoftmaxCache]):
             cache.length = stop
         return x @ self.unembedding.T
 
-    def _add(self, layer: int, part: Part, module: nn.Module) -> None:
-        self._parts.append(module)
-        self._labels.append((layer, part))
+    def _add_layer(self, number: int, heads: _Heads | None, mlp: Layer, dtype: torch.dtype) -> None:
+        parts: list[tuple[Part, nn.Module]] = []
+        act = self.points.activations
+        if heads is not None:
+            parts.append((Part.HEADS, heads))
+        if number in self.conversion.denoised:
+            parts.append((Part.DENOISING, _Denoising(act, dtype)))
+        if mlp.num_neurons:
+            parts.append((Part.MLP, _Mlp(mlp, act, dtype)))
+        for part, module in parts:
+            self._parts.append(module)
+            self._labels.append((number, part))
 
 
 class _Heads(nn.Module):
@@ -185,31 +205,36 @@ class _Heads(nn.Module):
     values: Tensor
     outputs: Tensor
 
-    def __init__(self, program: Program, number: int, c: float, points: RoundingPoints) -> None:
+    def __init__(
+        self, heads: Sequence[Head], number: int, sizes: Sizes, c: float, points: RoundingPoints
+    ) -> None:
         super().__init__()
         self._number, self._c, self._points = number, c, points
-        self._root = math.sqrt(program.sizes.d_k)
-        heads, zero = program.layers[number - 1].heads, program.sizes.d
+        self._root = math.sqrt(sizes.d_k)
         for name in ("queries", "keys", "values", "outputs"):
             wires = [getattr(head, name) for head in heads]
-            self.register_buffer(name, _index_table(wires, fill=zero))
+            if wires:
+                self.register_buffer(name, _index_table(wires, fill=sizes.d))
 
     def forward(self, x: Tensor, cache: SoftmaxCache | None) -> Tensor:
-        act = self._points.activations
-        # (B, T, H, k) to (B, H, T, k).
-        queries, keys = (
-            _rounded(x[..., wires] * self._c, act).transpose(1, 2)
-            for wires in (self.queries, self.keys)
-        )
-        values, start = x[..., self.values].transpose(1, 2), 0
+        act, start = self._points.activations, cache.length if cache else 0
+        queries, keys, values = self._project(x, start)
         if cache is not None:
-            start = cache.length
             keys, values = cache.extend(self._number, keys, values)
         added = _rounded(self._attend(queries, keys, values, start), act).transpose(1, 2)
         outputs = self.outputs.flatten()
         x = x.clone()
         x[..., outputs] = _rounded(x[..., outputs] + added.flatten(2), act)
         return x
+
+    def _project(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Rounded queries and keys (B, H, T, k) and values (B, H, T, v) of positions `start` on."""
+        del start  # Positions are in the stream.
+        queries, keys = (
+            _rounded(x[..., wires] * self._c, self._points.activations).transpose(1, 2)
+            for wires in (self.queries, self.keys)
+        )
+        return queries, keys, x[..., self.values].transpose(1, 2)
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, start: int) -> Tensor:
         """Mean of the values (B, H, T, v), weighted by attention."""
@@ -227,6 +252,42 @@ class _Heads(nn.Module):
             weights = _rounded(scores.softmax(dim=-1), self._points.attention)
             means.append(weights @ values[:, :, :stop])
         return torch.cat(means, dim=2)
+
+
+class _RotaryHeads(_Heads):
+    """Heads of the stack: by matrices, as keys may subtract, and rotated, then rounded again."""
+
+    matrices: Tensor
+    value_matrices: Tensor
+
+    def __init__(
+        self,
+        rope: RopeWeights,
+        number: int,
+        c: float,
+        points: RoundingPoints,
+        dtype: torch.dtype,
+    ) -> None:
+        weights, layer = rope.weights, number - 1
+        super().__init__((), number, weights.sizes, c, points)
+        self._periods = rope.periods
+        writes = np.flatnonzero(weights.W_O[layer].any(axis=(1, 2)))
+        stacked = np.stack([weights.W_Q[layer, writes], weights.W_K[layer, writes]])
+        self.register_buffer("matrices", torch.from_numpy(stacked).to(dtype) * c)
+        values = torch.from_numpy(weights.W_V[layer, writes, :1]).to(dtype)
+        self.register_buffer("value_matrices", values)
+        outputs = weights.W_O[layer, writes, :, :1].argmax(axis=1)
+        self.register_buffer("outputs", torch.from_numpy(outputs))
+
+    def _project(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
+        act, stream = self._points.activations, x[..., :-1]
+        positions = torch.arange(start, start + x.shape[1], device=x.device)
+        queries, keys = (
+            _rounded(rotate(_rounded(part, act), positions, self._periods), act)
+            for part in torch.einsum("btd,nhkd->nbhtk", stream, self.matrices)
+        )
+        values = torch.einsum("btd,hvd->bhtv", stream, self.value_matrices)
+        return queries, keys, _rounded(values, act)
 
 
 class _Denoising(nn.Module):

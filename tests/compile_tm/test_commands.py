@@ -157,7 +157,7 @@ def test_wrong_conversions_are_found(
     options = {"pairs": 12, "workers": 1, "machines": SMALL, "max_steps": 50}
     config = validate_command.Config(conversion="denoise", act="e5m2", **options)  # type: ignore[arg-type]
     with monkeypatch.context() as patch:
-        patch.setattr(validation, "denoise_conversion", lambda *_, **__: Conversion(c=1.0))
+        patch.setattr(validation, "convert", lambda *_, **__: Conversion(c=1.0))
         assert validate_command.main(config) == 1
     assert "segment 1, position " in capsys.readouterr().out
     config = validate_command.Config(conversion="exact", act="m7e3", **options)  # type: ignore[arg-type]

@@ -20,18 +20,17 @@ from compile_tm.machines.interpreter import run_machine
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
 from compile_tm.machines.turing import TuringMachine
 from compile_tm.program.registers import binary
+from compile_tm.rope.bounds import enough_c, enough_mantissa_bits
 from compile_tm.rope.compose import rope_weights
-from compile_tm.rope.rotation import rotate, stack_periods, turns
+from compile_tm.rope.rotation import rotate, turns
 from compile_tm.rope.rounding import (
     denoise,
-    enough_c,
-    enough_mantissa_bits,
     first_error,
     least_mantissa_bits,
 )
 from compile_tm.rope.runtime import RopeTransformer
 from compile_tm.rope.separation import all_gaps, measured_gaps, stack_stream
-from compile_tm.rope.stack import FIRST, OTHER, position_stack
+from compile_tm.rope.stack import FIRST, OTHER, position_stack, stack_periods
 from compile_tm.runtime.generation import generate_words
 
 
@@ -161,7 +160,8 @@ def test_denoising(activations: FloatFormat) -> None:
 def test_automaton_without_positional_embedding() -> None:
     dfa, bits = example("multiples-of-3"), 4
     assert not isinstance(dfa, TuringMachine)
-    vocabulary, model = DfaVocabulary(dfa=dfa), RopeTransformer(rope_weights(compile_dfa(dfa, bits=bits)))
+    vocabulary = DfaVocabulary(dfa=dfa)
+    model = RopeTransformer(rope_weights(compile_dfa(dfa, bits=bits)))
     num_layers = model.sizes.L
     assert num_layers == bits + 2 + bits + 1
     answers = [vocabulary.answer_id(answer) for answer in (Answer.FALSE, Answer.TRUE)]
