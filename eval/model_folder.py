@@ -19,10 +19,14 @@ from torch import Tensor
 
 from data.model_facts import FACTS_FILE, ModelFacts, read_facts, read_json
 from data.weights import weights_digest
+from eval.compiled_config import FOREIGN_KEYS, CompiledConfig, read_compiled_config
+from eval.compiled_weights import check_entries
+from eval.families import COMPILED_FAMILY
 from eval.network_config import (
     FAMILIES,
     OUTPUT_MATRIX,
     NetworkConfig,
+    Shapes,
     read_network_config,
     tensor_shapes,
 )
@@ -52,8 +56,8 @@ class ModelFolder:
     """What the model was trained on and for."""
     config: dict[str, Any]
     """Content of `config.json`."""
-    computed: NetworkConfig | None
-    """Shape of the network, if its family is one that `eval.network` computes."""
+    computed: NetworkConfig | CompiledConfig | None
+    """Shape of the network; None where transformers alone computes it."""
     num_parameters: int
     """Weights, a tied matrix once; integers beside them are places of sparse weights."""
     weights_digest: str
@@ -71,9 +75,7 @@ class ModelFolder:
         """
         facts = read_facts(path)
         config = read_json(path / CONFIG_FILE)
-        network = None
-        if config.get("model_type") in (None, *FAMILIES):
-            network = read_network_config(config, source=str(path / CONFIG_FILE))
+        computed = _read_shape(config, source=str(path / CONFIG_FILE))
         num_ids = Vocabulary(get_board(facts.board)).size
         for name, least in (("vocab_size", num_ids), ("max_position_embeddings", 1)):
             size = config.get(name)
@@ -82,7 +84,7 @@ class ModelFolder:
                     f"{path / CONFIG_FILE}: {name}: got {size}, "
                     f"allowed for {facts.board} is at least {least}"
                 )
-        tensors = _read_tensors(path, network)
+        tensors = _read_tensors(path, computed)
         digest = _digest(tensors, config)
         recorded = read_json(path / FACTS_FILE)["weights_digest"]
         if recorded != digest:
@@ -91,7 +93,7 @@ class ModelFolder:
             path=path,
             facts=facts,
             config=config,
-            computed=network,
+            computed=computed,
             num_parameters=sum(
                 tensor.numel() for tensor in tensors.values() if tensor.is_floating_point()
             ),
@@ -100,17 +102,25 @@ class ModelFolder:
 
     @property
     def network(self) -> NetworkConfig:
-        """Shape of the network.
+        """Shape of a network of `FAMILIES`.
 
         Raises:
-            ValueError: it is of a family that `eval.network` does not compute.
+            ValueError: it is of another family.
         """
-        if self.computed is None:
-            raise ValueError(
-                f"{self.path / CONFIG_FILE}: model_type: got {self.family!r}, the engine hf alone "
-                f"decodes it, the others take {', '.join(FAMILIES)}"
-            )
-        return self.computed
+        if isinstance(self.computed, NetworkConfig):
+            return self.computed
+        key, got = "model_type", self.family
+        engines = "the engine hf alone decodes it"
+        if self.family == COMPILED_FAMILY:
+            for name in FOREIGN_KEYS:
+                if self.config.get(name) is not None:
+                    key, got = name, self.config[name]
+            if self.computed is not None:
+                engines = "the engines hf, segment and verify decode it"
+        raise ValueError(
+            f"{self.path / CONFIG_FILE}: {key}: got {got!r}, {engines}, "
+            f"the others take {', '.join(FAMILIES)}"
+        )
 
     @property
     def family(self) -> str:
@@ -141,10 +151,22 @@ class ModelFolder:
             ValueError: the files changed since `open` and are unfit now.
         """
         tensors = _read_tensors(self.path, self.computed)
-        return {name: tensor.float() for name, tensor in tensors.items()}
+        return {
+            name: tensor.float() if tensor.is_floating_point() else tensor
+            for name, tensor in tensors.items()
+        }
 
 
-def _read_tensors(path: Path, network: NetworkConfig | None) -> dict[str, Tensor]:
+def _read_shape(config: dict[str, Any], *, source: str) -> NetworkConfig | CompiledConfig | None:
+    match config.get("model_type"):
+        case family if family in (None, *FAMILIES):
+            return read_network_config(config, source=source)
+        case family if family == COMPILED_FAMILY:
+            return read_compiled_config(config, source=source)
+    return None
+
+
+def _read_tensors(path: Path, computed: NetworkConfig | CompiledConfig | None) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for file in _weight_files(path):
         try:
@@ -156,11 +178,17 @@ def _read_tensors(path: Path, network: NetworkConfig | None) -> dict[str, Tensor
         for name, tensor in tensors.items()
         if not name.endswith(_BUFFERS)
     }
-    if network is None:
-        return tensors
-    expected = tensor_shapes(network)
-    if network.has_tied_embeddings:
-        tensors.pop(OUTPUT_MATRIX, None)
+    if isinstance(computed, CompiledConfig):
+        _check_tensors(path, tensors, computed.tensor_shapes)
+        check_entries(tensors, computed, source=str(path))
+    elif computed is not None:
+        if computed.has_tied_embeddings:
+            tensors.pop(OUTPUT_MATRIX, None)
+        _check_tensors(path, tensors, tensor_shapes(computed))
+    return tensors
+
+
+def _check_tensors(path: Path, tensors: dict[str, Tensor], expected: Shapes) -> None:
     missing, unknown = expected.keys() - tensors.keys(), tensors.keys() - expected.keys()
     for kind, names in (("missing", missing), ("unknown", unknown)):
         if names:
@@ -169,9 +197,9 @@ def _read_tensors(path: Path, network: NetworkConfig | None) -> dict[str, Tensor
         if tuple(tensors[name].shape) != shape:
             got = tuple(tensors[name].shape)
             raise ValueError(f"{path}: {name}: got shape {got}, allowed is {shape}")
-        if tensors[name].dtype not in _DTYPES:
-            raise ValueError(f"{path}: {name}: got {tensors[name].dtype}, allowed are {_DTYPES}")
-    return tensors
+        allowed = (torch.int32,) if name.endswith(".places") else _DTYPES
+        if tensors[name].dtype not in allowed:
+            raise ValueError(f"{path}: {name}: got {tensors[name].dtype}, allowed are {allowed}")
 
 
 def _weight_files(path: Path) -> list[Path]:

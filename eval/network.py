@@ -26,14 +26,13 @@ from torch.nn.functional import gelu, silu
 
 from data.precision import PrecisionPolicy
 from eval.model_folder import ModelFolder
-from eval.network_cache import Attend, PaddedCache, span_positions
+from eval.network_cache import Attend, CacheShape, PaddedCache, check_spans, span_positions
 from eval.network_ragged import RaggedCache
 from eval.network_rows import RowPasses
-from eval.network_types import SlotCache, Span
+from eval.network_types import DTYPES, SlotCache, Span
 from eval.network_weights import Layer, make_weights
 
 _FOREIGN = "a cache of another network"
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Network:
@@ -82,8 +81,13 @@ class Network:
         capacity = min(capacity, self.max_positions)
         if self._rows is not None:
             return RaggedCache(self.config, num_slots=num_slots, capacity=capacity)
+        shape = CacheShape(
+            num_kv_heads=self.config.num_kv_heads,
+            key_size=self.config.head_size,
+            value_size=self.config.head_size,
+        )
         return PaddedCache(
-            self.config,
+            [shape] * self.config.num_layers,
             num_slots=num_slots,
             capacity=capacity,
             device=self.device,
@@ -95,7 +99,7 @@ class Network:
         self, cache: SlotCache, spans: Sequence[Span], *, is_last_only: bool = False
     ) -> Tensor:
         """See `TokenNetwork.extend`."""
-        _check_spans(spans, cache=cache)
+        check_spans(spans, cache=cache)
         tokens = np.concatenate([span.tokens for span in spans]).astype(np.int64)
         positions, sizes = span_positions(spans), [len(span.tokens) for span in spans]
         wanted = np.cumsum(sizes) - 1 if is_last_only else None
@@ -195,17 +199,3 @@ def _rotary_phases(folder: ModelFolder, device: torch.device) -> tuple[Tensor, T
     frequencies = 1.0 / folder.network.rope_base**exponents
     phases = torch.arange(folder.max_positions, dtype=torch.float32)[:, None] * frequencies
     return phases.cos().to(device), phases.sin().to(device)
-
-
-def _check_spans(spans: Sequence[Span], *, cache: SlotCache) -> None:
-    slots = [span.slot for span in spans]
-    if len(set(slots)) != len(slots):
-        raise ValueError(f"spans: got slots {slots}, allowed is each slot once")
-    for span in spans:
-        if not (0 <= span.slot < cache.num_slots and span.start >= 0 and len(span.tokens)):
-            raise ValueError(
-                f"span: got slot {span.slot}, start {span.start}, {len(span.tokens)} tokens, "
-                f"allowed is a slot below {cache.num_slots} and at least one token"
-            )
-        if span.end > cache.capacity:
-            raise ValueError(f"span: ends at {span.end}, allowed is at most {cache.capacity}")

@@ -55,16 +55,18 @@ class NetworkConfig:
     """Whether attention and feed-forward read the same residual stream (gpt_neox)."""
 
 
-class _Reader:
+class ConfigReader:
     """Typed access to a config; whatever is wrong is a ValueError that names file and key."""
 
     def __init__(self, config: Mapping[str, Any], source: str) -> None:
         self.config, self.source = config, source
 
     def refuse(self, key: str, got: object, allowed: str) -> ValueError:
+        """What to raise about a key."""
         return ValueError(f"{self.source}: {key}: got {got!r}, allowed is {allowed}")
 
     def size(self, key: str, default: int | None = None) -> int:
+        """A whole number of at least 1."""
         value = self.config.get(key)
         value = default if value is None else value
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -72,11 +74,13 @@ class _Reader:
         return value
 
     def real(self, name: str, value: object) -> float:
+        """A value that must be a number above 0."""
         if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
             raise self.refuse(name, value, "a number above 0")
         return float(value)
 
     def require(self, key: str, allowed: tuple[Any, ...], default: Any) -> Any:
+        """One of the allowed values."""
         value = self.config.get(key, default)
         if value not in allowed:
             raise self.refuse(key, value, " or ".join(repr(a) for a in allowed))
@@ -93,7 +97,7 @@ def read_network_config(config: Mapping[str, Any], *, source: str) -> NetworkCon
     Raises:
         ValueError: a value is missing, malformed, or asks for what is not implemented.
     """
-    read = _Reader(config, source)
+    read = ConfigReader(config, source)
     family = read.require("model_type", FAMILIES, None)
     is_neox = family == "gpt_neox"
     read.require("hidden_act", ("gelu",) if is_neox else ("silu",), None)
@@ -128,7 +132,7 @@ def read_network_config(config: Mapping[str, Any], *, source: str) -> NetworkCon
     )
 
 
-def _read_rope(read: _Reader, *, is_neox: bool) -> tuple[float, float]:
+def _read_rope(read: ConfigReader, *, is_neox: bool) -> tuple[float, float]:
     """Return base and rotated share of a head, as transformers itself would use them."""
     config = read.config
     rope: dict[str, Any] = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})

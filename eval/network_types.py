@@ -12,6 +12,9 @@ from torch import Tensor
 from data.precision import PrecisionPolicy
 from solver.vocabulary import Tokens
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+"""Number formats of torch, by their names in a `PrecisionPolicy`."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Span:

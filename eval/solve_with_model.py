@@ -16,9 +16,9 @@ from data.precision import get_precision
 from data.text import tokens_to_text
 from eval.contract import EndedBy, Request, Result, paper_caps
 from eval.engines.begin import begin_run
+from eval.engines.factory import make_network
 from eval.line_checks import LineChecker
 from eval.model_folder import ModelFolder
-from eval.network import Network
 from eval.puzzle_run import PuzzleRun, read_output
 from eval.streaming import SlotSequence, TokenSequence, stream_tokens
 from eval.transformers_model import TransformersSequence
@@ -173,7 +173,7 @@ def _load(folder: ModelFolder) -> TokenSequence:
     if folder.computed is None:
         return TransformersSequence(folder)
     precision, device = get_precision("fp32"), torch.device("cpu")
-    return SlotSequence(Network(folder, precision=precision, device=device))
+    return SlotSequence(make_network(folder, precision=precision, device=device))
 
 
 def _line_text(board: Board, line: CheckedLine, *, is_first: bool) -> Text:

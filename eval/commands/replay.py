@@ -24,7 +24,8 @@ from solver.vocabulary import Tokens, Vocabulary
 
 if TYPE_CHECKING:
     from eval.differences import Comparison, Difference
-    from eval.network import Network
+    from eval.model_folder import ModelFolder
+    from eval.network_types import TokenNetwork
     from eval.replay import Deviation, Replay
 
 _CONTEXT_TOKENS = 12
@@ -73,39 +74,33 @@ def main(config: Config) -> int:
     console = Console(highlight=False, soft_wrap=True)
     if len(config.evaluations) == 2:
         return _compare(config, console)
-    network = _network(config)
-    assert network is not None
-    request = _request(config, network)
+    from eval.model_folder import ModelFolder
     from eval.replay import replay
 
-    segment_tokens = network.folder.facts.segment_tokens if request.mode == "scot" else None
-    result = replay(network, request, segment_tokens=segment_tokens)
+    assert config.model is not None
+    folder = ModelFolder.open(config.model)
+    request = _request(config, folder)
+    segment_tokens = folder.facts.segment_tokens if request.mode == "scot" else None
+    result = replay(_network(config, folder), request, segment_tokens=segment_tokens)
     console.print(f"puzzle {request.key}: {format_grid(request.board, request.givens)}")
     _show_replay(console, request, result)
     return 0 if result.deviation is None else DIFFERENT
 
 
-def _network(config: Config) -> Network | None:
-    if config.model is None:
-        return None
+def _network(config: Config, folder: ModelFolder) -> TokenNetwork:
     import torch
 
-    from eval.model_folder import ModelFolder
-    from eval.network import Network
+    from eval.engines.factory import make_network
 
-    return Network(
-        ModelFolder.open(config.model),
-        precision=get_precision(config.precision),
-        device=torch.device(config.device),
+    return make_network(
+        folder, precision=get_precision(config.precision), device=torch.device(config.device)
     )
 
 
-def _request(config: Config, network: Network) -> Request:
-    text, mode = config.puzzle or "", network.folder.facts.mode
-    board = network.folder.board
+def _request(config: Config, folder: ModelFolder) -> Request:
+    text, mode, board = config.puzzle or "", folder.facts.mode, folder.board
     if config.evaluations:
-        folder = EvaluationFolder.open(config.evaluations[0])
-        found = {puzzle.key: puzzle.givens for puzzle in folder.sample}
+        found = {p.key: p.givens for p in EvaluationFolder.open(config.evaluations[0]).sample}
         text = found.get(text, text)
     _, givens = parse_puzzle(text, board=board)
     key = f"{puzzle_id(board, givens[None])[0]:016x}"
@@ -160,7 +155,11 @@ def _compare(config: Config, console: Console) -> int:
 
     first, second = map(EvaluationFolder.open, config.evaluations)
     comparison = compare(first, second)
-    network = _network(config)
+    network = None
+    if config.model is not None:
+        from eval.model_folder import ModelFolder
+
+        network = _network(config, ModelFolder.open(config.model))
     for setting in comparison.settings:
         console.print(f"differs in {setting}")
     _show_comparison(console, comparison)
@@ -185,7 +184,7 @@ def _show_comparison(console: Console, comparison: Comparison) -> None:
 
 
 def _difference_rows(
-    board: Board, differences: Sequence[Difference], *, network: Network | None
+    board: Board, differences: Sequence[Difference], *, network: TokenNetwork | None
 ) -> Iterator[tuple[str, ...]]:
     from eval.differences import preference_at
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from data.precision import PrecisionPolicy
     from eval.contract import Engine
     from eval.model_folder import ModelFolder
+    from eval.network_types import TokenNetwork
 
 EngineName = Literal["hf", "segment", "verify", "vllm"]
 ENGINES: tuple[str, ...] = get_args(EngineName)
@@ -59,15 +60,30 @@ def make_engine(
         case "segment" | "verify":
             from eval.engines.segment import SegmentEngine
             from eval.engines.verify import VerifyEngine
-            from eval.network import Network
 
-            network = Network(folder, precision=precision, device=device)
+            network = make_network(folder, precision=precision, device=device)
             if name == "segment":
                 return SegmentEngine(network, num_slots=num_slots)
             return VerifyEngine(
                 network, num_slots=num_slots, segment_tokens=folder.facts.segment_tokens
             )
     raise ValueError(f"engine: got {name!r}, allowed are {', '.join(ENGINES)}")
+
+
+def make_network(
+    folder: ModelFolder, *, precision: PrecisionPolicy, device: torch.device
+) -> TokenNetwork:
+    """Load a model into the network that computes its family.
+
+    Raises:
+        ValueError: none does, or the folder's files changed since it was opened, and are unfit now.
+    """
+    from eval.compiled_config import CompiledConfig
+    from eval.compiled_network import CompiledNetwork
+    from eval.network import Network
+
+    kind = CompiledNetwork if isinstance(folder.computed, CompiledConfig) else Network
+    return kind(folder, precision=precision, device=device)
 
 
 def check_replicas(name: str, num_replicas: int) -> None:

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import csv
-from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file
 
-from data.precision import get_precision
-from data.segments import split_into_segments
-from eval.engines.factory import make_engine
 from eval.model_folder import ModelFolder
 from eval.results import EvaluationFolder
 from scripts.cli import main
 from solver.boards import get_board
-from solver.mrv import trace
-from solver.vocabulary import Tokens
+from tests.eval.compiled_models import compile_solver, written_by_solver
 from tests.eval.engine_cases import grid
 from tests.eval.evaluations import write_evaluation
 
 BOARD = get_board("4x4")
 PUZZLES = ("....1..2.3.1..2.", ".1..4..1.4....3.", ".13.3..21.......")
-SEGMENT_TOKENS = 16
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "solver"
-    options = ["--mode", "scot", "--segment-tokens", str(SEGMENT_TOKENS), "--bits", "8"]
-    assert main(["compile", "sudoku", "--board", "4x4", *options, "--out", str(folder)]) == 0
-    return folder
+    return compile_solver(tmp_path_factory.mktemp("models") / "solver", "--bits", "8")
 
 
 @pytest.fixture(scope="module")
@@ -43,25 +32,12 @@ def puzzles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def generated_by_solver(puzzle: str) -> list[int]:
-    """What follows the prompts, of all segments."""
-    givens = grid(puzzle)
-    tokens = trace(BOARD, givens).tokens
-    segments = split_into_segments(
-        BOARD, tokens, np.array([len(tokens)]), segment_tokens=SEGMENT_TOKENS
-    )
-    ends = [0, *segments.ends.tolist()]
-    parts: list[Tokens] = [segments.tokens[start:end] for start, end in pairwise(ends)]
-    lengths = segments.prompt_lengths.tolist()
-    return [int(t) for part, n in zip(parts, lengths, strict=True) for t in part[n:]]
-
-
 def test_it_is_evaluated_and_writes_what_the_solver_writes(
     model: Path, puzzles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, page = tmp_path / "e" / "solver", tmp_path / "report"
     words = ["--model", str(model), "--data", str(puzzles), "--out", str(out), "--device", "cpu"]
-    options = ["--engine", "hf", "--sample", "all", "--keep-tokens"]
+    options = ["--sample", "all", "--keep-tokens"]
     assert main(["eval", "run", *words, *options]) == 0
     folder = EvaluationFolder.open(out)
     assert len(folder.rows) == len(PUZZLES)
@@ -69,8 +45,8 @@ def test_it_is_evaluated_and_writes_what_the_solver_writes(
     assert any(row.num_segments > 1 for row in folder.rows)
     generated = folder.generated(row.key for row in folder.rows)
     for row in folder.rows:
-        tokens = np.concatenate(generated[row.key]).tolist()
-        assert tokens == generated_by_solver(row.puzzle.givens)
+        segments = [segment.tolist() for segment in generated[row.key]]
+        assert segments == written_by_solver(BOARD, grid(row.puzzle.givens))
     capsys.readouterr()
     write_evaluation(tmp_path / "e" / "trained", name="trained", board="4x4")
     runs = [str(out), str(tmp_path / "e" / "trained")]
@@ -95,15 +71,3 @@ def test_places_are_no_weights(model: Path) -> None:
     tensors = load_file(model / "model.safetensors")
     num_values = sum(t.numel() for name, t in tensors.items() if name.endswith("values"))
     assert ModelFolder.open(model).num_parameters == num_values
-
-
-@pytest.mark.parametrize("engine", ["segment", "verify"])
-def test_engines_of_other_networks_refuse_it(model: Path, engine: str) -> None:
-    with pytest.raises(ValueError, match="the engine hf alone decodes it"):
-        make_engine(
-            engine,
-            ModelFolder.open(model),
-            precision=get_precision("fp32"),
-            device=torch.device("cpu"),
-            num_slots=1,
-        )

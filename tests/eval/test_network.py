@@ -208,7 +208,7 @@ def test_bf16_is_the_autocast_of_training(pair: tuple[PreTrainedModel, ModelFold
     network = Network(folder, precision=get_precision("bf16"), device=CPU)
     cache = network.new_cache(num_slots=1, capacity=64)
     assert isinstance(cache, PaddedCache)
-    assert cache.keys.dtype == torch.bfloat16
+    assert cache.keys[0].dtype == torch.bfloat16
     got = network.extend(cache, [Span(slot=0, start=0, tokens=tokens)])
     with torch.autocast("cpu", torch.bfloat16):
         expected = reference(model, tokens).float()

@@ -1,0 +1,37 @@
+"""Model folders of the compiled solver, and what it must write."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from data.segments import split_into_segments
+from scripts.cli import main
+from solver.boards import Board, Grid
+from solver.mrv import trace
+from solver.vocabulary import Tokens
+
+SEGMENT_TOKENS = 16
+
+
+def compile_solver(folder: Path, *options: str, board: str = "4x4", mode: str = "scot") -> Path:
+    """Write a folder; `options` are further ones of `sudocot compile sudoku`."""
+    words = ["--board", board, "--mode", mode, "--segment-tokens", str(SEGMENT_TOKENS)]
+    assert main(["compile", "sudoku", *words, *options, "--out", str(folder)]) == 0
+    return folder
+
+
+def written_by_solver(board: Board, givens: Grid, *, mode: str = "scot") -> list[list[int]]:
+    """What follows the prompt of each segment."""
+    found = trace(board, givens)
+    if mode == "cot":
+        return [found.tokens[found.prompt_length :].tolist()]
+    segments = split_into_segments(
+        board, found.tokens, np.array([len(found.tokens)]), segment_tokens=SEGMENT_TOKENS
+    )
+    ends = [0, *segments.ends.tolist()]
+    parts: list[Tokens] = [segments.tokens[start:end] for start, end in pairwise(ends)]
+    lengths = segments.prompt_lengths.tolist()
+    return [part[n:].tolist() for part, n in zip(parts, lengths, strict=True)]
