@@ -52,9 +52,11 @@ def _train(
         return True
     run = open_run(config, store=store, accelerator=accelerator)
     accelerator.wait_for_everyone()  # all have checked the folder as it was
-    if accelerator.is_main_process:
-        folder.prepare(config, data_digest=data_digest)
-    return _run_session(run, stop)
+    is_main = accelerator.is_main_process
+    with folder.locked() if is_main else contextlib.nullcontext():
+        if is_main:
+            folder.prepare(config, data_digest=data_digest)
+        return _run_session(run, stop)
 
 
 def _run_session(run: Run, stop: StopSignal) -> bool:

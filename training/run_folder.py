@@ -4,16 +4,19 @@ config.json      resolved config and data digest
 metrics.jsonl    the record (training.metrics)
 checkpoints/     the newest two (training.checkpoints)
 final/           the model folder, once training is done (training.export)
+.lock            keeps a second command out while one trains
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data.files import publish_file, to_json
+from data.files import LOCK_FILE, locked_folder, publish_file, to_json
 from training.config import TrainConfig, differing_fields
 from training.metrics import METRICS_FILE
 
@@ -57,7 +60,7 @@ class RunFolder:
         """
         file = self.path / CONFIG_FILE
         if not file.exists():
-            if self.path.exists() and any(self.path.iterdir()):
+            if self.path.exists() and any(file.name != LOCK_FILE for file in self.path.iterdir()):
                 raise ValueError(f"out: {self.path} holds other files and no {CONFIG_FILE}")
             return
         record = read_run_config(self.path)
@@ -71,6 +74,17 @@ class RunFolder:
                 f"out: {self.path} holds a run that differs in {'; '.join(differences)}. "
                 "Give the same options to resume it, or another folder"
             )
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other commands out; make the folder if need be.
+
+        Raises:
+            ValueError: If another command trains here.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with locked_folder(self.path):
+            yield
 
     def prepare(self, config: TrainConfig, *, data_digest: str) -> None:
         """Create the folder and write down the config."""

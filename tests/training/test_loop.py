@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 
 import training.session
+from data.files import locked_folder
 from data.signals import REQUEUE_EXIT_CODE
 from data.store import TokenStore
 from tests.training.runs import (
@@ -34,6 +35,7 @@ from training.commands import run as run_command
 from training.config import TrainConfig
 from training.metrics import read_metrics
 from training.models import build_model
+from training.run_folder import RunFolder
 from training.sampler import make_sampler
 from training.solve_rate import held_out_match
 from training.step import UpdateSize, accumulate_gradients
@@ -67,7 +69,7 @@ class TestRun:
         model = AutoModelForCausalLM.from_pretrained(whole.out / "final")
         assert model.config.vocab_size == 28
         names = {path.name for path in whole.out.iterdir()}
-        assert names == {"config.json", "metrics.jsonl", "checkpoints", "final"}
+        assert names == {"config.json", "metrics.jsonl", "checkpoints", "final", ".lock"}
 
     def test_loss_falls_and_the_solve_rate_is_logged(self, whole: TrainConfig) -> None:
         rows = lasting_rows(whole)
@@ -295,6 +297,13 @@ class TestRefusals:
         (config.out / "thesis.tex").touch()
         with pytest.raises(ValueError, match=r"holds other files and no config\.json"):
             run(config)
+
+    def test_a_second_command_while_one_trains(self, config: TrainConfig) -> None:
+        config.out.mkdir()
+        with locked_folder(config.out), pytest.raises(ValueError, match="another process"):
+            run(config)
+        assert [file.name for file in config.out.iterdir()] == [".lock"]
+        RunFolder(config.out).check(config, data_digest="any")
 
     def test_checkpoints_of_another_run(self, whole: TrainConfig, config: TrainConfig) -> None:
         other = dataclasses.replace(config, seed=5)
