@@ -1,12 +1,14 @@
-"""Weights of a model: the digest by which exports and evaluations name them, quiet loading."""
+"""Weights of a model: the digest that names them, quiet loading, clear errors of writing."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 
@@ -33,3 +35,15 @@ def no_progress_bars() -> Iterator[None]:
     finally:
         if is_enabled:
             transformers_logging.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def clear_write_errors(path: Path) -> Iterator[None]:
+    """Turn what safetensors and torch raise when a write fails into an `OSError`.
+
+    Neither raises one: of a full disk torch says "unexpected pos 64 vs 0", as a `RuntimeError`.
+    """
+    try:
+        yield
+    except (SafetensorError, RuntimeError) as error:
+        raise OSError(f"{path}: cannot be written, the disk may be full: {error}") from error

@@ -32,6 +32,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from data.files import staged_directory, to_json
+from data.weights import clear_write_errors
 from training.state import TrainingState
 from training.usage import Usage
 
@@ -67,14 +68,18 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
     Returns:
         The checkpoint's own folder.
+
+    Raises:
+        OSError: It cannot be written; those that are there stay.
     """
     usage, state = checkpoint.usage, checkpoint.state
     path = folder / f"step-{usage.step:09d}"
     # A folder of that name was passed over as broken when this session began.
     with staged_directory(path, replace=True) as staging:
-        save_file(state.model, staging / "model.safetensors")
-        torch.save(state.optimizer, staging / "optimizer.pt")
-        torch.save(state.random, staging / "random.pt")
+        with clear_write_errors(path):
+            save_file(state.model, staging / "model.safetensors")
+            torch.save(state.optimizer, staging / "optimizer.pt")
+            torch.save(state.random, staging / "random.pt")
         facts = {"schema": SCHEMA, "data_digest": checkpoint.data_digest}
         (staging / "facts.json").write_bytes(to_json(facts))
         counts = dataclasses.asdict(usage) | {"puzzles_seen": usage.puzzles_seen.size}
@@ -148,6 +153,14 @@ def _prune(folder: Path, *, newest: Path) -> None:
         if path not in kept:
             # Without its marker it is no checkpoint any more, should we be killed half-way.
             (path / MARKER).unlink(missing_ok=True)
-            shutil.rmtree(path)
+            _remove(path)
     for leftover in folder.glob(".step-*"):  # of a session that was killed while it saved
-        shutil.rmtree(leftover)
+        _remove(leftover)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, at the next checkpoint if not now: NFS keeps files that someone reads."""
+    try:
+        shutil.rmtree(path)
+    except OSError as error:
+        logger.warning("%s is superfluous and cannot be removed: %s", path, error)

@@ -24,7 +24,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from data.files import staged_directory, to_json
 from data.model_facts import FACTS_FILE, FACTS_FORMAT, ModelFacts, read_facts, read_json
 from data.tokenizer import save_tokenizer
-from data.weights import no_progress_bars, weights_digest
+from data.weights import clear_write_errors, no_progress_bars, weights_digest
 from solver.boards import get_board
 from solver.vocabulary import INPUT, PAD, STOP_TOKENS, Vocabulary
 from training.model_card import model_card
@@ -71,7 +71,7 @@ def export_model(
         **asdict(facts),
     }
     with staged_directory(folder) as staged:
-        with no_progress_bars():
+        with no_progress_bars(), clear_write_errors(folder):
             model.save_pretrained(staged, state_dict=state_dict)
         _add_old_rope_names(staged / "config.json")
         generation.save_pretrained(staged)

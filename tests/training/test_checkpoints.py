@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import resource
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -155,6 +160,48 @@ def test_leftovers_of_a_killed_save_are_removed(tmp_path: Path) -> None:
     assert load_newest(tmp_path) is None
     save_checkpoint(tmp_path, make_checkpoint(8))
     assert steps_in(tmp_path) == [8]
+
+
+@contextlib.contextmanager
+def largest_file(num_bytes: int) -> Iterator[None]:
+    """Let the system refuse to write beyond a size, as it does on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])  # of the weights: they fit, the optimiser does not
+def test_full_disk_is_named_and_costs_nothing(tmp_path: Path, share: float) -> None:
+    saved = save_checkpoint(tmp_path, make_checkpoint(1))
+    limit = int(share * (saved / "model.safetensors").stat().st_size)
+    with largest_file(limit), pytest.raises(OSError, match="step-000000002: cannot be written"):
+        save_checkpoint(tmp_path, make_checkpoint(2))
+    assert steps_in(tmp_path) == [1]
+    assert newest_step(tmp_path) == 1
+
+
+def test_what_cannot_be_removed_does_not_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """NFS keeps a file that someone has open, under another name in the same folder."""
+    for step in (1, 2):
+        save_checkpoint(tmp_path, make_checkpoint(step))
+
+    def busy(path: Path) -> None:
+        raise OSError(errno.ENOTEMPTY, "Directory not empty", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            shutil, "rmtree", lambda path, ignore_errors=False: ignore_errors or busy(path)
+        )
+        save_checkpoint(tmp_path, make_checkpoint(3))
+    assert "step-000000001 is superfluous and cannot be removed" in caplog.text
+    assert newest_step(tmp_path) == 3
+    save_checkpoint(tmp_path, make_checkpoint(4))
+    assert steps_in(tmp_path) == [3, 4]
 
 
 def test_another_schema_is_refused(tmp_path: Path) -> None:

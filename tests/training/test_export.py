@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
@@ -158,10 +159,10 @@ def test_full_weights_can_come_from_outside(tmp_path: Path) -> None:
 
 def test_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full_disk(*_: Any, **__: Any) -> None:
-        raise OSError("no space left")
+        raise SafetensorError("no space left")
 
-    monkeypatch.setattr("training.export.save_tokenizer", full_disk)
-    with pytest.raises(OSError, match="no space left"):
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", full_disk)
+    with pytest.raises(OSError, match=r"model: cannot be written.* no space left"):
         export_model(build_model(LLAMA, seed=0), tmp_path / "model", facts=FACTS)
     assert list(tmp_path.iterdir()) == []
 
