@@ -98,14 +98,15 @@ def held_out_rows(
         ValueError: no puzzle is within the limits.
     """
     first_rows = np.flatnonzero(np.diff(store.puzzle_ids, prepend=store.puzzle_ids[:1] + 1))
-    end_rows = np.append(first_rows[1:], len(store))
-    if max_cot_length is not None:
-        keep = store.cot_lengths[first_rows] <= max_cot_length
-        first_rows, end_rows = first_rows[keep], end_rows[keep]
-    order = np.random.default_rng(seed).permutation(len(first_rows))[:max_puzzles]
     borders = np.concatenate([[0], np.cumsum(store.lengths, dtype=np.int64)])
-    tokens = borders[end_rows[order]] - borders[first_rows[order]]
-    picked = order[np.cumsum(tokens) <= max_tokens]
+    end_rows = np.append(first_rows, len(store))[1:]
+    tokens = borders[end_rows] - borders[first_rows]
+    keep = tokens <= max_tokens  # one alone above the limit would end the choice
+    if max_cot_length is not None:
+        keep &= store.cot_lengths[first_rows] <= max_cot_length
+    first_rows, end_rows, tokens = first_rows[keep], end_rows[keep], tokens[keep]
+    order = np.random.default_rng(seed).permutation(len(first_rows))[:max_puzzles]
+    picked = order[np.cumsum(tokens[order]) <= max_tokens]
     if not picked.size:
         raise ValueError(
             f"held-out puzzles: got none with max_tokens {max_tokens}, N {max_cot_length}"

@@ -193,6 +193,17 @@ def test_cut_off_leaves_long_puzzles_out(segments: TokenStore) -> None:
     assert np.array_equal(rows, np.flatnonzero(segments.cot_lengths <= limit))
 
 
+def test_a_puzzle_above_the_limit_does_not_hide_the_others(segments: TokenStore) -> None:
+    longest = int(
+        np.bincount(
+            np.unique(segments.puzzle_ids, return_inverse=True)[1], weights=segments.lengths
+        ).max()
+    )
+    for seed in range(60):
+        rows = held_out_rows(segments, max_puzzles=60, max_tokens=longest - 1, seed=seed)
+        assert 0 < segments.lengths[rows].sum() < longest
+
+
 @pytest.mark.parametrize("limits", [{"max_tokens": 10}, {"max_cot_length": 10}])
 def test_nothing_within_the_limits_is_refused(limits: dict[str, int], segments: TokenStore) -> None:
     options: dict[str, Any] = {"max_puzzles": 10, "max_tokens": 1_000, "seed": 0}
