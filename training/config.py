@@ -118,6 +118,8 @@ class TrainConfig:
             raise ValueError(
                 f"budget_unit: got {self.budget_unit!r}, allowed are tokens, loss_tokens, puzzles"
             )
+        if self.data_seed < 0:
+            raise ValueError(f"data_seed: got {self.data_seed}, allowed is at least 0")
         if not self.board_state_weight >= 0:
             raise ValueError(
                 f"board_state_weight: got {self.board_state_weight}, allowed is at least 0"

@@ -164,7 +164,9 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
     if config.board_state_weight > 0:
         if accelerator.distributed_type == DistributedType.FSDP:
             raise ValueError("board_state_weight: allowed with FSDP is 0, the head is not sharded")
-        layer = config.board_state_layer or max(1, config.architecture.num_layers - 2)
+        layer = config.board_state_layer
+        if layer is None:
+            layer = max(1, config.architecture.num_layers - 2)
         attach_head(model, get_board(store.manifest.board), layer=layer, seed=config.seed)
     use_attention(model, attention)
     model.to(accelerator.device)

@@ -110,3 +110,8 @@ def test_nothing_of_the_head_is_exported(toy_data: Path, tmp_path: Path) -> None
 def test_refuses_a_layer_that_is_not_there(layer: int) -> None:
     with pytest.raises(ValueError, match=f"board_state_layer: got {layer} with 2 layers"):
         attach_head(build_model(ARCHITECTURE, seed=0), BOARD, layer=layer, seed=0)
+
+
+def test_layer_0_is_not_taken_for_the_default(toy_data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="board_state_layer: got 0 with 2 layers"):
+        run(small_config(toy_data, tmp_path / "run", board_state_layer=0))

@@ -64,6 +64,7 @@ def test_the_last_value_of_an_option_counts() -> None:
     [
         ({"budget": 0}, "budget: got 0"),
         ({"save_every": 0}, "save_every: got 0"),
+        ({"data_seed": -1}, "data_seed: got -1"),
         ({"budget_unit": "epochs"}, "budget_unit: got 'epochs', allowed are tokens"),
         ({"precision": "fp8"}, "precision: got 'fp8'"),
         ({"max_eval_share": 0.0}, "max_eval_share: got 0.0"),
