@@ -211,11 +211,11 @@ def _run_command(words: tuple[str, ...], options: Sequence[str]) -> int:
     import tyro
 
     from eval.families import FAMILY_MODULES
-    from scripts.config_file import expand_config_file
+    from scripts.config_file import expand_config_file, tri_state_fields
 
     FAMILY_MODULES.update(MODEL_FAMILIES)
     module = importlib.import_module(COMMANDS[words].module)
-    options = expand_config_file(options)
+    options = expand_config_file(options, tri_states=tri_state_fields(module.Config))
     has_presets = hasattr(module, "base_config")
     config = tyro.cli(
         module.Config,

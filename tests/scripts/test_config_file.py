@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import tyro
 
-from scripts.config_file import expand_config_file
+from scripts.config_file import expand_config_file, tri_state_fields
 from tests.scripts.fake_command import Config, Nested
 
 SETTINGS = {
@@ -84,6 +85,40 @@ def test_file_without_a_mapping_is_named(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(ValueError, match=r"broken\.yaml: "):
         expand_config_file(["--config", str(path)])
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "weights.bin"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"weights\.bin: 'utf-8' codec"):
+        expand_config_file(["--config", str(path)])
+
+
+@pytest.mark.parametrize("text", ["4:00:00", "0012", "2026-11-28", "1e-3", "+5", "12_000"])
+def test_numbers_and_times_stay_as_they_are_written(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "options.yaml"
+    path.write_text(f"time: {text}\nsizes: [{text}]\n")
+    assert expand_config_file(["--config", str(path)]) == [f"--time={text}", "--sizes", text]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WithTriStates:
+    """A config as that of `train run`."""
+
+    compile: bool | None = None
+    """Decided by the device if not given."""
+    nested: Nested | None = None
+    """A group."""
+
+
+@pytest.mark.parametrize("value", [True, False, None])
+def test_a_switch_that_may_be_open_has_a_value(value: bool | None, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"config": {"compile": value}}))
+    tri_states = tri_state_fields(WithTriStates)
+    assert tri_states == {"compile"}
+    argv = expand_config_file(["--config", str(path)], tri_states=tri_states)
+    assert tyro.cli(WithTriStates, args=argv) == WithTriStates(compile=value)
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
