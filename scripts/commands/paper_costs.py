@@ -32,6 +32,7 @@ def main(config: Config) -> int:
     if config.out is None:
         console.print(page, end="")
         return 0
+    config.out.parent.mkdir(parents=True, exist_ok=True)
     publish_file(config.out, page.encode())
     console.print(f"page in {config.out}")
     return 0

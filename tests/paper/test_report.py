@@ -88,6 +88,24 @@ def test_a_study_has_means_over_seeds_and_curves(tmp_path: Path) -> None:
     assert "paper, %" not in page
 
 
+def test_a_study_on_another_board_says_the_same(tmp_path: Path) -> None:
+    training = get_experiment("optimizers-6x6").trainings[0]
+    run = Layout(tmp_path).run(training)
+    run.parent.mkdir()
+    write_run(run, scale=1.0)
+    (run / "final").mkdir()
+    page = report("optimizers-6x6", tmp_path)
+    assert "100,000 generated 6x6 puzzles to train on" in page
+    assert "segments of\n32 trace tokens" in page
+    assert "## Tokens to get there" in page
+
+
+def test_costs_are_written_into_a_new_folder(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "costs.md"
+    assert main(["paper", "costs", "--out", str(out)]) == 0
+    assert out.read_text().startswith("# What it costs")
+
+
 def test_interval_of_a_mean_is_students() -> None:
     # By hand: mean 0.9, standard deviation 0.1, 4.303 * 0.1 / sqrt(3) = 0.2484.
     mean = seed_mean([0.8, 0.9, 1.0])
