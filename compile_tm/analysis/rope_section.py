@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -26,9 +28,13 @@ from compile_tm.rope.runtime import RopeTransformer
 from compile_tm.rope.separation import all_gaps, measured_gaps
 from compile_tm.rope.stack import position_stack
 from compile_tm.runtime.generation import generate_words
+from compile_tm.softmax.cases import Case, dfa_case, machine_case, without_embedding
+from compile_tm.softmax.tightness import measure_formats, measure_least_c
 
 _FULL_BITS, _NUM_SAMPLED = 9, 64
 _MANTISSAS = (1, 2, 3, 7)
+_LEAST_WHOLE, _MOST_WHOLE = 4, 8
+"""r of whole machines that are rounded; machines need an even one."""
 
 
 def rope_section(*, max_bits: int, gap_bits: int = 16) -> Section:
@@ -62,9 +68,10 @@ def rope_section(*, max_bits: int, gap_bits: int = 16) -> Section:
                 " needed is less: errors of the pairs have both signs, and do not add up."
             ),
             (
-                "In front of a program, the stack fills the position register. Programs"
-                " then have no"
-                " positional embedding, and generate the same tokens."
+                "In front of a program, the stack fills the position register. Programs then have"
+                " no positional embedding, and generate the same tokens, with hardmax as well as"
+                " denoised and rounded. The latter need the greater of the bounds of stack and"
+                " program."
             ),
         ),
         tables=(
@@ -77,6 +84,7 @@ def rope_section(*, max_bits: int, gap_bits: int = 16) -> Section:
                 ),
             ),
             rounding,
+            _whole_table(range(_LEAST_WHOLE, min(max_bits, _MOST_WHOLE) + 1)),
             _machines_table(),
         ),
         plots=(
@@ -161,6 +169,66 @@ def _rounding(max_bits: int) -> tuple[Table, Plot]:
         series=(*series, Series(label="the lemma's, exact", x=x, y=(0.5,) * len(x), style="--")),
         x_label="r",
         y_label="gap between dot products",
+    )
+
+
+def _whole_table(all_bits: Sequence[int]) -> Table:
+    """Bounds of the rounded stack, alone and in front of programs, against what is needed."""
+    rows: list[tuple[Cell, ...]] = []
+    for bits in all_bits:
+        sizes = position_stack(bits).weights.sizes
+        least = least_mantissa_bits(bits, attention=BF16)
+        enough = (enough_c(bits), enough_mantissa_bits(bits))
+        rows.append(("stack", bits, sizes.L, sizes.d, sizes.d_k, *enough, least, "", "", ""))
+        cases = [dfa_case(bits)]
+        if bits % 2 == 0:
+            modes: tuple[Mode, ...] = ("cot", "scot")
+            cases += [machine_case(bits, mode=mode) for mode in modes]
+        rows += [_whole_row(without_embedding(case)) for case in cases]
+    return Table(
+        title="Machines without positional embeddings, denoised and rounded",
+        columns=(
+            "construction",
+            "r",
+            "L",
+            "d",
+            "d_k",
+            "c, enough",
+            "b_m, enough",
+            "b_m, least that works",
+            "smallest format that works",
+            "c, least that works",
+            "with the next smaller c",
+        ),
+        rows=tuple(rows),
+        note=(
+            "Every layer is denoised, so that the depth is 2L, where L is that of the hardmax"
+            " transformer. The bounds are the greater of those of stack and program, with the d_k"
+            f" of the whole. Mantissa bits, with {MAX_EXPONENT_BITS} exponent bits, and formats are"
+            " those of activations, with c rounded up to them; attention weights are bfloat16. The"
+            " least c is one for bfloat16 activations; what goes wrong with the next smaller is"
+            " the first activation that denoising does not repair."
+        ),
+    )
+
+
+def _whole_row(case: Case) -> tuple[Cell, ...]:
+    sizes, bits = case.blueprint.sizes, case.bits
+    working = [t.tried for t in measure_formats(case, "denoise", "activations") if t.works]
+    by_mantissa = [to for to in working if to.exponent_bits == MAX_EXPONENT_BITS]
+    found = measure_least_c(case, "denoise")
+    return (
+        case.name,
+        bits,
+        sizes.L,
+        sizes.d,
+        sizes.d_k,
+        found.bound,
+        enough_mantissa_bits(bits),
+        by_mantissa[-1].mantissa_bits,
+        str(working[-1]),
+        found.least,
+        str(found.failure or "nothing"),
     )
 
 

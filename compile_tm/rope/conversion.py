@@ -25,13 +25,11 @@ from typing import Literal
 
 from compile_tm.rope.blueprint import Blueprint
 from compile_tm.rope.bounds import enough_mantissa_bits, stack_c
-from compile_tm.softmax.bounds import exact_bound
+from compile_tm.softmax.bounds import denoise_bound, exact_bound
 from compile_tm.softmax.conversion import (
     Conversion,
     Denoising,
     RoundingPoints,
-    denoise_conversion,
-    exact_conversion,
     least_c,
     unmet_conditions,
 )
@@ -56,21 +54,27 @@ def convert(
 
     Raises:
         ValueError: that format ends below c; or layers with ties are to be denoised, which depend
-            on sequences.
+            on sequences (see `softmax.conversion.denoise_conversion`).
     """
-    length, sizes = blueprint.max_positions, blueprint.sizes
-    if blueprint.rope is None:
-        if kind == "exact":
-            return exact_conversion(sizes, length=length, points=points)
-        return denoise_conversion(blueprint.program, length=length, points=points, where=where)
+    c = least_c(c_bound(blueprint, kind), points)
     if kind == "exact":
-        return Conversion(c=least_c(3 * exact_bound(sizes, length=length), points))
+        return Conversion(c=c)
     if where is Denoising.TIES:
-        raise ValueError("where: got ties, allowed with rotary encodings are every and heads")
-    layers: Iterable[int] = range(1, sizes.L + 1)
+        raise ValueError("where: got ties, allowed are every and heads")
+    layers: Iterable[int] = range(1, blueprint.sizes.L + 1)
     if where is Denoising.HEADS:
         layers = blueprint.layers_with_heads()
-    return Conversion(c=least_c(stack_c(sizes, length=length), points), denoised=frozenset(layers))
+    return Conversion(c=c, denoised=frozenset(layers))
+
+
+def c_bound(blueprint: Blueprint, kind: Kind) -> float:
+    """The least c that is proved to be enough for N = 2^r, a real number."""
+    sizes, length = blueprint.sizes, blueprint.max_positions
+    if kind == "exact":
+        return exact_bound(sizes, length=length) * (1 if blueprint.rope is None else 3)
+    if blueprint.rope is None:
+        return denoise_bound(sizes, length=length)
+    return stack_c(sizes, length=length)
 
 
 def unmet(blueprint: Blueprint, conversion: Conversion, points: RoundingPoints) -> list[str]:

@@ -130,6 +130,7 @@ class HardmaxTransformer(GreedyTransformer[KvCache]):
             later = torch.arange(stop, device=x.device) > own[:, None]
             scores = scores.masked_fill(later, -torch.inf)
         best = (scores == scores.amax(dim=-1, keepdim=True)).to(x.dtype)
-        weights = best / best.sum(dim=-1, keepdim=True)
-        heads = weights @ cache.values[layer, :, :, :stop]
+        # Sums of small integers are exact, as 1/3 + 1/3 + 1/3 is not.
+        sums = best @ cache.values[layer, :, :, :stop]
+        heads = sums / best.sum(dim=-1, keepdim=True)
         return torch.einsum("bhtv,hdv->btd", heads, self.W_O[layer])

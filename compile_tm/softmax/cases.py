@@ -8,7 +8,7 @@ before the token's position, one in the lowest layer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,9 @@ from compile_tm.machines.examples import multiples, sorting
 from compile_tm.machines.interpreter import run_machine
 from compile_tm.program.program import Program
 from compile_tm.rope.blueprint import Blueprint
+from compile_tm.rope.compose import rope_weights
+from compile_tm.rope.runtime import RopeTransformer
+from compile_tm.rope.stack import RopeWeights
 from compile_tm.runtime.softmax import Snapshot, SoftmaxTransformer
 from compile_tm.runtime.trace import Trace, trace_program
 from compile_tm.softmax.conversion import Conversion, RoundingPoints
@@ -47,11 +50,18 @@ class Case:
     traces: tuple[Trace, ...]
     """Of each sequence, its last token left out."""
     prompt_lengths: tuple[int, ...]
+    rope: RopeWeights | None = None
+    """With a stack that extracts positions, in place of the positional embedding."""
 
     @property
     def program(self) -> Program:
         """The hardmax transformer."""
         return self.compiled.program
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """The same, or the program with the stack in front of it."""
+        return Blueprint(program=self.program, rope=self.rope)
 
     @property
     def bits(self) -> int:
@@ -120,6 +130,17 @@ def all_cases(bits: int, *, most_tokens: int = MOST_TOKENS) -> tuple[Case, Case,
     )
 
 
+def without_embedding(case: Case) -> Case:
+    """The same machine and sequences, with rotary encodings.
+
+    Raises:
+        ValueError: it is a board's solver.
+    """
+    if isinstance(case.compiled, CompiledSudoku):
+        raise ValueError(f"case: got {case.name}, allowed are automata and Turing machines")
+    return replace(case, rope=rope_weights(case.compiled))
+
+
 def _sorting_segments(compiled: CompiledMachine, word: str) -> list[tuple[Ids, int]]:
     """Sequences with the lengths of their prompts, also where r is too small for them."""
     run = run_machine(compiled.machine, word)
@@ -134,7 +155,7 @@ def find_failure(case: Case, conversion: Conversion, points: RoundingPoints) -> 
     Returns:
         None if all tokens are right, also if activations are not all as the proofs have them.
     """
-    model = SoftmaxTransformer(case.program, conversion, points=points)
+    model = SoftmaxTransformer(case.program, conversion, rope=case.rope, points=points)
     for number, trace in enumerate(case.traces):
         seen: list[Snapshot] = []
         scores = model(_tensor(trace.ids), seen=seen)
@@ -144,8 +165,8 @@ def find_failure(case: Case, conversion: Conversion, points: RoundingPoints) -> 
         if len(differing):
             failure = first_failure(
                 seen,
-                trace.streams,
-                blueprint=Blueprint(program=case.program),
+                trace.streams if case.rope is None else _rope_streams(case.rope, trace.ids),
+                blueprint=case.blueprint,
                 conversion=conversion,
                 sequence=number,
                 token_position=int(differing[0]) + start,
@@ -168,6 +189,12 @@ def snapshots(case: Case, conversion: Conversion, points: RoundingPoints) -> lis
 def error_of(snapshot: Snapshot, trace: Trace) -> npt.NDArray[np.float64]:
     """(n, d) distances to what the hardmax transformer has after the same part."""
     return distances(snapshot, trace.streams)
+
+
+def _rope_streams(rope: RopeWeights, ids: npt.NDArray[np.int32]) -> list[npt.NDArray[np.float32]]:
+    streams: list[torch.Tensor] = []
+    RopeTransformer(rope)(_tensor(ids), layers_out=streams)
+    return [stream[0].numpy() for stream in streams]
 
 
 def _tensor(ids: npt.NDArray[np.int32]) -> torch.Tensor:

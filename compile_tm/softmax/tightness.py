@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from compile_tm.formats.floats import BF16, FloatFormat
+from compile_tm.rope.conversion import c_bound, unmet
 from compile_tm.runtime.softmax import Part
-from compile_tm.softmax.bounds import denoise_bound, denoise_error, exact_bound, exact_errors
+from compile_tm.softmax.bounds import denoise_error, exact_errors
 from compile_tm.softmax.cases import Case, error_of, find_failure, snapshots
 from compile_tm.softmax.conversion import (
     Conversion,
@@ -22,7 +23,6 @@ from compile_tm.softmax.conversion import (
     denoise_conversion,
     layers_with_ties,
     least_c,
-    unmet_conditions,
 )
 from compile_tm.softmax.failures import Failure
 
@@ -100,14 +100,13 @@ def points_of(kind: Kind, *, act: FloatFormat = BF16, att: FloatFormat = BF16) -
 
 def conversion_of(case: Case, kind: Kind, c: float) -> Conversion:
     """The theorem's conversion with any c."""
-    layers = range(1, case.program.sizes.L + 1) if kind == "denoise" else ()
+    layers = range(1, case.blueprint.sizes.L + 1) if kind == "denoise" else ()
     return Conversion(c=c, denoised=frozenset(layers))
 
 
 def bound_of(case: Case, kind: Kind) -> float:
     """The theorem's bound for c, with N = 2^r."""
-    bound = denoise_bound if kind == "denoise" else exact_bound
-    return bound(case.program.sizes, length=case.length)
+    return c_bound(case.blueprint, kind)
 
 
 def measure_least_c(
@@ -172,7 +171,12 @@ def measure_formats(case: Case, kind: Kind, what: Rounded) -> list[FormatTrial]:
 
 
 def measure_errors(case: Case, kind: Kind, *, c: float | None = None) -> list[LayerErrors]:
-    """Errors of each layer with bf16, at the theorem's c or another member of bf16."""
+    """Errors of each layer with bf16, at the theorem's c or another member of bf16.
+
+    Raises:
+        ValueError: the case has rotary encodings.
+    """
+    _check_embedded(case)
     points, sizes = points_of(kind), case.program.sizes
     c = least_c(bound_of(case, kind), points) if c is None else c
     conversion = conversion_of(case, kind, c)
@@ -206,7 +210,11 @@ def measure_depth(case: Case, *, act: FloatFormat = BF16, att: FloatFormat = BF1
 
     The last starts from the layers with ties and their c, and leaves out one after the other as
     long as all tokens are right, so that no layer of what it finds can be left out alone.
+
+    Raises:
+        ValueError: the case has rotary encodings.
     """
+    _check_embedded(case)
     points = points_of("denoise", act=act, att=att)
     ties = layers_with_ties(case.program, [trace.ids for trace in case.traces])
     found = []
@@ -223,6 +231,11 @@ def measure_depth(case: Case, *, act: FloatFormat = BF16, att: FloatFormat = BF1
     return [*found, _depth(case, "measured", fewest, points)]
 
 
+def _check_embedded(case: Case) -> None:
+    if case.rope is not None:
+        raise ValueError("case: got one with rotary encodings, allowed are positional embeddings")
+
+
 def _depth(case: Case, where: str, conversion: Conversion, points: RoundingPoints) -> Depth:
     return Depth(
         where=where,
@@ -236,10 +249,10 @@ def _try_format(case: Case, kind: Kind, what: Rounded, tried: FloatFormat) -> Fo
     points = points_of(kind, act=tried) if what == "activations" else points_of(kind, att=tried)
     bound, act = bound_of(case, kind), points.activations or BF16
     c, failure, works = None, None, False
-    unmet = [f"c = {bound:.4g} or more is a member of {act}"]
+    conditions = [f"c = {bound:.4g} or more is a member of {act}"]
     if bound <= act.greatest:
         conversion = conversion_of(case, kind, c := least_c(bound, points))
-        unmet = unmet_conditions(conversion, points, length=case.length)
+        conditions = unmet(case.blueprint, conversion, points)
         if kind == "exact" or act.contains(3 / 4):
             failure = find_failure(case, conversion, points)
             works = failure is None
@@ -248,7 +261,7 @@ def _try_format(case: Case, kind: Kind, what: Rounded, tried: FloatFormat) -> Fo
         what=what,
         tried=tried,
         c=c,
-        unmet=tuple(unmet),
+        unmet=tuple(conditions),
         works=works,
         failure=failure,
     )
