@@ -123,7 +123,7 @@ def _reading(compiled: CompiledSudoku, at: Schedule) -> Iterator[Meaning]:
     yield one(1, "one back", "Position of the token before; 0 at 0.", "position")
     yield one(1, "block start", "<output>, or the <summary> that ends the segment.")
     yield one(2, "in block", "In the output or the summary that ends the segment.")
-    yield one(2, "previous digit", "`digit` of the token before.", "digit")
+    yield one(2, "previous digit", "Digit of the token before.", "digit")
     yield one(2, "after coordinate", "The token before is a coordinate.")
     yield one(
         2,
@@ -149,7 +149,7 @@ def _reading(compiled: CompiledSudoku, at: Schedule) -> Iterator[Meaning]:
         "position",
     )
     yield one(known, "line", "Coordinate of the line that the token is in.", "token")
-    yield one(1 + at.line_steps, "has line", "`line` is known, or there is none.")
+    yield one(1 + at.line_steps, "has line", "The token's line is known, or it has none.")
 
 
 def _stack(compiled: CompiledSudoku, at: Schedule) -> Iterator[Meaning]:
@@ -222,7 +222,7 @@ def _solving(compiled: CompiledSudoku, at: Schedule) -> Iterator[Meaning]:
         "possible",
         "digits",
         digits,
-        "Candidates of the line's own cell, its digits left out.",
+        "Candidates of the line's own cell, those that it has written included.",
     )
     yield many(
         at.counts,
@@ -232,7 +232,7 @@ def _solving(compiled: CompiledSudoku, at: Schedule) -> Iterator[Meaning]:
         _pairs(compiled),
         "How many candidates each cell has.",
     )
-    yield one(at.counts, "retry digit", "`alternative digit` of the token before.", "digit")
+    yield one(at.counts, "retry digit", "Alternative digit of the token before.", "digit")
     yield one(at.counts, "written", "The line or block goes on; off where the next line is chosen.")
     yield one(at.choice, "next", "The token that follows.", "token")
 
@@ -252,11 +252,11 @@ def _summaries(compiled: CompiledSudoku, at: Schedule, segment_tokens: int) -> I
         "position",
     )
     yield one(steps + 2, "reached", f"The mark that ends the prompt is {segment_tokens} back.")
-    yield one(steps + 3, "due", "`reached` is on here or before: the next line is a summary.")
-    yield one(content, "parent line", "`line` of the parent.", "token")
-    yield one(content, "parent digit", "`digit` of the parent.", "digit")
-    yield one(content, "wanted line", "In a summary: `line` of the token to go on from.", "token")
-    yield one(content, "wanted digit", "In a summary: `digit` of that token.", "digit")
+    yield one(steps + 3, "due", "Reached, here or before: the next line is a summary.")
+    yield one(content, "parent line", "Line of the parent.", "token")
+    yield one(content, "parent digit", "Digit of the parent.", "digit")
+    yield one(content, "wanted line", "In a summary: line of the token to go on from.", "token")
+    yield one(content, "wanted digit", "In a summary: digit of that token.", "digit")
     yield one(
         at.copies - 1,
         "found bits",

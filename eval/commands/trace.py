@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from data.files import publish_file
 from data.precision import PrecisionName, get_precision
 from eval.engines.factory import EngineName
 from eval.trace_page.build import MAX_PAGE_TOKENS, trace_page
+from eval.trace_page.register_check import Mismatch, first_mismatch
+from eval.trace_page.registers import MAX_REGISTER_TOKENS
 from eval.trace_page.sources import Attempt, attempt_of_evaluation, attempt_of_model
 from eval.trace_page.streams import first_difference, model_stream, solver_stream
 from solver.boards import get_board
@@ -24,12 +27,14 @@ class Config:
 
     Without a model it shows the solver's trace. With --model, which solves the puzzle now, or
     --evaluation, whose tokens were kept, it also shows the model's tokens, and marks the first that
-    is not the solver's. The page needs no other file and no network.
+    is not the solver's. Of a compiled model it also shows what the registers hold at each token.
+    The page needs no other file and no network.
 
     Examples:
         sudocot trace '1...|..3.|.4..|...2' --out trace.html
         sudocot trace PUZZLE --segment-tokens 512 --out scot.html
         sudocot trace PUZZLE --model runs/scot/final --out model.html
+        sudocot trace PUZZLE --model COMPILED --out registers.html
         sudocot trace --evaluation evals/scot --out first-failure.html
     """
 
@@ -46,12 +51,14 @@ class Config:
     """Model folder."""
     evaluation: Path | None = None
     """Evaluation folder, made with --keep-tokens."""
-    engine: EngineName = "segment"
-    """How --model decodes."""
+    engine: EngineName | None = None
+    """How --model decodes: by default segment, or hf for networks that it does not compute."""
     precision: PrecisionName = "fp32"
     """Number formats of --model: bf16 or fp32."""
     max_page_tokens: int = MAX_PAGE_TOKENS
     """Tokens that the page holds of a longer trace."""
+    max_register_tokens: int = MAX_REGISTER_TOKENS
+    """Tokens, prompts of segments included, whose registers it holds; 0 for no registers."""
 
     def __post_init__(self) -> None:
         if self.model is not None and self.evaluation is not None:
@@ -69,6 +76,9 @@ class Config:
         ):
             if value is not None and value < 1:
                 raise ValueError(f"{name}: got {value}, allowed is at least 1")
+        if self.max_register_tokens < 0:
+            got = self.max_register_tokens
+            raise ValueError(f"max_register_tokens: got {got}, allowed is at least 0")
 
 
 def main(config: Config) -> int:
@@ -79,7 +89,7 @@ def main(config: Config) -> int:
         wanted = None if config.board is None else get_board(config.board)
         board, givens = parse_puzzle(config.puzzle or "", board=wanted)
         solver = solver_stream(board, givens, segment_tokens=config.segment_tokens)
-        model = None
+        model = readings = mismatch = None
     else:
         board, givens = attempt.board, attempt.givens
         solver = solver_stream(board, givens, segment_tokens=attempt.segment_tokens)
@@ -90,15 +100,42 @@ def main(config: Config) -> int:
             name=attempt.model_name,
             end=attempt.ended_by,
         )
-        difference = first_difference(solver.ids, model.ids)
+        difference, readings = first_difference(solver.ids, model.ids), attempt.readings
         if difference is None:
             console.print("the model wrote the solver's tokens")
         else:
             console.print(f"the model leaves the solver's trace at token {difference + 1:,}")
-    page = trace_page(board, givens, solver=solver, model=model, max_tokens=config.max_page_tokens)
+        mismatch = _compare_registers(console, attempt, difference)
+    page = trace_page(
+        board,
+        givens,
+        solver=solver,
+        model=model,
+        readings=readings,
+        mismatch=mismatch,
+        max_tokens=config.max_page_tokens,
+    )
     publish_file(config.out, page.encode())
     console.print(f"page in {config.out}", markup=False)
     return 0
+
+
+def _compare_registers(
+    console: Console, attempt: Attempt, difference: int | None
+) -> Mismatch | None:
+    """Say whether the registers hold what the solver knows, as long as it writes the same."""
+    if attempt.readings is None:
+        return None
+    num_tokens = sys.maxsize if difference is None else difference
+    mismatch = first_mismatch(attempt.board, attempt.readings, num_tokens=num_tokens)
+    if mismatch is None:
+        console.print("the registers hold what the solver knows")
+    else:
+        console.print(
+            f"the register {mismatch.register} is not what the solver knows at token "
+            f"{mismatch.token + 1:,}"
+        )
+    return mismatch
 
 
 def _find_attempt(config: Config) -> Attempt | None:
@@ -114,4 +151,5 @@ def _find_attempt(config: Config) -> Attempt | None:
         givens,
         engine=config.engine,
         precision=get_precision(config.precision),
+        max_register_tokens=config.max_register_tokens,
     )

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from eval.page.render import render_page
+from eval.trace_page.register_check import Mismatch
+from eval.trace_page.registers import Readings
 from eval.trace_page.streams import Stream, first_difference
 from solver.boards import Board, Grid
 from solver.puzzles import format_grid
@@ -23,6 +25,8 @@ def trace_page(
     *,
     solver: Stream,
     model: Stream | None = None,
+    readings: Readings | None = None,
+    mismatch: Mismatch | None = None,
     max_tokens: int = MAX_PAGE_TOKENS,
 ) -> str:
     """Write the page, as HTML.
@@ -32,6 +36,8 @@ def trace_page(
         givens: Digits of the puzzle, uint8 (num_cells,), 0 for blank.
         solver: The solver's ids.
         model: A model's ids, to be compared with the solver's.
+        readings: What the model's registers hold.
+        mismatch: Where they first hold something else than the solver knows.
         max_tokens: Ids of each stream that the page holds.
 
     Raises:
@@ -55,7 +61,10 @@ def trace_page(
         solver=solver,
         model=model,
         difference=difference,
+        mismatch=mismatch,
+        readings=readings,
         max_tokens=max_tokens,
+        register_data=None if readings is None else _packed_registers(readings),
         trace_data={
             "side": board.side,
             "boxRows": board.box_rows,
@@ -78,6 +87,30 @@ def _packed(board: Board, stream: Stream, *, shared: int, max_tokens: int) -> di
         "total": len(stream.ids),
         "shared": min(shared, max_tokens),
         "ids": _to_base64(kept, bytes_per_id=Vocabulary(board).dtype.itemsize),
+    }
+
+
+def _packed_registers(readings: Readings) -> dict[str, Any]:
+    """Pack the rows of all passes, each in whole bytes, the lowest bit first."""
+    packed = [np.packbits(part.rows, axis=1, bitorder="little") for part in readings.passes]
+    facts = zip(readings.registers, readings.widths, strict=True)
+    return {
+        "depth": readings.num_layers,
+        "registers": [
+            {
+                "name": register.name,
+                "kind": register.kind,
+                "meaning": register.meaning,
+                "layers": [register.first, register.last],
+                "width": width,
+            }
+            for register, width in facts
+        ],
+        "passes": [
+            {"start": part.start, "prompt": part.prompt_length, "rows": len(part.rows)}
+            for part in readings.passes
+        ],
+        "rows": base64.b64encode(b"".join(rows.tobytes() for rows in packed)).decode(),
     }
 
 

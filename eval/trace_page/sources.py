@@ -11,8 +11,11 @@ import numpy as np
 from data.precision import PrecisionPolicy
 from eval.contract import Request, paper_caps
 from eval.engines.factory import EngineName, make_engine
+from eval.puzzle_run import input_prompt
 from eval.records import ResultRow
 from eval.results import EvaluationFolder
+from eval.trace_page.register_facts import read_register_facts
+from eval.trace_page.registers import Readings, read_registers
 from solver.boards import Board, Grid
 from solver.puzzles import format_grid, parse_puzzle, puzzle_id
 from solver.vocabulary import Tokens
@@ -34,6 +37,8 @@ class Attempt:
     """Class of the end."""
     segment_tokens: int | None
     """Trace tokens of a segment that it was trained on; None for CoT."""
+    readings: Readings | None = None
+    """What its registers hold, if its folder says what they are."""
 
 
 def attempt_of_evaluation(path: Path, *, puzzle: str | None) -> Attempt:
@@ -88,10 +93,19 @@ def attempt_of_model(
     board: Board,
     givens: Grid,
     *,
-    engine: EngineName,
+    engine: EngineName | None,
     precision: PrecisionPolicy,
+    max_register_tokens: int,
 ) -> Attempt:
     """Let a model solve a puzzle, on a GPU if there is one, with the paper's caps.
+
+    Args:
+        path: Folder of the model.
+        board: Board of the puzzle.
+        givens: The puzzle.
+        engine: How to decode; None for `segment`, or `hf` for networks that it does not compute.
+        precision: Formats to decode in.
+        max_register_tokens: Tokens at most whose registers are read.
 
     Raises:
         ValueError: the model is of another board, or cannot be read.
@@ -100,11 +114,14 @@ def attempt_of_model(
     import torch
 
     from eval.model_folder import ModelFolder
+    from eval.transformers_model import load_model
 
     folder = ModelFolder.open(path)
     if folder.board != board:
         raise ValueError(f"puzzle: got a {board.name} board, the model's is {folder.board.name}")
-    mode = folder.facts.mode
+    mode, registers = folder.facts.mode, read_register_facts(path, board)
+    if engine is None:
+        engine = "hf" if folder.computed is None else "segment"
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     decoder = make_engine(engine, folder, precision=precision, device=device, num_slots=1)
     request = Request(
@@ -115,6 +132,15 @@ def attempt_of_model(
         caps=paper_caps(mode),
     )
     (result,) = decoder.decode([request])
+    readings = None
+    if registers is not None and max_register_tokens > 0:
+        readings = read_registers(
+            load_model(folder),
+            registers,
+            prompt=input_prompt(request),
+            segments=result.segments,
+            max_tokens=max_register_tokens,
+        )
     return Attempt(
         board=board,
         givens=givens,
@@ -122,4 +148,5 @@ def attempt_of_model(
         model_name=path.resolve().parent.name if path.name == "final" else path.resolve().name,
         ended_by=str(result.ended_by),
         segment_tokens=folder.facts.segment_tokens if mode == "scot" else None,
+        readings=readings,
     )

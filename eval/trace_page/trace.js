@@ -29,6 +29,12 @@
     return searches.get(index);
   };
 
+  // Registers of the model, if the page has them.
+  const packed = document.getElementById("register-data");
+  const registers = packed && new Registers(JSON.parse(packed.textContent), data.words);
+  const registerList = registers && new RegisterList(registers, data.side);
+  let marks = registers ? "candidates" : "none"; // What the board shows in empty cells.
+
   let current = streams.length - 1;
   let search = searchOf(current);
   let position = 0;
@@ -59,7 +65,7 @@
     });
   })();
 
-  function drawBoard(state) {
+  function drawBoard(state, place) {
     const digits = data.givens.slice();
     const kinds = data.givens.map((digit) => (digit ? "given" : ""));
     const wrong = new Set();
@@ -87,27 +93,50 @@
     }
     const active = search.isCoordinate(search.ids[search.starts[state.line]]) ? search.cellOf(state.line) : -1;
     cells.forEach((node, cell) => {
-      node.className = node.className.replace(/ (given|forced|branch|written|now|wrong|peer)/g, "");
+      node.className = node.className.replace(/ (given|forced|branch|written|now|next|wrong|peer)/g, "");
       node.replaceChildren();
       if (kinds[cell]) node.classList.add(kinds[cell]);
       if (wrong.has(cell)) node.classList.add("wrong");
       if (cell === active) node.classList.add("now");
       else if (active >= 0 && !isOutput && peers[active].includes(cell)) node.classList.add("peer");
       const isOpen = cell === active && state.block === TRACE && !data.givens[cell];
-      if (isOpen) drawCandidates(node, search.digitsOf(state.line, state.end));
+      if (isOpen && (digits[cell] || !place)) drawCandidates(node, search.digitsOf(state.line, state.end));
       else if (digits[cell]) node.append(String(digits[cell]));
     });
+    if (place) drawMarks(place, digits);
     $("board").setAttribute("aria-label", `Board with ${digits.filter(Boolean).length} of ${numCells} cells filled`);
   }
 
-  function drawCandidates(node, digits) {
+  function drawCandidates(node, digits, tried = digits[0]) {
     const grid = make("div", "candidates");
     grid.style.setProperty("--cols", data.boxCols);
     for (let digit = 1; digit <= data.side; digit++) {
       const isThere = digits.includes(digit);
-      grid.append(make("span", digit === digits[0] ? "tried" : "", isThere ? String(digit) : ""));
+      grid.append(make("span", digit === tried ? "tried" : "", isThere ? String(digit) : ""));
     }
     node.append(grid);
+  }
+
+  // Candidates or their numbers in empty cells, and the cell that is next, as the registers have them.
+  function drawMarks(place, digits) {
+    const next = registers.nextCell(place, numCells);
+    if (next >= 0) cells[next].classList.add("next");
+    if (marks === "none") return;
+    const options = registers.candidates(place, data.side), counts = registers.counts(place, data.side);
+    const fewest = Math.min(...counts);
+    cells.forEach((node, cell) => {
+      if (digits[cell]) return;
+      if (marks === "candidates") drawCandidates(node, options[cell], null);
+      else node.append(make("span", counts[cell] === fewest ? "count fewest" : "count", String(counts[cell])));
+    });
+  }
+
+  function chooseMarks(name) {
+    marks = name;
+    document.querySelectorAll("[data-marks]").forEach((button) => {
+      button.setAttribute("aria-pressed", String(button.dataset.marks === name));
+    });
+    show();
   }
 
   // ---- words about the current token ----------------------------------------------------------
@@ -283,10 +312,13 @@
   // ---- moving ----------------------------------------------------------------------------------------
   function show() {
     const state = search.stateAt(position);
-    drawBoard(state);
+    const place = placeAt(position);
+    if (place) state.stack = registers.stack(place, search);
+    drawBoard(state, place);
     drawStack(state);
     drawTokens(state);
     drawCursor();
+    if (registers) registerList.draw(place, whyNoRegisters());
     $("caption").textContent = describe(state);
     const segments = search.summaries.length + 1;
     const part = segments > 1 ? `, segment ${count(segmentOf(state))} of ${count(segments)}` : "";
@@ -294,6 +326,22 @@
     const slider = $("slider");
     slider.value = position;
     slider.setAttribute("aria-valuetext", `token ${position + 1} of ${search.ids.length}: ${data.words[search.ids[position]] ?? ""}`);
+  }
+
+  // Where the registers at a token are, or null. The solver's tokens have the model's registers as long
+  // as the model wrote the same.
+  function placeAt(token) {
+    if (!registers) return null;
+    const isModels = current === streams.length - 1 || data.difference === null || token < data.difference;
+    return isModels ? registers.placeOf(token) : null;
+  }
+
+  function whyNoRegisters() {
+    if (position === data.streams[current].total - 1) return "The last token: nothing reads it.";
+    const last = registers.passes.at(-1);
+    return last && position < last.start + last.rows
+      ? "The model did not write this token."
+      : `This page holds registers of the first ${count(last ? last.start + last.rows : 0)} tokens.`;
   }
 
   // A summary belongs to the segment that it ends.
@@ -380,32 +428,35 @@
     deadEnd: (isBack) => seekEvent(search.deadEnds, isBack),
     summary: (isBack) => seekEvent(search.summaries, isBack),
     difference: () => data.difference !== null && seek(data.difference),
+    marks: () => registers && chooseMarks({ candidates: "counts", counts: "none", none: "candidates" }[marks]),
     swap: () => streams.length > 1 && choose(1 - current),
     play: () => play(timer === null),
   };
   const keys = {
     ArrowLeft: "back", ArrowRight: "forward", ArrowUp: "lineBack", ArrowDown: "lineForward",
     PageUp: "pageBack", PageDown: "pageForward", Home: "start", End: "end",
-    b: "branch", d: "deadEnd", s: "summary", x: "difference", m: "swap", " ": "play",
+    b: "branch", d: "deadEnd", s: "summary", x: "difference", m: "swap", c: "marks", " ": "play",
   };
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
     const isPress = event.key === " " && event.target.closest("button, summary");
     const name = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-    if (!name || isPress) return;
+    const isScroll = /^(Arrow|Page)(Up|Down)$/.test(event.key) && event.target.id === "registers";
+    if (!name || isPress || isScroll) return;
     event.preventDefault();
     if (name !== "play" && timer !== null) play(false);
     actions[name](event.shiftKey);
   });
   document.addEventListener("click", (event) => {
-    const target = event.target.closest("[data-action], button[data-stream], [data-token], [data-line]");
+    const target = event.target.closest("[data-action], button[data-stream], [data-marks], [data-token], [data-line]");
     if (!target) return;
     const { action, stream, token: at, line: to } = target.dataset;
     if (action) {
       if (action !== "play" && timer !== null) play(false);
       actions[action](event.shiftKey);
-    } else if (stream !== undefined) choose(Number(stream));
+    } else if (target.dataset.marks) chooseMarks(target.dataset.marks);
+    else if (stream !== undefined) choose(Number(stream));
     else if (at !== undefined) seek(Number(at));
     else seekLine(Number(to));
   });
@@ -425,4 +476,5 @@
   drawContinuations();
   position = 2 * data.givens.filter(Boolean).length + 1; // The end of the input block.
   choose(current);
+  if (registers) chooseMarks(marks);
 })();

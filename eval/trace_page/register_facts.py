@@ -1,0 +1,105 @@
+"""`registers.json` of a model folder: what coordinates of the residual stream hold, by layers.
+
+Models that a compiler wrote say so; of others nobody knows. Each register has a name, a kind, its
+coordinates, the first and the last layer after which it holds what its meaning says (0 for the
+embedding, as in `hidden_states` of transformers), and the meaning, a sentence. Kinds, with D digits
+and S cells:
+
+    flag                             1 coordinate: 0 or 1
+    number, position, token, digit   bits -1 and 1, least significant first; with a 0 no number
+    digits                           D flags, from 1 to D
+    pairs                            S D flags, for each cell in row-major order its digits
+    counts                           S D flags, for each cell whether it has at most 0, 1, .., D - 1
+                                     candidates
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data.model_facts import read_json
+from solver.boards import Board
+
+REGISTERS_FILE = "registers.json"
+NUMBER_KINDS = ("number", "position", "token", "digit")
+SET_KINDS = ("digits", "pairs", "counts")
+NEEDED = {
+    "candidates": "pairs",
+    "counts": "counts",
+    "parent": "position",
+    "first": "flag",
+    "line": "token",
+    "digit": "digit",
+    "next": "token",
+}
+"""Registers, with their kinds, that the page draws and that are compared with the solver."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Register:
+    """A register."""
+
+    name: str
+    """Name."""
+    kind: str
+    """Kind."""
+    meaning: str
+    """What it holds, in a sentence."""
+    first: int
+    """First layer after which it does."""
+    last: int
+    """Last such layer."""
+    coordinates: tuple[int, ...]
+    """Coordinates of the residual stream."""
+
+
+def read_register_facts(folder: Path, board: Board) -> tuple[Register, ...] | None:
+    """Read the file of a model folder; None if there is none.
+
+    Raises:
+        ValueError: it is malformed, or a register that the page needs is missing.
+        OSError: it cannot be read.
+    """
+    path = folder / REGISTERS_FILE
+    if not path.exists():
+        return None
+    content = read_json(path)
+    if content.get("format") != 1:
+        raise ValueError(f"{path}: format: got {content.get('format')!r}, allowed is 1")
+    try:
+        registers = tuple(_register(entry) for entry in content["registers"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: registers: {error!r}") from error
+    widths = dict.fromkeys(("pairs", "counts"), board.side * board.num_cells)
+    widths |= {"flag": 1, "digits": board.side}
+    for register in registers:
+        width = len(register.coordinates)
+        if register.kind not in (*widths, *NUMBER_KINDS):
+            raise ValueError(f"{path}: {register.name}: kind: got {register.kind!r}")
+        if width != widths.get(register.kind, width):
+            raise ValueError(
+                f"{path}: {register.name}: coordinates: got {width}, "
+                f"allowed are {widths[register.kind]}"
+            )
+    kinds = {register.name: register.kind for register in registers}
+    for name, kind in NEEDED.items():
+        if kinds.get(name) != kind:
+            raise ValueError(f"{path}: {name}: got {kinds.get(name)}, needed is a register: {kind}")
+    return registers
+
+
+def _register(entry: dict[str, Any]) -> Register:
+    first, last = map(int, entry["layers"])
+    coordinates = tuple(map(int, entry["coordinates"]))
+    if not 0 <= first <= last or not coordinates or min(coordinates) < 0:
+        raise ValueError(f"{entry['name']}: layers {first} to {last} at {len(coordinates)} places")
+    return Register(
+        name=str(entry["name"]),
+        kind=str(entry["kind"]),
+        meaning=str(entry["meaning"]),
+        first=first,
+        last=last,
+        coordinates=coordinates,
+    )

@@ -1,0 +1,185 @@
+
+"use strict";
+// What the registers of a compiled model hold at the tokens of its trace. A row has the bits of all
+// registers at one token: flags as they are; of a number first whether there is one, then its bits.
+class Registers {
+  constructor(packed, words) {
+    this.depth = packed.depth;
+    this.words = words;
+    this.bytes = Uint8Array.from(atob(packed.rows), (char) => char.charCodeAt(0));
+    let offset = 0;
+    this.all = packed.registers.map((register) => {
+      offset += register.width;
+      return { ...register, offset: offset - register.width };
+    });
+    this.named = Object.fromEntries(this.all.map((register) => [register.name, register]));
+    this.rowBytes = Math.ceil(offset / 8);
+    let row = 0;
+    this.passes = packed.passes.map((pass) => {
+      row += pass.rows;
+      return { ...pass, firstRow: row - pass.rows };
+    });
+  }
+
+  // A token's place: its segment's pass, and its position there. A summary is of the segment that it
+  // ends, but for its last token, which only the next one reads. Null where nothing was read.
+  placeOf(token) {
+    let pass = this.passes.findLast((one, i) => i === 0 || one.start + one.prompt - 1 <= token);
+    return pass && token - pass.start < pass.rows ? { pass, position: token - pass.start } : null;
+  }
+
+  bit(place, index) {
+    const byte = this.bytes[(place.pass.firstRow + place.position) * this.rowBytes + (index >> 3)];
+    return (byte >> (index & 7)) & 1;
+  }
+
+  flag(place, name) { return this.bit(place, this.named[name].offset) === 1; }
+
+  flags(place, register) {
+    return Array.from({ length: register.width }, (_, i) => this.bit(place, register.offset + i));
+  }
+
+  // The number in a register, or -1.
+  number(place, register) {
+    const [isNumber, ...bits] = this.flags(place, register);
+    return isNumber ? bits.reduce((sum, bit, i) => sum + (bit << i), 0) : -1;
+  }
+
+  // For each cell its digits.
+  candidates(place, side) {
+    const flags = this.flags(place, this.named.candidates);
+    return Array.from({ length: flags.length / side }, (_, cell) =>
+      Array.from({ length: side }, (_, i) => i + 1).filter((digit) => flags[cell * side + digit - 1]));
+  }
+
+  // For each cell the number of its candidates: the flags say whether it has at most 0, 1, ..
+  counts(place, side) {
+    const flags = this.flags(place, this.named.counts);
+    return Array.from({ length: flags.length / side }, (_, cell) =>
+      side - flags.slice(cell * side, (cell + 1) * side).reduce((sum, flag) => sum + flag, 0));
+  }
+
+  // The cell that the next token is the coordinate of, or -1.
+  nextCell(place, numCells) {
+    const cell = this.number(place, this.named.next) - NUM_SPECIALS;
+    return cell < numCells ? Math.max(cell, -1) : -1;
+  }
+
+  // Tokens of the stream on the chain of parents, the token itself last; the first one is left out.
+  chain(place) {
+    const tokens = [];
+    for (let position = place.position; position > 0;) {
+      tokens.push(place.pass.start + position);
+      const parent = this.number({ pass: place.pass, position }, this.named.parent);
+      if (parent < 0 || parent >= position) break;
+      position = parent;
+    }
+    return tokens.reverse();
+  }
+
+  // Lines on that chain that are on the decision stack: no givens, and not the last block's.
+  stack(place, search) {
+    const { start, prompt } = place.pass;
+    return this.chain(place).map((token) => search.lineAt(token)).filter((line, i, lines) =>
+      line !== lines[i - 1] && search.isCoordinate(search.ids[search.starts[line]]) &&
+      !search.givens[search.cellOf(line)] &&
+      (search.blocks[line] === TRACE || search.starts[line] < start + prompt));
+  }
+
+  // What a register holds, in a few words; empty for nothing.
+  text(place, register, side) {
+    switch (register.kind) {
+      case "flag": return this.bit(place, register.offset) ? "on" : "";
+      case "digits": return this.flags(place, register).flatMap((flag, i) => (flag ? [i + 1] : [])).join(" ");
+      case "pairs": return this.pairsText(this.flags(place, register));
+      case "counts": return `fewest ${Math.min(...this.counts(place, side))}`;
+    }
+    const number = this.number(place, register);
+    if (number < 0) return "";
+    if (register.kind === "digit") return number === 0 ? "" : number > side ? "<none>" : String(number);
+    if (register.kind === "token") return number === 0 && register.name !== "next" ? "" : this.words[number] ?? `#${number}`;
+    return number.toLocaleString("en-US");
+  }
+
+  pairsText(flags) {
+    const pairs = flags.reduce((sum, flag) => sum + flag, 0);
+    return pairs ? `${pairs} pair${pairs > 1 ? "s" : ""}` : "";
+  }
+
+  // Why the next token is what it is: the flags that decide it.
+  decision(place, side) {
+    const on = (name) => name in this.named && this.flag(place, name);
+    const next = this.text(place, this.named.next, side);
+    if (on("in summary")) return { next, why: "the summary copies the stack", by: ["in summary", "copied"] };
+    if (on("written")) {
+      return on("in block")
+        ? { next, why: "the output goes on", by: ["in block"] }
+        : { next, why: "the line goes on", by: ["written", on("after dead end") ? "retry digit" : "possible"] };
+    }
+    if (on("solved")) return { next, why: "the line ends and all cells are assigned", by: ["solved"] };
+    if (on("due")) return { next, why: "the line ends and a summary is due", by: ["due"] };
+    if (on("dead end")) {
+      return on("has alternative")
+        ? { next, why: "dead end: back to the nearest line with a candidate left", by: ["dead end", "alternative line"] }
+        : { next, why: "dead end, and no line has a candidate left", by: ["dead end", "has alternative"] };
+    }
+    const fewest = Math.min(...this.counts(place, side));
+    return { next, why: `the line ends: the first cell with fewest candidates, ${fewest}`, by: ["counts"] };
+  }
+}
+
+// The list of registers: the last layers first, for each register when it holds what it says.
+class RegisterList {
+  constructor(registers, side) {
+    this.registers = registers;
+    this.side = side;
+    this.rows = [];
+    const panel = document.getElementById("registers");
+    const layers = [...new Set(registers.all.map((register) => register.layers[0]))].sort((a, b) => b - a);
+    for (const layer of layers) {
+      const list = this.#make("dl", "layer");
+      panel.append(this.#make("h3", "", layer ? `Layer ${layer}` : "Embedding"), list);
+      registers.all.filter((one) => one.layers[0] === layer).forEach((one) => list.append(this.#row(one)));
+    }
+  }
+
+  #make(tag, className, text) {
+    const node = document.createElement(tag);
+    if (className) node.className = className;
+    if (text !== undefined) node.textContent = text;
+    return node;
+  }
+
+  #row(register) {
+    const [first, last] = register.layers, numLayers = this.registers.depth + 1;
+    const row = this.#make("div", "register"), name = this.#make("dt", "", register.name);
+    const value = this.#make("dd", "value"), life = this.#make("dd", "life");
+    const bar = this.#make("span", "bar"), inside = this.#make("span");
+    inside.style.left = `${(100 * first) / numLayers}%`;
+    inside.style.width = `${(100 * (last - first + 1)) / numLayers}%`;
+    bar.append(inside);
+    bar.setAttribute("aria-hidden", "true");
+    life.append(bar, this.#make("span", "layers", first === last ? String(first) : `${first}\u2013${last}`));
+    life.setAttribute("aria-label", `layers ${first} to ${last}`);
+    row.append(name, value, life, this.#make("dd", "meaning", register.meaning));
+    this.rows.push({ register, row, value });
+    return row;
+  }
+
+  // Show what the registers hold at a place, or why there is nothing to show.
+  draw(place, reason) {
+    const decision = document.getElementById("decision");
+    const found = place && this.registers.decision(place, this.side);
+    if (found) {
+      const next = this.#make("strong", "next-token", found.next);
+      const by = found.by.map((name) => `${name}, layer ${this.registers.named[name].layers[0]}`).join("; ");
+      decision.replaceChildren("Next ", next, ` \u2013 ${found.why} `, this.#make("span", "quiet", `(${by})`));
+    } else decision.replaceChildren(this.#make("span", "quiet", reason));
+    for (const { register, row, value } of this.rows) {
+      const text = place ? this.registers.text(place, register, this.side) : "";
+      value.textContent = text || "\u00b7";
+      row.classList.toggle("empty", !text);
+      row.classList.toggle("decides", Boolean(found) && found.by.includes(register.name));
+    }
+  }
+}
