@@ -123,12 +123,21 @@ def upload(hub: Hub, folder: Path, *, repo: str, repo_type: RepoType, private: b
 
 def _upload(folder: Path, destination: Destination, repo_type: RepoType) -> int:
     from huggingface_hub import HfApi, get_token
+    from huggingface_hub.errors import HfHubHTTPError
 
+    # The HTTP library is httpx or httpx2, by the version of the hub's client. Its errors are no
+    # OSErrors where the hub did not answer.
+    http_error: type[Exception] = HfHubHTTPError.__bases__[0]
     repo = destination.repo
     if get_token() is None:
         logger.error("not uploaded: there is no token; `hf auth login` or HF_TOKEN gives one")
         return REFUSED
-    upload(HfApi(), folder, repo=repo, repo_type=repo_type, private=destination.private)
+    try:
+        upload(HfApi(), folder, repo=repo, repo_type=repo_type, private=destination.private)
+    except http_error as error:
+        if isinstance(error, OSError):
+            raise
+        raise ConnectionError(f"the hub does not answer: {error}") from error
     logger.info("uploaded to https://huggingface.co/%s%s", _prefix(repo_type), repo)
     return 0
 

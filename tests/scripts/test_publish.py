@@ -14,7 +14,13 @@ from typing import Any
 
 import pytest
 import yaml
-from huggingface_hub import DatasetCard, EvalResult, ModelCard, parse_eval_result_entries
+from huggingface_hub import (
+    DatasetCard,
+    EvalResult,
+    HfApi,
+    ModelCard,
+    parse_eval_result_entries,
+)
 
 from data.card import dataset_card
 from data.model_facts import ModelFacts
@@ -187,6 +193,22 @@ def test_with_a_token_it_is_uploaded(
     there = tmp_path / "hub" / "model" / "you" / "toy"
     assert {path.name for path in there.glob("*.*")} >= {"README.md", "model.safetensors"}
     assert not list(tmp_path.glob(".publish-*"))
+
+
+def test_a_hub_that_does_not_answer_is_an_error_in_one_line(
+    model_source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    hub = HfApi(endpoint=address, token="hf_token")
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: hub)
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: "hf_token")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    words = ("publish", "model", str(model_source), "--repo", "you/toy", "--license", "mit")
+    assert main(words) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("sudocot: error: the hub does not answer: ")
+    assert "Connection refused" in error
 
 
 def test_without_a_token_the_folder_is_kept(
