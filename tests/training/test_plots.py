@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.commands.plot import Config, main
+from training.commands.plot import Config, main, split_name
 from training.metrics import METRICS_FILE, MetricsLog
 from training.plots import Curve, draw_curves, read_curves, tokens_to_reach
 
@@ -51,6 +51,14 @@ def test_command_draws_groups(
     table = capsys.readouterr().out
     assert [word for word in ("2,000", "3,000", "4,000") if word not in table] == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", out.name]
+
+
+def test_folders_may_have_an_equals_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lr=0.1").mkdir()
+    assert split_name(f"{tmp_path}/lr=0.1") == ("lr=0.1", tmp_path / "lr=0.1")
+    assert split_name(f"a={tmp_path}/lr=0.1") == ("a", tmp_path / "lr=0.1")
+    monkeypatch.chdir(tmp_path / "lr=0.1")
+    assert split_name(".")[0] == "lr=0.1"
 
 
 def test_nothing_to_draw_is_an_error(tmp_path: Path) -> None:

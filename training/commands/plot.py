@@ -43,8 +43,8 @@ def main(config: Config) -> int:
     """Draw, and print the table."""
     groups: dict[str, list[RunCurves]] = {}
     for text in config.runs:
-        name, _, folder = text.rpartition("=")
-        groups.setdefault(name or Path(folder).name, []).append(read_curves(Path(folder)))
+        name, folder = split_name(text)
+        groups.setdefault(name, []).append(read_curves(folder))
     draw_curves(groups, config.out, title=config.title)
     table = Table(title=f"{config.title}: first reached at, in tokens", title_justify="left")
     table.add_column("run")
@@ -64,6 +64,14 @@ def main(config: Config) -> int:
             )
     Console().print(table)
     return 0
+
+
+def split_name(text: str) -> tuple[str, Path]:
+    """Read `NAME=FOLDER`, or a folder, which may have `=` in its own name as in `runs/lr=0.01`."""
+    name, equals, folder = text.partition("=")
+    if not equals or Path(text).exists():
+        return Path(text).resolve().name, Path(text)
+    return name, Path(folder)
 
 
 def _tokens(value: float | None) -> str:
