@@ -19,7 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from data.files import LOCK_FILE, locked_folder, publish_directory, publish_file, to_json
+from data.files import (
+    LOCK_FILE,
+    check_replaceable,
+    locked_folder,
+    publish_directory,
+    publish_file,
+    to_json,
+)
 from data.funnel import ReadCounts, add_counts, funnel_record
 from data.parallel import map_in_order, num_threads
 from data.plan import (
@@ -78,7 +85,8 @@ def build(
         The manifest; None for a part.
 
     Raises:
-        FileExistsError: `out`, or an interrupted build, is there and neither flag is set.
+        FileExistsError: `out`, or an interrupted build, is there and neither flag is set; or `out`
+            is no data set, which `rebuild` does not replace.
         ValueError: `resume` with another source or configuration; a bad row when `strict`; another
             process is building the same.
         OSError: the disk is full, say; what is finished stays, for `resume`.
@@ -90,6 +98,7 @@ def build(
         check_identity(final, wanted, resume=resume)
         logger.info("%s: finished already", final)
         return None if part else TokenStore.open(out).manifest
+    check_replaceable(final, marker=BUILD_FILE)
     staging.mkdir(parents=True, exist_ok=True)
     with locked_folder(staging):
         if rebuild:
@@ -130,12 +139,14 @@ def merge(out: Path, *, rebuild: bool = False) -> Manifest:
     Done again it changes nothing; cut short, it is finished by doing it again.
 
     Raises:
-        FileExistsError: `out` is another data set than that of the parts, and `rebuild` is off.
+        FileExistsError: `out` is another data set than that of the parts, and `rebuild` is off; or
+            it is no data set.
         FileNotFoundError: no parts, or some are missing; the message lists them.
         ValueError: parts of different builds, or a shard that does not fit its report.
     """
     if out.exists() and not rebuild:
         return _finish_merge(out)
+    check_replaceable(out, marker=BUILD_FILE)
     folders = find_parts(out, marker=_PART_FILE)
     first = json.loads((folders[0] / _PART_FILE).read_bytes())
     wanted = json.loads((folders[0] / BUILD_FILE).read_bytes())

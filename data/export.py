@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data.card import ExportedPart, dataset_card
-from data.files import staged_directory
+from data.files import check_replaceable, staged_directory
 from data.parallel import map_in_order
 from data.plan import BUILD_FILE
 from data.progress import progress
@@ -68,9 +68,11 @@ def export_datasets(
         rebuild: Replace `out` if it exists.
 
     Raises:
-        FileExistsError: `out` exists and `rebuild` is off.
+        FileExistsError: `out` exists and `rebuild` is off; or it is no export.
         ValueError: the data sets do not go together, or one is damaged.
     """
+    if rebuild:
+        check_replaceable(out, marker=f"*/*-{MANIFEST_NAME}")
     stores = _in_order([TokenStore.open(folder) for folder in folders])
     parts = []
     total = sum(store.manifest.num_tokens for store in stores.values())

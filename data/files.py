@@ -53,6 +53,23 @@ def to_json(value: Any) -> bytes:
     return (json.dumps(value, indent=2) + "\n").encode()
 
 
+def check_replaceable(folder: Path, *, marker: str) -> None:
+    """Check that what is at a path may be replaced: nothing, an empty folder, or one of ours.
+
+    Args:
+        folder: The path.
+        marker: Pattern of a file that a folder of ours has.
+
+    Raises:
+        FileExistsError: It holds something else, which would be gone.
+    """
+    is_ours = not folder.exists() or (
+        folder.is_dir() and (any(folder.glob(marker)) or not any(folder.iterdir()))
+    )
+    if not is_ours:
+        raise FileExistsError(f"{folder}: holds other files and no {marker}; it is not replaced")
+
+
 def publish_directory(staged: Path, final: Path, *, replace: bool = False) -> None:
     """Flush every file of `staged` and rename it to `final`.
 

@@ -51,7 +51,7 @@ class TraceCounts:
     ambiguous: int = 0
     """Puzzles with more than one solution."""
     wrong_answer: int = 0
-    """Puzzles whose stated answer is not the solution."""
+    """Puzzles with one solution, which is not the stated answer."""
     kept: int = 0
     """Puzzles in the data set."""
 

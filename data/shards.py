@@ -227,13 +227,13 @@ def _check(
     solution_ids = puzzle_id(recipe.board, batch.solutions)
     is_wrong = solved & (answers != 0) & (answers != solution_ids)
     is_ambiguous = np.zeros(len(solved), dtype=np.bool_)
-    if recipe.check_unique:
-        where = np.flatnonzero(solved)
-        is_ambiguous[where] = has_other_solution(
-            recipe.board, grids[where], solutions=batch.solutions[where]
-        )
-        # A puzzle with several solutions is counted as such, whatever answer it states.
-        is_wrong &= ~is_ambiguous
+    where = np.flatnonzero(solved if recipe.check_unique else is_wrong)
+    is_ambiguous[where] = has_other_solution(
+        recipe.board, grids[where], solutions=batch.solutions[where]
+    )
+    # A puzzle with several solutions is counted as such, whatever answer it states.
+    is_wrong &= ~is_ambiguous
+    is_ambiguous &= recipe.check_unique
     is_kept = solved & ~is_ambiguous & ~is_wrong
     counts = TraceCounts(
         traced=len(solved),

@@ -168,6 +168,35 @@ def test_funnel_counts_every_row(tmp_path: Path, puzzles: list[tuple[str, str]])
     assert [low for low, _, _ in funnel["cot_lengths"]] == [64]
 
 
+def test_either_answer_of_two_is_right_where_both_are_wanted(tmp_path: Path) -> None:
+    answers = ("1234341221434321", "1234341243212143")
+    both = "12343412" + "." * 8
+    rows = [(both, answer) for answer in answers]
+    unchecked = BuildConfig(check_unique=False)
+    for number, row in enumerate(rows):
+        source = files(write_csv(tmp_path / f"{number}.csv", [row]))
+        funnel = built(source, tmp_path / f"kept-{number}", unchecked).funnel
+        assert (funnel["ambiguous"], funnel["wrong_answer"], funnel["kept"]) == (0, 0, 1)
+        funnel = built(source, tmp_path / f"left-{number}", BuildConfig()).funnel
+        assert (funnel["ambiguous"], funnel["wrong_answer"], funnel["kept"]) == (1, 0, 0)
+    source = files(write_csv(tmp_path / "wrong.csv", [("12343412214343..", answers[1])]))
+    assert built(source, tmp_path / "wrong", unchecked).funnel["wrong_answer"] == 1
+
+
+def test_rebuild_replaces_data_sets_alone(source: FileSource, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.tex").touch()
+    with pytest.raises(FileExistsError, match=r"holds other files and no build\.json"):
+        build(source, out, config=SMALL, rebuild=True)
+    with pytest.raises(FileExistsError, match="holds other files"):
+        merge(out, rebuild=True)
+    assert [path.name for path in out.iterdir()] == ["thesis.tex"]
+    (out / "thesis.tex").unlink()
+    built(source, out, SMALL, rebuild=True)
+    built(source, out, SMALL_SCOT, rebuild=True)
+
+
 def test_cutoff_leaves_out_longer_traces(source: FileSource, tmp_path: Path) -> None:
     built(source, tmp_path / "all", SMALL)
     lengths = TokenStore.open(tmp_path / "all").cot_lengths
