@@ -22,6 +22,7 @@ import numpy as np
 from data.files import (
     LOCK_FILE,
     check_replaceable,
+    clear_locked_folder,
     locked_folder,
     publish_directory,
     publish_file,
@@ -102,7 +103,7 @@ def build(
     staging.mkdir(parents=True, exist_ok=True)
     with locked_folder(staging):
         if rebuild:
-            _remove_files(path for path in staging.iterdir() if path.name != LOCK_FILE)
+            clear_locked_folder(staging)
         elif (staging / BUILD_FILE).exists():
             check_identity(staging, wanted, resume=resume)
         write_identity(staging, wanted)

@@ -131,3 +131,10 @@ def locked_folder(folder: Path) -> Iterator[None]:
                 raise
             logger.warning("%s: its file system has no locks, start one process only", folder)
         yield
+
+
+def clear_locked_folder(folder: Path) -> None:
+    """Remove the files of a folder that this process has locked."""
+    for path in list(folder.iterdir()):
+        if path.name != LOCK_FILE:
+            path.unlink()

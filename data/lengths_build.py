@@ -20,7 +20,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from data.files import fsync_path, publish_file, to_json
+from data.files import (
+    clear_locked_folder,
+    fsync_path,
+    locked_folder,
+    publish_file,
+    to_json,
+)
 from data.ingest import find_problems, first_occurrences
 from data.length_chunks import Chunk, chunk_bytes, chunk_table, cut_chunks, read_chunk
 from data.lengths import IDENTITY_KEY, SCHEMA, SCHEMA_VERSION, LengthsTable
@@ -65,7 +71,8 @@ def measure_lengths(
 
     Raises:
         FileExistsError: `out`, or an interrupted run, is there and neither flag is set.
-        ValueError: `resume` with another list or configuration; a bad row when `strict`.
+        ValueError: `resume` with another list or configuration; a bad row when `strict`; another
+            process is making the same table.
         OSError: the disk is full, say; finished chunks stay, for `resume`.
     """
     identity = {
@@ -78,18 +85,22 @@ def measure_lengths(
     staging = out.with_name(f".{out.name}.partial")
     if out.exists() and not rebuild:
         table = _finished(out, identity, resume=resume)
-        shutil.rmtree(staging, ignore_errors=True)  # left by a kill right after the rename
+        if staging.exists():  # left by a kill right after the rename
+            with locked_folder(staging):
+                shutil.rmtree(staging, ignore_errors=True)
         return table
-    if rebuild:
-        shutil.rmtree(staging, ignore_errors=True)
-    if (staging / BUILD_FILE).exists():
+    if (staging / BUILD_FILE).exists() and not rebuild:
         check_identity(staging, identity, resume=resume)
     num_rows = _count_rows(source, strict=strict)
+    workers = num_threads(workers)
     staging.mkdir(parents=True, exist_ok=True)
-    write_identity(staging, identity)
-    _make_chunks(source, staging, num_rows=num_rows, config=config, workers=num_threads(workers))
-    _join_chunks(staging, out, identity)
-    shutil.rmtree(staging)
+    with locked_folder(staging):
+        if rebuild:
+            clear_locked_folder(staging)
+        write_identity(staging, identity)
+        _make_chunks(source, staging, num_rows=num_rows, config=config, workers=workers)
+        _join_chunks(staging, out, identity)
+    shutil.rmtree(staging, ignore_errors=True)
     table = LengthsTable.open(out)
     assert len(table) == num_rows, f"{len(table)} rows written, {num_rows} read"
     return table

@@ -19,6 +19,7 @@ import pytest
 
 from data import lengths_build
 from data.commands import lengths as lengths_command
+from data.files import locked_folder
 from data.lengths import LengthsTable, RowStatus
 from data.lengths_build import measure_lengths
 from data.measure import LengthsConfig, measure_puzzles
@@ -291,7 +292,7 @@ def test_full_disk_keeps_the_finished_chunks(
     monkeypatch.setattr(lengths_build, "CHUNK_ROWS", 8)
     assert not (tmp_path / "out").exists()
     names = {path.name for path in (tmp_path / ".out.partial").iterdir()}
-    assert names == {"build.json", *(f"chunk-{number:06}" for number in range(4))}
+    assert names == {".lock", "build.json", *(f"chunk-{number:06}" for number in range(4))}
     measure_lengths(interrupted, tmp_path / "out", config=CONFIG, resume=True)
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
 
@@ -308,6 +309,20 @@ def test_interrupted_run_is_not_mistaken_for_another(
     with pytest.raises(ValueError, match=r"another source"):
         measure_lengths(interrupted, out, config=CONFIG, resume=True)
     assert len(measure_lengths(interrupted, out, config=CONFIG, rebuild=True)) == 10
+
+
+def test_one_process_at_a_time(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
+    """A second one would write over the table of the first, or remove the chunks under it."""
+    source = files(write_csv(tmp_path / "a.csv", puzzles[:3]))
+    out, partial = tmp_path / "out", tmp_path / ".out.partial"
+    for _ in ("without a table", "with one"):
+        partial.mkdir()
+        (partial / "chunk-000000").touch()
+        for options in ({"resume": True}, {"rebuild": True}):
+            with locked_folder(partial), pytest.raises(ValueError, match="another process"):
+                measure_lengths(source, out, config=CONFIG, **options)
+        assert (partial / "chunk-000000").exists()
+        measure_lengths(source, out, config=CONFIG, rebuild=True)
 
 
 def test_finished_table_is_taken_or_replaced(
