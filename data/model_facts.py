@@ -44,15 +44,18 @@ def read_facts(folder: Path) -> ModelFacts:
     """
     path = folder / FACTS_FILE
     record = read_json(path)
-    if record.pop("format") != FACTS_FORMAT:
+    if record.pop("format", None) != FACTS_FORMAT:
         raise ValueError(f"{path}: format: allowed is {FACTS_FORMAT}")
-    digest = Vocabulary(get_board(record["board"])).digest
-    if record.pop("vocabulary_digest") != digest:
-        raise ValueError(
-            f"{path}: vocabulary_digest: allowed is {digest}, other ids mean other text"
-        )
-    del record["weights_digest"]
-    return ModelFacts(**record)
+    try:
+        digest = Vocabulary(get_board(record["board"])).digest
+        if record.pop("vocabulary_digest") != digest:
+            raise ValueError(
+                f"{path}: vocabulary_digest: allowed is {digest}, other ids mean other text"
+            )
+        del record["weights_digest"]
+        return ModelFacts(**record)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path}: not the facts of a model ({error})") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -62,7 +65,9 @@ def read_json(path: Path) -> dict[str, Any]:
         ValueError: it does not; the message names file, line and column.
     """
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: got {type(content).__name__}, allowed is an object")
     return content

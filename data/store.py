@@ -104,7 +104,12 @@ class Manifest:
         Raises:
             ValueError: another schema version, a missing field, or a digest that does not fit.
         """
-        fields = json.loads(content)
+        try:
+            fields = json.loads(content)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        if not isinstance(fields, dict):
+            raise ValueError(f"{path}: not a data set manifest")
         version = fields.get("schema_version")
         if version != SCHEMA_VERSION:
             raise ValueError(

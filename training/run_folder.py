@@ -10,13 +10,13 @@ final/           the model folder, once training is done (training.export)
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from data.files import LOCK_FILE, locked_folder, publish_file, to_json
+from data.model_facts import read_json
 from training.config import TrainConfig, differing_fields
 from training.metrics import METRICS_FILE
 
@@ -97,11 +97,11 @@ def read_run_config(path: Path) -> dict[str, Any]:
     """Read the config record of a run folder.
 
     Raises:
-        ValueError: If it has another schema.
+        ValueError: If it is damaged, or has another schema.
         OSError: If there is none.
     """
     file = path / CONFIG_FILE
-    record: dict[str, Any] = json.loads(file.read_text())
+    record = read_json(file)
     if record.get("schema") != SCHEMA:
         raise ValueError(f"{file}: schema {record.get('schema')}, this version reads {SCHEMA}")
     return record

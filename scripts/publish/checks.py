@@ -12,6 +12,8 @@ from huggingface_hub import RepoCard, parse_eval_result_entries
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
+from solver.boards import Board
+
 CARD_FILE = "README.md"
 SUMS_FILE = "SHA256SUMS"
 UNKNOWN_LICENCE = "unknown"
@@ -53,7 +55,10 @@ def read_card(path: Path) -> RepoCard:
     """
     from huggingface_hub import ModelCard
 
-    content = path.read_bytes().decode("utf-8-sig")
+    try:
+        content = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name}: {error}") from error
     if not content.startswith("---\n"):
         raise ValueError(f"{path.name}: no metadata; it begins with a block between lines of ---")
     try:
@@ -128,32 +133,49 @@ def _private_words(folder: Path) -> Iterator[str]:
 
 def _weights_problems(folder: Path) -> list[str]:
     """Weights, tokenizer and generation settings that do not belong together."""
-    from tokenizers import Tokenizer
-
     from data.model_facts import FACTS_FILE, read_json
     from eval.model_folder import ModelFolder
-    from solver.vocabulary import STOP_TOKENS
 
     try:
         model = ModelFolder.open(folder)
+        digest = read_json(folder / FACTS_FILE)["weights_digest"]
     except (ValueError, KeyError, OSError) as error:
-        return [_one_line(error).replace(f"{folder}/", "").replace(f"{folder}: ", "")]
+        return [_without_folder(error, folder)]
     problems = []
-    if read_json(folder / FACTS_FILE)["weights_digest"] != model.weights_digest:
+    if digest != model.weights_digest:
         problems.append(f"{FACTS_FILE}: weights_digest: not that of the weights")
+    return [*problems, *_stops_problems(folder), *_tokenizer_problems(folder, model.board)]
+
+
+def _stops_problems(folder: Path) -> Iterator[str]:
+    from data.model_facts import read_json
+    from solver.vocabulary import STOP_TOKENS
+
     path = folder / "generation_config.json"
     if path.exists():
-        stops = read_json(path).get("eos_token_id")
+        try:
+            stops = read_json(path).get("eos_token_id")
+        except ValueError as error:
+            yield _without_folder(error, folder)
+            return
         if stops != list(STOP_TOKENS):
-            problems.append(
-                f"{path.name}: eos_token_id: got {stops}, allowed is {list(STOP_TOKENS)}"
-            )
+            yield f"{path.name}: eos_token_id: got {stops}, allowed is {list(STOP_TOKENS)}"
+
+
+def _tokenizer_problems(folder: Path, board: Board) -> Iterator[str]:
+    from tokenizers import Tokenizer
+
+    from solver.vocabulary import Vocabulary
+
     path = folder / "tokenizer.json"
     if path.exists():
-        words = Tokenizer.from_file(str(path)).get_vocab()
-        if words != {word: token for token, word in enumerate(model.vocabulary.tokens)}:
-            problems.append(f"{path.name}: not the vocabulary of {model.board.name}")
-    return problems
+        try:
+            words = Tokenizer.from_file(str(path)).get_vocab()
+        except Exception as error:  # the library raises nothing more exact
+            yield f"{path.name}: cannot be read: {_one_line(error)}"
+            return
+        if words != {word: token for token, word in enumerate(Vocabulary(board).tokens)}:
+            yield f"{path.name}: not the vocabulary of {board.name}"
 
 
 def _loading_problems(folder: Path) -> list[str]:
@@ -169,6 +191,11 @@ def _loading_problems(folder: Path) -> list[str]:
             except (ValueError, OSError, StopIteration, HfHubHTTPError) as error:
                 problems.append(f"{name} {split}: cannot be loaded: {_one_line(error)}")
     return problems
+
+
+def _without_folder(error: BaseException, folder: Path) -> str:
+    """Message of an error, without the path of the prepared folder, which is gone afterwards."""
+    return _one_line(error).replace(f"{folder}/", "").replace(f"{folder}: ", "")
 
 
 def _one_line(error: BaseException) -> str:

@@ -255,6 +255,12 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
         _edit_json("generation_config.json", eos_token_id=2),
         "generation_config.json: eos_token_id: got 2, allowed is [6, 4]",
     ),
+    "broken stops": (_write("generation_config.json", "[]"), "generation_config.json: got list"),
+    "broken tokenizer": (_write("tokenizer.json", "{}"), "tokenizer.json: cannot be read: Model"),
+    "binary card": (
+        lambda m: (m / "README.md").write_bytes(b"\xff"),
+        "README.md: 'utf-8' codec can't decode",
+    ),
     "other digest": (
         _edit_json("sudocot.json", weights_digest="0"),
         "sudocot.json: weights_digest: not that of the weights",
