@@ -1,8 +1,8 @@
 """A Hugging Face model folder, opened for evaluation: facts, shape and checked weights.
 
 Nothing is loaded through transformers here, and nothing that could run code is read: pickled
-weights are refused. Of a family that `eval.network` does not compute, only sizes are read: the
-engine `hf` leaves the rest to transformers.
+weights are refused. Of a family that no network of ours computes, only sizes are read: the engine
+`hf` leaves the rest to transformers.
 """
 
 from __future__ import annotations

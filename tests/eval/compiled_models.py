@@ -11,7 +11,7 @@ from data.segments import split_into_segments
 from scripts.cli import main
 from solver.boards import Board, Grid
 from solver.mrv import trace
-from solver.vocabulary import Tokens
+from solver.vocabulary import END_INPUT, Tokens
 
 SEGMENT_TOKENS = 16
 
@@ -25,11 +25,11 @@ def compile_solver(folder: Path, *options: str, board: str = "4x4", mode: str = 
 
 def written_by_solver(board: Board, givens: Grid, *, mode: str = "scot") -> list[list[int]]:
     """What follows the prompt of each segment."""
-    found = trace(board, givens)
+    tokens = trace(board, givens).tokens
     if mode == "cot":
-        return [found.tokens[found.prompt_length :].tolist()]
+        return [tokens[tokens.tolist().index(END_INPUT) + 1 :].tolist()]
     segments = split_into_segments(
-        board, found.tokens, np.array([len(found.tokens)]), segment_tokens=SEGMENT_TOKENS
+        board, tokens, np.array([len(tokens)]), segment_tokens=SEGMENT_TOKENS
     )
     ends = [0, *segments.ends.tolist()]
     parts: list[Tokens] = [segments.tokens[start:end] for start, end in pairwise(ends)]

@@ -28,7 +28,7 @@ from tests.eval.engine_cases import describe, grid
 
 CPU = torch.device("cpu")
 FP32 = get_precision("fp32")
-CAPS = Caps(max_new_tokens=400, max_segment_tokens=250)
+CAPS = Caps(max_new_tokens=2_000, max_segment_tokens=400)
 BOARD = get_board("4x4")
 PUZZLES = ("....1..2.3.1..2.", ".1..4..1.4....3.", ".13.3..21.......", "1" + "." * 15)
 MODELS = {
@@ -135,29 +135,25 @@ def test_slots_are_stepped_truncated_grown_and_extended(opened: ModelFolder) -> 
             assert_equal(got, logits, folder=opened)
 
 
-@pytest.mark.parametrize("num_slots", [1, 3])
-def test_engines_write_what_the_solver_writes(opened: ModelFolder, num_slots: int) -> None:
-    puzzles = PUZZLES if opened.board == BOARD else ("1" + "." * 35, "." * 35 + "6")
+@pytest.mark.parametrize("name", ["segment", "verify", "hf"])
+def test_engines_write_what_the_solver_writes(opened: ModelFolder, name: str) -> None:
+    board, mode = opened.board, opened.facts.mode
+    if name == "hf" and opened.path.name not in ("hardmax", "exact"):
+        pytest.skip("transformers is slow, and the logits are compared for all")
+    puzzles = PUZZLES if board == BOARD else ("1" + "." * 35, "." * 35 + "6")
+    if name == "hf":
+        puzzles = puzzles[:2]
     requests = [
-        Request(
-            key=text,
-            board=opened.board,
-            givens=grid(text),
-            mode=opened.facts.mode,
-            caps=Caps(max_new_tokens=2_000, max_segment_tokens=400),
-        )
-        for text in puzzles
+        Request(key=text, board=board, givens=grid(text), mode=mode, caps=CAPS) for text in puzzles
     ]
-    for name in ("segment", "verify") if opened.board != BOARD else ("hf", "segment", "verify"):
-        engine = make_engine(name, opened, precision=FP32, device=CPU, num_slots=num_slots)
-        results = {result.key: describe(result) for result in engine.decode(requests)}
-        for request in requests:
-            _, ended_by, _, _, _, segments = results[request.key]
-            assert ended_by is EndedBy.SOLVED
-            expected = written_by_solver(opened.board, request.givens, mode=request.mode)
-            assert segments == expected, (name, request.key)
-    stats = engine.stats
-    assert stats.num_accepted_tokens == stats.num_drafted_tokens > 0
+    engine = make_engine(name, opened, precision=FP32, device=CPU, num_slots=3)
+    results = {result.key: describe(result) for result in engine.decode(requests)}
+    for request in requests:
+        _, ended_by, _, _, _, segments = results[request.key]
+        assert ended_by is EndedBy.SOLVED
+        assert segments == written_by_solver(board, request.givens, mode=mode)
+    assert engine.stats.num_accepted_tokens == engine.stats.num_drafted_tokens
+    assert (engine.stats.num_accepted_tokens > 0) == (name == "verify")
 
 
 @pytest.mark.parametrize("name", ["hf", "segment", "verify"])
