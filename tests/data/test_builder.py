@@ -420,9 +420,9 @@ def test_a_stop_after_the_last_shard_costs_no_shard(
 def test_one_process_at_a_time_builds(source: FileSource, tmp_path: Path) -> None:
     partial = tmp_path / ".out.partial"
     partial.mkdir()
-    for options in ({}, {"resume": True}, {"rebuild": True}):
+    for resume, rebuild in ((False, False), (True, False), (False, True)):
         with locked_folder(partial), pytest.raises(ValueError, match="another process"):
-            build(source, tmp_path / "out", config=SMALL, **options)
+            build(source, tmp_path / "out", config=SMALL, resume=resume, rebuild=rebuild)
     built(source, tmp_path / "out", SMALL, resume=True)
     assert not list((tmp_path / "out").glob(".*"))
 

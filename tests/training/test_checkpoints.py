@@ -190,13 +190,12 @@ def test_what_cannot_be_removed_does_not_end_the_run(
     for step in (1, 2):
         save_checkpoint(tmp_path, make_checkpoint(step))
 
-    def busy(path: Path) -> None:
-        raise OSError(errno.ENOTEMPTY, "Directory not empty", str(path))
+    def busy(path: Path, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(
-            shutil, "rmtree", lambda path, ignore_errors=False: ignore_errors or busy(path)
-        )
+        patch.setattr(shutil, "rmtree", busy)
         save_checkpoint(tmp_path, make_checkpoint(3))
     assert "step-000000001 is superfluous and cannot be removed" in caplog.text
     assert newest_step(tmp_path) == 3
