@@ -19,6 +19,8 @@ class Registers {
       row += pass.rows;
       return { ...pass, firstRow: row - pass.rows };
     });
+    const last = this.passes.at(-1);
+    this.numTokens = last ? last.start + last.rows : 0;
   }
 
   // A token's place: its segment's pass, and its position there. A summary is of the segment that it

@@ -58,6 +58,11 @@ class Readings:
     """One for each segment, up to the last token that was read."""
 
     @property
+    def num_tokens(self) -> int:
+        """First tokens of the stream that have rows."""
+        return self.passes[-1].start + len(self.passes[-1].rows) if self.passes else 0
+
+    @property
     def widths(self) -> tuple[int, ...]:
         """Bits of each register in a row."""
         return tuple(len(r.coordinates) + (r.kind in NUMBER_KINDS) for r in self.registers)

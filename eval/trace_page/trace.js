@@ -338,10 +338,9 @@
 
   function whyNoRegisters() {
     if (position === data.streams[current].total - 1) return "The last token: nothing reads it.";
-    const last = registers.passes.at(-1);
-    return last && position < last.start + last.rows
+    return position < registers.numTokens
       ? "The model did not write this token."
-      : `This page holds registers of the first ${count(last ? last.start + last.rows : 0)} tokens.`;
+      : `This page has registers at the first ${count(registers.numTokens)} tokens.`;
   }
 
   // A summary belongs to the segment that it ends.
