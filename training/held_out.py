@@ -34,6 +34,10 @@ class HeldOut:
     """Row numbers, whole puzzles together."""
     max_micro_tokens: int
     """Positions that go through the model at once, at most."""
+    num_puzzles: int
+    """Puzzles."""
+    num_training_puzzles: int
+    """How many of them stand in the training data."""
 
 
 def open_held_out(config: TrainConfig, *, train: TokenStore) -> HeldOut | None:
@@ -63,10 +67,13 @@ def open_held_out(config: TrainConfig, *, train: TokenStore) -> HeldOut | None:
             f"held_out: a sequence has {longest} tokens, the model takes "
             f"{config.architecture.max_positions}"
         )
+    puzzles = np.unique(store.puzzle_ids[rows])
     return HeldOut(
         store=store,
         parts=split_puzzles(store, rows, tokens=PART_MICRO_BATCHES * config.max_micro_tokens),
         max_micro_tokens=max(config.max_micro_tokens, longest),
+        num_puzzles=puzzles.size,
+        num_training_puzzles=np.intersect1d(puzzles, train.puzzle_ids).size,
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from data.store import TokenStore
 from training.checkpoints import Checkpoint
 from training.config import TrainConfig, differing_fields
+from training.held_out import HeldOut
 from training.sampler import Sampler
 from training.usage import PuzzleNumbers
 
@@ -61,4 +62,15 @@ def warn_about_idle_processes(sampler: Sampler, *, num_processes: int) -> None:
             num_processes,
             num_micro_batches,
             config.tokens_per_update // num_processes,
+        )
+
+
+def warn_about_training_puzzles(held_out: HeldOut) -> None:
+    """Say so when puzzles to evaluate on are trained on: the model may know them by heart."""
+    if held_out.num_training_puzzles:
+        logger.warning(
+            "held_out: %d of the %d puzzles to evaluate on stand in the training data; "
+            "data build --exclude leaves such puzzles out",
+            held_out.num_training_puzzles,
+            held_out.num_puzzles,
         )

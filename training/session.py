@@ -259,6 +259,7 @@ class Session:
     def _log_start(self) -> None:
         accelerator = self.run.accelerator
         is_cuda = accelerator.device.type == "cuda"
+        held_out = self.run.held_out
         self._record(
             "start",
             device=torch.cuda.get_device_name() if is_cuda else platform.machine(),
@@ -269,6 +270,7 @@ class Session:
             initial_weights=self.run.initial_weights,
             data_digest=self.run.store.manifest.digest,
             flops_per_token=self._flops_per_token,
+            held_out_training_puzzles=None if held_out is None else held_out.num_training_puzzles,
         )
 
     def _log_update(self, report: UpdateReport) -> None:

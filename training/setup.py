@@ -31,7 +31,12 @@ from training.held_out import HeldOut, open_held_out
 from training.models import build_model, count_parameters
 from training.optimizers import build_optimizer
 from training.precision import apply_precision
-from training.run_checks import check_checkpoint, check_data, warn_about_idle_processes
+from training.run_checks import (
+    check_checkpoint,
+    check_data,
+    warn_about_idle_processes,
+    warn_about_training_puzzles,
+)
 from training.run_folder import RunFolder
 from training.sampler import Sampler, make_sampler
 from training.state import restore_state
@@ -152,6 +157,8 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
     held_out = open_held_out(config, train=store)
     if accelerator.is_main_process:
         warn_about_idle_processes(sampler, num_processes=accelerator.num_processes)
+        if held_out is not None:
+            warn_about_training_puzzles(held_out)
 
     checkpoint = load_newest(folder.checkpoints)
     if checkpoint is not None:

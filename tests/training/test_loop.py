@@ -29,6 +29,7 @@ from tests.training.runs import (
     send,
     small_config,
 )
+from tests.training.toy import write_toy_data
 from training.attention import ATTENTIONS, use_attention
 from training.batches import collate
 from training.commands import run as run_command
@@ -332,6 +333,23 @@ class TestRefusals:
             with pytest.raises(ValueError, match=message):
                 run(dataclasses.replace(config, **changes))
             assert not config.out.exists()
+
+    def test_held_out_puzzles_that_are_trained_on(
+        self,
+        whole: TrainConfig,
+        config: TrainConfig,
+        tmp_path: Path,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """Toy puzzles of a seed are the same however many are asked for."""
+        write_toy_data(tmp_path / "held_out", num_puzzles=7)
+        run(dataclasses.replace(config, held_out=tmp_path / "held_out", budget=400))
+        assert "held_out: 7 of the 7 puzzles to evaluate on stand in the training" in caplog.text
+        counts = [
+            read_metrics(of.out / "metrics.jsonl")[0]["held_out_training_puzzles"]
+            for of in (config, whole)
+        ]
+        assert counts == [7, 0]
 
     def test_evaluations_are_put_off_when_they_take_too_long(self, config: TrainConfig) -> None:
         run(dataclasses.replace(config, max_eval_share=1e-9))
