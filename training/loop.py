@@ -28,7 +28,8 @@ def train(config: TrainConfig) -> int:
 
     Raises:
         ValueError: If config, data, device and run folder do not fit together.
-        FloatingPointError: If loss or gradient is not finite; the update was not applied.
+        FloatingPointError: If loss or gradient is not finite, and the update was not applied; or
+            if the loss of the held-out puzzles is not finite.
         OSError: If data cannot be read or the run cannot be written.
     """
     with StopSignal() as stop:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import platform
 import time
 from collections.abc import Callable, Iterator
@@ -195,7 +196,11 @@ class Session:
         return any_process(fits and accelerator.is_main_process, accelerator)
 
     def _evaluate(self) -> bool:
-        """Evaluate on the held-out puzzles, if there are any; False if a signal came."""
+        """Evaluate on the held-out puzzles, if there are any; False if a signal came.
+
+        Raises:
+            FloatingPointError: If the loss is not finite: the weights are of no use any more.
+        """
         run = self.run
         if run.held_out is None:
             return True
@@ -205,6 +210,11 @@ class Session:
         self._eval_s += self._last_eval_s
         if result is None:
             return False
+        if not math.isfinite(result.loss):
+            raise FloatingPointError(
+                f"the loss of the held-out puzzles is {result.loss} after update "
+                f"{self.usage.step}; the last checkpoint is of update {self._saved_step}"
+            )
         self._record(
             "eval",
             loss=result.loss,

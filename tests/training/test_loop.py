@@ -38,7 +38,7 @@ from training.metrics import read_metrics
 from training.models import build_model
 from training.run_folder import RunFolder
 from training.sampler import make_sampler
-from training.solve_rate import held_out_match
+from training.solve_rate import MatchResult, held_out_match
 from training.step import UpdateSize, accumulate_gradients
 
 
@@ -396,6 +396,22 @@ class TestNonFinite:
         monkeypatch.setattr(training.session, "accumulate_gradients", broken)
         with pytest.raises(FloatingPointError, match=r"update 1 .* gradient norm"):
             run(config)
+
+    def test_of_the_held_out_puzzles(
+        self,
+        config: TrainConfig,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        def broken(*args: Any, **options: Any) -> MatchResult:
+            return dataclasses.replace(held_out_match(*args, **options), loss_sum=float("nan"))
+
+        monkeypatch.setattr("training.held_out.held_out_match", broken)
+        monkeypatch.setattr(run_command, "train", run)
+        assert run_command.main(config) == run_command.NOT_FINITE
+        message = "the held-out puzzles is nan after update 5; the last checkpoint is of update 4"
+        assert message in caplog.text
+        assert all(row["kind"] == "train" for row in lasting_rows(config))
 
 
 class TestGradients:
