@@ -73,6 +73,9 @@ def check_replaceable(folder: Path, *, marker: str) -> None:
 def publish_directory(staged: Path, final: Path, *, replace: bool = False) -> None:
     """Flush every file of `staged` and rename it to `final`.
 
+    A directory that is replaced is `.NAME.old` for a moment. A kill then leaves it there, and it
+    stays until the next publication of that name has its place.
+
     Args:
         staged: A finished directory beside `final`, on the same file system.
         final: Its name from now on.
@@ -84,10 +87,11 @@ def publish_directory(staged: Path, final: Path, *, replace: bool = False) -> No
     for path in sorted(staged.rglob("*"), reverse=True):
         fsync_path(path)
     fsync_path(staged)
-    old = final.with_name(f".{final.name}.{os.getpid()}.old")
+    old = final.with_name(f".{final.name}.old")
     if final.exists():
         if not replace:
             raise FileExistsError(f"{final}: exists already")
+        shutil.rmtree(old, ignore_errors=True)
         final.rename(old)
     staged.rename(final)
     fsync_path(final.parent)

@@ -63,6 +63,35 @@ def test_publish_directory_refuses_an_existing_name(tmp_path: Path) -> None:
         publish_directory(tmp_path / "staged", tmp_path / "final")
 
 
+def test_a_kill_while_a_directory_is_replaced_leaves_the_old_one_until_the_next_has_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    final, staged, old = (tmp_path / name for name in ("final", "staged", ".final.old"))
+    rename = Path.rename
+
+    def die_for_staged(path: Path, target: Path) -> Path:
+        if path == staged:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    for folder in (final, staged):
+        folder.mkdir()
+    (final / "file").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", die_for_staged)
+        with pytest.raises(KeyboardInterrupt):
+            publish_directory(staged, final, replace=True)
+    assert (old / "file").exists()
+    publish_directory(staged, final, replace=True)
+    assert list(tmp_path.iterdir()) == [final]
+
+    for folder in (old, staged):  # of a kill before the old one was removed
+        folder.mkdir()
+    (old / "file").touch()
+    publish_directory(staged, final, replace=True)
+    assert list(tmp_path.iterdir()) == [final]
+
+
 def test_a_locked_folder_keeps_others_out_until_the_block_ends(tmp_path: Path) -> None:
     refused = pytest.raises(ValueError, match="another process")
     with locked_folder(tmp_path), refused, locked_folder(tmp_path):
