@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +64,9 @@ def read_trace(
             board, ids, np.array([len(ids)]), segment_tokens=model.facts.segment_tokens
         )
         whole = np.split(parts.tokens, parts.ends[:-1])
-        segments = [part[n:] for part, n in zip(whole, parts.prompt_lengths, strict=True)]
+        segments = [
+            cast("Tokens", part[n:]) for part, n in zip(whole, parts.prompt_lengths, strict=True)
+        ]
     return read_registers(
         load_model(model), registers, prompt=prompt, segments=segments, max_tokens=max_tokens
     )
@@ -149,7 +151,7 @@ def test_page_says_that_registers_are_wrong(
 ) -> None:
     folder = changed(models["4x4 scot"], tmp_path / "m", lambda by_name: rotate(by_name["counts"]))
     page = tmp_path / "page.html"
-    assert trace_command(Config(puzzle=PUZZLE, model=folder, engine="hf", out=page)) == 0
+    assert trace_command(Config(puzzle=PUZZLE, model=folder, out=page)) == 0
     assert (
         "the register counts is not what the solver knows at token 3\n" in capsys.readouterr().out
     )
@@ -208,7 +210,7 @@ def test_command_shows_registers_unless_none_are_wanted(
 ) -> None:
     """Without them the page has nothing of what shows them."""
     page = tmp_path / "page.html"
-    config = Config(puzzle=PUZZLE, model=models["4x4 scot"], engine="hf", out=page)
+    config = Config(puzzle=PUZZLE, model=models["4x4 scot"], out=page)
     parts = ("register-data", "data-marks", ".cell.next", "class Registers", "with-registers")
     assert trace_command(config) == 0
     assert "the registers hold what the solver knows" in capsys.readouterr().out
@@ -221,3 +223,21 @@ def test_command_shows_registers_unless_none_are_wanted(
     assert not any(part in bare for part in parts)
     with pytest.raises(ValueError, match="max_register_tokens: got -1"):
         replace(config, max_register_tokens=-1)
+
+
+def test_registers_of_softmax_models_in_emulated_formats(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Activations are near what the file says, after the layers of the converted model."""
+    folder = tmp_path / "model"
+    options = ["--bits", "8", "--segment-tokens", "12", "--attention", "denoise", "--att", "bf16"]
+    assert main(["compile", "sudoku", "--board", "4x4", *options, "--out", str(folder)]) == 0
+    config = json.loads((folder / "config.json").read_text())
+    formats = {"activation_format": [7, 8], "attention_format": [7, 8]}
+    (folder / "config.json").write_text(json.dumps(config | formats))
+    capsys.readouterr()
+    # No engine but `hf` computes these formats, so that it is the default.
+    assert trace_command(Config(puzzle=PUZZLE, model=folder, out=tmp_path / "page.html")) == 0
+    printed = capsys.readouterr().out
+    assert "the model wrote the solver's tokens" in printed
+    assert "the registers hold what the solver knows" in printed
