@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -14,8 +15,9 @@ from compile_tm import validation
 from compile_tm.commands import check, dfa, estimate, run, show, tm
 from compile_tm.commands import validate as validate_command
 from compile_tm.commands.machines import load_machine, load_turing_machine
-from compile_tm.constructions.compiled import CompiledMachine, compile_machine
+from compile_tm.constructions.compiled import CompiledMachine, compile_dfa, compile_machine
 from compile_tm.constructions.vocabulary import Mode
+from compile_tm.hf.export import export_model
 from compile_tm.jit import IS_JIT
 from compile_tm.machines.examples import parity, sorting
 from compile_tm.machines.files import write_machine
@@ -209,6 +211,7 @@ def test_wrong_machines_are_not_skipped(
         {"max_extra_bits": 3},
         {"act": "bf16"},
         {"denoise": "ties", "conversion": "exact"},
+        {"denoise": "ties", "conversion": "denoise", "positions": "rope"},
     ],
 )
 def test_wrong_options_are_refused(wrong: dict[str, int | str]) -> None:
@@ -256,6 +259,93 @@ def test_export_of_automata(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
             dfa.Config(bits=2, out=tmp_path / "q", **changes)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="is a Turing machine"):
         dfa.main(dfa.Config(machine="sorting", bits=2, out=tmp_path / "q"))
+
+
+def test_folders_without_positional_embeddings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Compile, check, run and show, in formats below the bound that do all the same."""
+    folder = tmp_path / "m"
+    config = dfa.Config(
+        machine="parity",
+        bits=3,
+        positions="rope",
+        attention="denoise",
+        act="m2e4",
+        att="bf16",
+        words=("1011",),
+        out=folder,
+    )
+    assert dfa.main(config) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("unproven  the proof wants: activations have at least 5 mantissa bits\n")
+    assert check.main(check.Config(folder=folder)) == 0
+    assert re.search(
+        r"^model     positions by rope, softmax with c \d+, 7 layers denoised, "
+        r"activations in m2e4, attention in bf16$",
+        capsys.readouterr().out,
+        re.MULTILINE,
+    )
+    assert run.main(run.Config(machine=str(folder), word="1011", tokens=True, steps=True)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == ["even odd odd even odd", "<bos> 1 0 1 1 <false>", "output    <false>"]
+    config = show.Config(machine=str(folder), word="1011", position=4, registers=("position",))
+    assert show.main(config) == 0
+    out = capsys.readouterr().out
+    assert "position 4: 1, followed by <false>" in out
+    assert "4 [001]" in out
+    assert "embedding" not in out
+    for command in (run.Config, show.Config):
+        options = {"position": 1} if command is show.Config else {}
+        with pytest.raises(ValueError, match="bits: got 3, allowed with a folder is none"):
+            command(machine=str(folder), word="1", bits=3, **options)  # type: ignore[call-arg]
+
+
+def test_a_folder_shows_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Softmax without denoising, of a c that is below the bound."""
+    compiled = compile_dfa(parity(), bits=2)
+    export_model(compiled, tmp_path / "m", conversion=Conversion(c=2.0), words=["11"])
+    assert show.main(show.Config(machine=str(tmp_path / "m"), word="111", position=3)) == 0
+    assert re.search(r"0\.972 -0\.972 . answer", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("mode", ["cot", "scot"])
+def test_folders_of_machines_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: Mode
+) -> None:
+    config = tm.Config(
+        machine="unary-increment", mode=mode, bits=4, positions="rope", out=tmp_path / "m"
+    )
+    assert tm.main(config) == 0
+    assert run.main(run.Config(machine=str(tmp_path / "m"), word="1")) == 0
+    assert "output    1 1\n" in capsys.readouterr().out
+    for kind in (tm.Config, dfa.Config):
+        with pytest.raises(ValueError, match="act, att: got a format, allowed with attention"):
+            kind(machine="parity", bits=2, act="bf16", out=tmp_path / "n")
+    with pytest.raises(ValueError, match="mantissa_bits: got 0"):
+        tm.Config(machine="sorting", bits=8, attention="exact", act="m0e3", out=tmp_path / "n")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"conversion": "denoise", "act": "bf16", "att": "bf16"}], ids=str
+)
+def test_validation_without_positional_embeddings(
+    capsys: pytest.CaptureFixture[str], options: dict[str, str]
+) -> None:
+    config = validate_command.Config(
+        pairs=8,
+        workers=1,
+        machines=SMALL,
+        max_steps=30,
+        max_extra_bits=0,
+        positions="rope",
+        **options,  # type: ignore[arg-type]
+    )
+    assert validate_command.main(config) == 0
+    counts = [int(line.split()[0]) for line in capsys.readouterr().out.splitlines()]
+    assert sum(counts[:4]) == counts[4] == 8
+    assert counts[0] > 0
+    assert counts[3] == 0
 
 
 @pytest.mark.parametrize("runtime", ["sparse", "dense"])
