@@ -70,9 +70,10 @@ def dry_run(scripts: Scripts) -> str:
     ]
     commands: list[str] = []
     ids: dict[str, str] = {}
-    for name, tasks in unfinished.items():
+    for number, (name, tasks) in enumerate(unfinished.items(), start=1):
         words = sbatch_command(scripts, scripts.jobs[name], tasks=tasks, ids=ids)
-        variable = re.sub(r"\W", "_", f"job_{name}")
+        # The number tells apart a-b and a_b, which a shell cannot.
+        variable = re.sub(r"\W", "_", f"job{number}_{name}")
         # A dependency is the one word with a variable in it, and has nothing to quote.
         shown = " ".join(w if w.startswith("--dependency=") else shlex.quote(w) for w in words)
         commands.append(f"{variable}=$({shown})")
