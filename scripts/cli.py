@@ -18,6 +18,8 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
 
 DONE, BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141
 PACKAGES = ("solver", "data", "training", "eval", "compile_tm", "scripts")
@@ -168,6 +170,39 @@ COMMANDS: dict[tuple[str, ...], CommandEntry] = {
 }
 
 
+def parse(words: tuple[str, ...], options: Sequence[str]) -> tuple[ModuleType, Any]:
+    """Read the options of a command, and do nothing.
+
+    Args:
+        words: Key of the command in `COMMANDS`.
+        options: The words after it.
+
+    Returns:
+        The module of the command, and the config for its `main`.
+
+    Raises:
+        ValueError: A value is not allowed.
+        OSError: The file of `--config` cannot be read.
+        SystemExit: tyro has shown what is wrong, or help.
+    """
+    import tyro
+
+    from scripts.config_file import expand_config_file, tri_state_fields
+
+    module = importlib.import_module(COMMANDS[words].module)
+    options = expand_config_file(options, tri_states=tri_state_fields(module.Config))
+    has_presets = hasattr(module, "base_config")
+    config = tyro.cli(
+        module.Config,
+        prog=f"sudocot {' '.join(words)}",
+        description=f"{(inspect.getdoc(module.Config) or '').strip()}\n\n{CONFIG_FILE_HELP}",
+        args=options,
+        default=module.base_config(options) if has_presets else tyro.MISSING_NONPROP,
+        config=(tyro.conf.PositionalMetavarFromFieldName,),
+    )
+    return module, config
+
+
 def main(argv: Sequence[str]) -> int:
     """Run one command line.
 
@@ -208,23 +243,10 @@ def run() -> None:
 
 
 def _run_command(words: tuple[str, ...], options: Sequence[str]) -> int:
-    import tyro
-
     from eval.families import FAMILY_MODULES
-    from scripts.config_file import expand_config_file, tri_state_fields
 
     FAMILY_MODULES.update(MODEL_FAMILIES)
-    module = importlib.import_module(COMMANDS[words].module)
-    options = expand_config_file(options, tri_states=tri_state_fields(module.Config))
-    has_presets = hasattr(module, "base_config")
-    config = tyro.cli(
-        module.Config,
-        prog=f"sudocot {' '.join(words)}",
-        description=f"{(inspect.getdoc(module.Config) or '').strip()}\n\n{CONFIG_FILE_HELP}",
-        args=options,
-        default=module.base_config(options) if has_presets else tyro.MISSING_NONPROP,
-        config=(tyro.conf.PositionalMetavarFromFieldName,),
-    )
+    module, config = parse(words, options)
     code: int = module.main(config)
     return code
 

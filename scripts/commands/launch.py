@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
+from scripts.launch.check import check_stages
 from scripts.launch.jobs import Scripts
 from scripts.launch.recipe import Recipe, Resources, Stage, read_recipe
 from scripts.launch.submit import dry_run, submit
@@ -50,6 +51,7 @@ class Config:
 def main(config: Config) -> int:
     """Submit, or show what would be submitted."""
     recipe = _recipe(config)
+    check_stages(recipe)
     scripts = Scripts(recipe, config.folder or Path("slurm", recipe.name))
     console = Console(markup=False, highlight=False, soft_wrap=True)
     if config.dry_run:

@@ -9,6 +9,7 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes
 
 from data.signals import REQUEUE_EXIT_CODE, StopRequested
+from scripts.launch.check import check_stages
 from scripts.launch.jobs import Scripts
 from scripts.launch.local import LocalRun
 from scripts.launch.recipe import Resources
@@ -51,6 +52,7 @@ def main(config: Config) -> int:
     """Run it."""
     experiment, layout = config.settings.experiment, Layout(config.settings.root)
     recipe = make_recipe(config.settings, resources=config.resources)
+    check_stages(recipe)
     scripts = Scripts(recipe, layout.jobs(experiment))
     console = Console(markup=False, highlight=False, soft_wrap=True)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.cli import main
 from scripts.launch.jobs import Scripts
 from scripts.launch.node import Meeting, check_meeting, last_row, read_meeting
 from scripts.launch.node import main as node_main
@@ -137,6 +138,65 @@ def test_scripts_pass_shellcheck(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_recipe_is_told(recipe: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         scripts_of(recipe, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("stage", "message"),
+    [
+        (
+            "run: data build p --out o --sede 1",
+            "a: data build: Unrecognized options: --sede, 1",
+        ),
+        ("run: data build p", "a: data build: Missing from sudocot data build: --out PATH"),
+        ("run: data build p --otu o", "Unrecognized options: --otu"),
+        ("run: eval merge", "a: eval merge: Missing from sudocot eval merge: OUT"),
+        (
+            "run: data build p --out o --workers 0",
+            "a: data build: Error parsing Config: workers: got 0",
+        ),
+        ("run: train run --data d --out o --preset papper", "a: train run: preset: got 'papper'"),
+        ("run: data stats --config none.yaml", "a: --config: no file 'none.yaml'"),
+        ("{run: data stats d, setup: none.sh}", "a: setup: no file 'none.sh'"),
+    ],
+)
+def test_what_would_fail_in_a_job_is_told_by_the_launch(
+    stage: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("r.yaml").write_text(f"stages: {{a: {{{stage.strip('{}')}}}}}")
+    assert main(["launch", "--recipe", "r.yaml", "--dry-run"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    (line,) = shown.err.splitlines()
+    assert line.startswith("sudocot: error: a: ")
+    assert message in line
+
+
+def test_what_a_stage_before_makes_need_not_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("r.yaml").write_text(
+        "stages: {a: {run: data build p --out o}, "
+        "b: {run: data stats o, needs: a}, c: {run: data stats --config o/c.yaml, needs: b}}"
+    )
+    assert main(["launch", "--recipe", "r.yaml", "--dry-run"]) == 0
+
+
+def test_variables_of_a_dry_run_differ(tmp_path: Path) -> None:
+    """Also those of jobs whose names a shell cannot tell apart."""
+    names = ("a.b", "a-b", "a_b")
+    stages = "".join(f"{name}: {{run: data stats d}}, " for name in names)
+    last = f"last: {{run: data stats d, needs: [{', '.join(names)}]}}"
+    commands = dry_run(scripts_of(f"stages: {{{stages}{last}}}", tmp_path)).splitlines()[-4:]
+    variables = [command.partition("=")[0] for command in commands]
+    assert len(set(variables)) == 4
+    waits = ",".join(f"afterok:${variable}" for variable in variables[:3])
+    assert f"--dependency={waits} " in commands[-1]
 
 
 @pytest.mark.parametrize(

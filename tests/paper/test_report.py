@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from scripts.cli import main
+from scripts.commands import paper_run
+from scripts.launch.recipe import Recipe, Stage
 from scripts.paper.experiments import get_experiment
 from scripts.paper.recipe import Layout
 from scripts.paper.results import seed_mean
@@ -137,6 +139,20 @@ def test_tables_show_sizes_and_models(tmp_path: Path) -> None:
     assert "| paper-l12 | 768 | 12 | 12 | 85,206,528 | 85,206,528 |" in page
     sizes = page[page.index("## Training sets") : page.index("## Models")]
     assert "| paper |" not in sizes
+
+
+def test_a_stage_that_would_fail_stops_a_run_before_its_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = (
+        Stage(name="a", words=("data", "stats", str(tmp_path))),
+        Stage(name="b", words=("data", "stats", "d", "--wrong"), needs=("a",)),
+    )
+    recipe = Recipe(name="r", stages=stages)
+    monkeypatch.setattr(paper_run, "make_recipe", lambda *_, **__: recipe)
+    assert main(["paper", "run", "scot-repeats", "--folder", str(tmp_path)]) == 2
+    told = "sudocot: error: b: data stats: Unrecognized options: --wrong\n"
+    assert capsys.readouterr() == ("", told)
 
 
 def test_the_tiny_form_runs_from_data_to_report_and_once(
