@@ -22,4 +22,7 @@ def wilson_interval(successes: int, *, trials: int) -> tuple[float, float]:
     centre = share + z2 / (2 * trials)
     spread = _Z95 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
     scale = 1 + z2 / trials
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+    # Of none and of all the end is the share itself, which rounding would miss.
+    low = 0.0 if successes == 0 else (centre - spread) / scale
+    high = 1.0 if successes == trials else (centre + spread) / scale
+    return low, high
