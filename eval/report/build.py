@@ -178,7 +178,8 @@ def _find_hardest(entry: Entry, entries: Sequence[Entry]) -> Accuracy | None:
             config.precision.name,
         )
 
-    for other in entries:
+    # An evaluation on the hardest puzzles is its own, whatever others were made with other caps.
+    for other in (entry, *entries):
         is_hardest = other.config.sampling.kind == "hardest" and other.summary.is_complete
         if is_hardest and setting(other) == setting(entry):
             return other.summary.accuracy

@@ -226,4 +226,8 @@ def themed_svg(svg: str, *, prefix: str) -> str:
 
 
 def _shortened(label: str, length: int = 34) -> str:
-    return label if len(label) <= length else f"{label[: length - 3]}..."
+    if len(label) <= length:
+        return label
+    # Names of runs begin alike and differ at the end: seed, part, date.
+    end = (length - 3) // 2
+    return f"{label[: length - 3 - end]}...{label[-end:]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from fractions import Fraction
 from math import comb
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from data.intervals import wilson_interval
 from eval.commands.report import Config, main
-from eval.contract import EndedBy
+from eval.contract import EndedBy, paper_caps
 from eval.report.build import build_report
 from eval.report.columns import compact, percent
 from eval.report.compare import compare, mcnemar_p
@@ -101,6 +102,18 @@ def test_hardest_puzzles_of_the_same_model_fill_its_column(tmp_path: Path) -> No
     assert hardest == {"a": 70, "b": None}
 
 
+def test_an_evaluation_on_the_hardest_puzzles_is_its_own(tmp_path: Path) -> None:
+    """With two of one model, which differ in their caps, both rows showed the first one's."""
+    hard = write_evaluation(tmp_path / "h1", kind="hardest", solve_rates=(0.0,) * 7)
+    more = write_evaluation(tmp_path / "h2", kind="hardest", solve_rates=(1.0,) * 7)
+    more.write_config(replace(more.config, caps=paper_caps("scot", is_hardest=True)))
+    runs = [f"less={hard.path}", f"more={more.path}"]
+    section = build_report(read_entries(runs)).sections[0]
+    assert {row.label: row.hardest for row in section.rows} == {
+        row.label: row.result for row in section.rows
+    }
+
+
 def test_seeds_and_equal_names_are_rows_of_their_own(tmp_path: Path) -> None:
     for seed in (1, 2):
         write_evaluation(tmp_path / f"seed{seed}", seed=seed)
@@ -176,6 +189,16 @@ def test_names_cannot_break_out_of_any_form(tmp_path: Path) -> None:
 
 def header_of(markdown: str) -> str:
     return next(line for line in markdown.splitlines() if line.startswith("| # |"))
+
+
+def test_long_names_differ_in_the_plots_too(tmp_path: Path) -> None:
+    """Names of runs begin alike; cut at the end, two seeds were one name in the legend."""
+    name = "llama-d512-L6-sudoku-extreme-scot-N16384"
+    runs = [str(write_evaluation(tmp_path / f"{name}-seed{k}").path) for k in (1, 2)]
+    main(Config(runs=tuple(f"{Path(run).name}={run}" for run in runs), out=tmp_path / "out"))
+    for plot in ("accuracy-by-length", "ended-by"):
+        svg = (tmp_path / "out" / "plots" / f"{plot}-1.svg").read_text()
+        assert all(re.search(rf">llama-d512[^<]*-seed{k}</text>", svg) for k in (1, 2))
 
 
 def test_colours_of_a_plot_become_those_of_the_page() -> None:
