@@ -55,7 +55,7 @@ def compare(first: EvaluationFolder, second: EvaluationFolder) -> Comparison:
     """Find the first token in which two evaluations differ, for each puzzle that both have.
 
     Raises:
-        ValueError: other boards or models, no puzzle in common, or tokens that were not kept.
+        ValueError: other boards or modes, no puzzle in common, or tokens that were not kept.
     """
     for name in ("board", "mode"):
         ours, theirs = getattr(first.config, name), getattr(second.config, name)
@@ -72,6 +72,10 @@ def compare(first: EvaluationFolder, second: EvaluationFolder) -> Comparison:
         raise ValueError(f"{first.path} and {second.path} have no puzzle in common")
     keys = [row.key for row in shared]
     written = [folder.generated(keys) for folder in (first, second)]
+    for folder, tokens in zip((first, second), written, strict=True):
+        lost = [key for key in keys if key not in tokens]
+        if lost:
+            raise ValueError(f"{folder.path / TOKENS_FILE}: no tokens of puzzle {lost[0]}")
     differences, num_tokens = [], 0
     for row in shared:
         pair = written[0][row.key], written[1][row.key]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from data.files import staged_directory
+from data.files import check_replaceable, staged_directory
 from data.plan import Part, find_parts, parts_folder
 from eval.results import CONFIG_FILE, RESULTS_FILE, TOKENS_FILE, EvaluationFolder
 from eval.runner import different_settings, part_of_sample
@@ -22,12 +22,14 @@ def merge(out: Path, *, rebuild: bool = False) -> EvaluationFolder:
     Done again it changes nothing; cut short, it is finished by doing it again.
 
     Raises:
-        FileExistsError: `out` is another evaluation than that of the parts, and `rebuild` is off.
+        FileExistsError: `out` is another evaluation than that of the parts, and `rebuild` is off;
+            or it is no evaluation, which `rebuild` does not replace.
         FileNotFoundError: no parts, or some are missing; the message lists them.
         ValueError: parts of different evaluations, a puzzle in two of them or in none.
     """
     if out.exists() and not rebuild:
         return _finish_merge(out)
+    check_replaceable(out, marker=CONFIG_FILE)
     paths = find_parts(out, marker=CONFIG_FILE)
     folders = [EvaluationFolder.open(path) for path in paths]
     first = folders[0]

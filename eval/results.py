@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import os
 import time
 import zlib
@@ -44,6 +45,10 @@ SYNC_EVERY_S = 30.0
 """Longest time for which a crash of the machine, not of the program, can lose results."""
 
 _Item = TypeVar("_Item")
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, zlib.error)
+"""What reading a line that is not ours can raise."""
+
+logger = logging.getLogger(__name__)
 
 
 class EvaluationFolder:
@@ -126,11 +131,13 @@ class EvaluationFolder:
     def generated(self, keys: Iterable[str]) -> dict[str, tuple[Tokens, ...]]:
         """Read the generated ids of puzzles whose tokens were kept, segment by segment."""
         path, wanted = self.path / TOKENS_FILE, set(keys)
-        found = {}
-        for record in _items(path, lambda record: record) if path.exists() else ():
-            if record["key"] in wanted:
-                found[record["key"]] = _unpack(record, board=self.board)
-        return found
+
+        def read(record: dict[str, Any]) -> tuple[str, tuple[Tokens, ...] | None]:
+            key = record["key"]
+            return key, _unpack(record, board=self.board) if key in wanted else None
+
+        items = _items(path, read) if path.exists() else ()
+        return {key: segments for key, segments in items if segments is not None}
 
     def finish(self) -> None:
         """Order the lines by key and write the summary; the same bytes if done twice."""
@@ -138,8 +145,12 @@ class EvaluationFolder:
         path = self.path / TOKENS_FILE
         if path.exists():
             # A kill between the two files leaves tokens without a row: they were written again.
-            latest = {record["key"]: record for record in _items(path, lambda record: record)}
-            _publish_lines(path, (_line(latest[row.key]) for row in self.rows))
+            latest = dict(_items(path, lambda record: (record["key"], record)))
+            kept = [latest[row.key] for row in self.rows if row.key in latest]
+            if len(kept) < len(self.rows):  # A crash of the machine can keep a row without them.
+                num_lost = len(self.rows) - len(kept)
+                logger.warning("%s: the tokens of %d puzzles are lost", path, num_lost)
+            _publish_lines(path, map(_line, kept))
         publish_file(self.path / SUMMARY_FILE, to_json(asdict(self.summary)))
 
     def replace_rows(self, rows: Sequence[ResultRow]) -> None:
@@ -236,5 +247,5 @@ def _items(path: Path, read: Callable[[dict[str, Any]], _Item]) -> Iterator[_Ite
 def _checked(read: Callable[[Any], _Item], value: Any, *, place: str) -> _Item:
     try:
         return read(value)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except _DAMAGE as error:
         raise ValueError(f"{place}: not what sudocot writes: {error}") from error

@@ -133,6 +133,8 @@ def evaluate(folder: EvaluationFolder, engine: Engine, *, part: Part | None) -> 
 
 
 def _evaluate(folder: EvaluationFolder, engine: Engine, part: Part | None) -> None:
+    # `score` sums up unfinished results too: its summary must not pass for that of all.
+    (folder.path / SUMMARY_FILE).unlink(missing_ok=True)
     puzzles = part_of_sample(folder.sample, part)
     done = {row.key for row in folder.rows}
     todo = {puzzle.key: puzzle for puzzle in puzzles if puzzle.key not in done}

@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,7 +23,8 @@ import pytest
 from data.files import locked_folder
 from data.intervals import wilson_interval
 from data.plan import Part, part_folder
-from eval.contract import EndedBy
+from eval.contract import EndedBy, Request, Result
+from eval.differences import compare
 from eval.merge import merge
 from eval.records import ResultRow
 from eval.results import (
@@ -159,6 +162,29 @@ def test_a_kill_between_tokens_and_row_writes_the_tokens_once(
     (out / TOKENS_FILE).write_bytes(first)
     run_one(folder)
     assert without_timing(out) == without_timing(whole.path)
+
+
+def test_a_kill_before_the_summary_leaves_no_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`score` had summed up three puzzles; all had a result, so that this passed for the end."""
+
+    class Stopping(FakeEngine):
+        def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
+            yield from islice(super().decode(requests), 3)
+            raise KeyboardInterrupt
+
+    path = tmp_path / "e"
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(toy_folder(path, 6), Stopping(), part=None)
+    score_again(EvaluationFolder.open(path))
+    with monkeypatch.context() as patch:
+        patch.setattr(EvaluationFolder, "finish", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run_one(toy_folder(path, 6))
+    assert not is_finished(EvaluationFolder.open(path), part=None)
+    run_one(toy_folder(path, 6))
+    assert json.loads((path / SUMMARY_FILE).read_text())["accuracy"]["num_puzzles"] == 6
 
 
 def test_a_finished_run_can_be_finished_again(whole: EvaluationFolder, tmp_path: Path) -> None:
@@ -301,6 +327,20 @@ def test_a_merge_that_was_cut_short_is_finished_by_the_next(
     assert folder.path.exists()
 
 
+def test_rebuild_replaces_evaluations_alone(parts: list[Path], tmp_path: Path) -> None:
+    """`--rebuild` removed whatever was there: a thesis, or all runs."""
+    out = tmp_path / "e"
+    out.mkdir()
+    (out / "thesis.tex").write_text("years of work")
+    with pytest.raises(FileExistsError, match=r"other files and no evaluation.json"):
+        merge(out, rebuild=True)
+    assert (out / "thesis.tex").exists()
+    (out / "thesis.tex").rename(tmp_path / "thesis.tex")
+    toy_folder(out, 3)
+    assert merge(out, rebuild=True).is_complete
+    assert not parts[0].exists()
+
+
 def rewrite(path: Path, lines: Sequence[str]) -> None:
     (path / RESULTS_FILE).write_text("".join(lines))
 
@@ -410,6 +450,40 @@ def test_damaged_lines_are_named(tmp_path: Path, line: str, message: str) -> Non
     (folder.path / RESULTS_FILE).write_text(line + "\n")
     with pytest.raises(ValueError, match=message):
         _ = folder.rows
+
+
+def test_an_id_beyond_those_of_the_board_is_a_damaged_line(tmp_path: Path) -> None:
+    path = run_one(toy_folder(tmp_path / "e", 3)).path / RESULTS_FILE
+    first, *others = map(json.loads, path.read_text().splitlines())
+    first["output"] = [300]
+    path.write_text("".join(json.dumps(record) + "\n" for record in (first, *others)))
+    with pytest.raises(ValueError, match=r"results.jsonl:1: not what sudocot writes: .*300"):
+        _ = EvaluationFolder.open(path.parent).rows
+
+
+@pytest.mark.parametrize("record", [{"key": "{key}", "zlib_u16": "AAAA"}, {}, []])
+def test_damaged_tokens_are_named(tmp_path: Path, record: Any) -> None:
+    folder = run_one(toy_folder(tmp_path / "e", 3))
+    key = folder.rows[0].key
+    line = json.dumps(record).replace("{key}", key)
+    (folder.path / TOKENS_FILE).write_text(line + "\n")
+    with pytest.raises(ValueError, match=r"tokens.jsonl:1: not what sudocot writes"):
+        folder.generated([key])
+
+
+def test_tokens_that_a_crash_of_the_machine_lost_stop_no_evaluation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The results were all there, but no summary could be made of them, ever."""
+    folder = run_one(toy_folder(tmp_path / "e", 3))
+    path = folder.path / TOKENS_FILE
+    lost, *kept = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(kept))
+    score_again(EvaluationFolder.open(folder.path))
+    assert "the tokens of 1 puzzles are lost" in caplog.text
+    assert path.read_text() == "".join(kept)
+    with pytest.raises(ValueError, match=f"no tokens of puzzle {json.loads(lost)['key']}"):
+        compare(folder, folder)
 
 
 def test_settings_of_another_version_are_refused(tmp_path: Path) -> None:
