@@ -13,8 +13,8 @@ from typing import Literal, Protocol
 from rich.console import Console
 
 from data.commands.tables import print_table
-from data.files import publish_directory
-from scripts.publish.checks import check_repo
+from data.files import check_replaceable, publish_directory
+from scripts.publish.checks import SUMS_FILE, check_repo
 from scripts.publish.prepare import PreparedFile, write_sums
 
 RepoType = Literal["model", "dataset"]
@@ -88,10 +88,13 @@ def publish(
         Exit code: 0, or 1 if it was refused or there is no token.
 
     Raises:
+        FileExistsError: the folder to keep is there and holds something else.
         OSError: the hub cannot be reached, or refuses.
     """
-    parent = destination.out.absolute().parent if destination.out else None
-    if parent is not None:
+    parent = None
+    if destination.out is not None:
+        check_replaceable(destination.out, marker=SUMS_FILE)
+        parent = destination.out.absolute().parent
         parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".publish-", dir=parent) as work:
         folder = Path(work) / "folder"

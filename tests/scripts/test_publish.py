@@ -226,6 +226,20 @@ def test_without_a_token_the_folder_is_kept(
     assert publish_model(model, "--license", "mit", "--out", str(out)) == 2  # it exists
 
 
+def test_rebuild_replaces_prepared_folders_alone(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--rebuild` removed whatever was there: the model itself, with what is not published."""
+    (model / "optimizer.pt").write_bytes(b"state")
+    options = ["--license", "mit", "--dry-run", "--rebuild", "--out"]
+    assert publish_model(model, *options, str(model)) == 2
+    assert "holds other files and no SHA256SUMS" in capsys.readouterr().err
+    assert (model / "optimizer.pt").exists()
+    out = model.parent / "upload"
+    for _ in range(2):
+        assert publish_model(model, *options, str(out)) == 0
+
+
 def _edit_json(name: str, **values: Any) -> Callable[[Path], object]:
     def edit(folder: Path) -> None:
         path = folder / name
