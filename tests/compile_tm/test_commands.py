@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 from pathlib import Path
 from typing import Literal
@@ -167,6 +168,18 @@ def test_wrong_conversions_are_found(
         validate_command.main(config)
 
 
+def test_workers_are_the_cpus_that_were_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 10)
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+    assert validate_command.Config().workers == 8
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "3")
+    assert validate_command.Config().workers == 3
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK")
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    assert validate_command.Config().workers == 10
+
+
 def test_results_do_not_depend_on_the_number_of_workers() -> None:
     if not IS_JIT:
         pytest.skip("the sparse runtime is slow without the JIT")
@@ -289,16 +302,16 @@ def test_folders_without_positional_embeddings(
     assert run.main(run.Config(machine=str(folder), word="1011", tokens=True, steps=True)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == ["even odd odd even odd", "<bos> 1 0 1 1 <false>", "output    <false>"]
-    config = show.Config(machine=str(folder), word="1011", position=4, registers=("position",))
-    assert show.main(config) == 0
+    shown = show.Config(machine=str(folder), word="1011", position=4, registers=("position",))
+    assert show.main(shown) == 0
     out = capsys.readouterr().out
     assert "position 4: 1, followed by <false>" in out
     assert "4 [001]" in out
     assert "embedding" not in out
-    for command in (run.Config, show.Config):
-        options = {"position": 1} if command is show.Config else {}
-        with pytest.raises(ValueError, match="bits: got 3, allowed with a folder is none"):
-            command(machine=str(folder), word="1", bits=3, **options)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="bits: got 3, allowed with a folder is none"):
+        run.Config(machine=str(folder), word="1", bits=3)
+    with pytest.raises(ValueError, match="mode: got cot, allowed with a folder is none"):
+        show.Config(machine=str(folder), word="1", position=1, mode="cot")
 
 
 def test_a_folder_shows_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

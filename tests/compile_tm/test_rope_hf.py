@@ -115,7 +115,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_rotations_are_those_of_the_definition(dtype: torch.dtype) -> None:
     """The tables are float32 or wider, whatever the dtype; and each row has its own positions."""
-    model = hf_model(automaton(), positions="rope").to(dtype)
+    model: Any = hf_model(automaton(), positions="rope")
+    model.to(dtype)
     periods = model.config.rotary_periods
     positions = torch.tensor([[0, 1, 2, 3, 5], [0, 0, 0, 1, 7]])
     cos, sin = turns = model.turns(positions)
@@ -138,7 +139,8 @@ def test_real_narrow_dtypes_give_the_same_tokens(
     compiled = automaton()
     blueprint, points = make_blueprint(compiled, "rope"), RoundingPoints(activations=BF16)
     conversion = kind and convert(blueprint, kind, points=points)
-    model = hf_model(compiled, conversion, positions="rope").to(dtype)
+    model: Any = hf_model(compiled, conversion, positions="rope")
+    model.to(dtype)
     parts = [compiled.expected_segments(word)[0] for word in ("abb", "a", "babbabb", "")]
     sequences = generated(model, compiled, [ids[:length] for ids, length in parts])
     assert sequences == [ids.tolist() for ids, _ in parts]
@@ -204,7 +206,7 @@ def changed_config(folder: Path, target: Path, **fields: object) -> Path:
 def test_other_rotations_are_found(folder: Path, tmp_path: Path) -> None:
     """The config is compared; and the first wrong activation after one period is wrong is told."""
     config = CompiledTransformerConfig.from_pretrained(folder)
-    periods, heads = [2, 8, 8, 16, 32, 64], config.rotary_heads
+    periods: list[int] = [2, 8, 8, 16, 32, 64]
     path = changed_config(folder, tmp_path / "periods", rotary_periods=periods)
     texts = [str(problem) for problem in check_folder(path).problems]
     assert texts[0] == (
@@ -215,7 +217,7 @@ def test_other_rotations_are_found(folder: Path, tmp_path: Path) -> None:
         "the same word: layer 3 after the denoising, head 0 (position), position 2: "
         "multiple of 2^2 holds 0.1719, must be 0 within 0; first wrong token after position "
     )
-    path = changed_config(folder, tmp_path / "heads", rotary_heads=[[] for _ in heads])
+    path = changed_config(folder, tmp_path / "heads", rotary_heads=[[]] * config.num_hidden_layers)
     assert any("rotary_heads" in str(problem) for problem in check_folder(path).problems)
 
 
