@@ -17,6 +17,14 @@ from compile_tm.softmax.conversion import Denoising
 from compile_tm.validation import Outcome, PairResult, SoftmaxOptions, summarise, validate
 
 
+def usable_cpus() -> int:
+    """CPUs that this process may use, as Slurm and the affinity mask tell; all, where none does."""
+    has_mask = hasattr(os, "sched_getaffinity")  # macOS has none
+    num_cpus = len(os.sched_getaffinity(0)) if has_mask else os.cpu_count() or 1
+    granted = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    return min(num_cpus, int(granted)) if granted.isdecimal() and int(granted) else num_cpus
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """Check the constructions on random machines and inputs, as the paper does.
@@ -51,7 +59,7 @@ class Config:
     """r is at most the smallest that is enough plus this."""
     min_share: float = 0.1
     """Share of pairs that must not be skipped."""
-    workers: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    workers: int = field(default_factory=usable_cpus)
     """Processes."""
     positions: Positions = "embedding"
     """A positional embedding, or none and rotations."""
