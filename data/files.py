@@ -30,14 +30,21 @@ def fsync_path(path: Path) -> None:
 
 @contextlib.contextmanager
 def staged_file(final: Path) -> Iterator[Path]:
-    """Give a temporary sibling of `final` to write; it gets that name when the block succeeds."""
+    """Give a temporary sibling of `final` to write; it gets that name when the block succeeds.
+
+    Raises:
+        OSError: It cannot be written; the error names `final`.
+    """
     staged = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
         yield staged
         fsync_path(staged)
         staged.replace(final)
-    except BaseException:
-        staged.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # the first error tells more
+            staged.unlink()
+        if isinstance(error, OSError) and error.filename == str(staged):
+            error.filename = str(final)
         raise
     fsync_path(final.parent)
 

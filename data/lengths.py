@@ -99,12 +99,13 @@ class LengthsTable:
         """Open a table.
 
         Raises:
-            FileNotFoundError: no such file.
+            OSError: it cannot be read.
             ValueError: not a table of lengths, or one of another version.
         """
         path = Path(path)
         try:
-            metadata = pq.read_metadata(path)
+            with path.open("rb") as file:
+                metadata = pq.read_metadata(file)
         except pa.ArrowInvalid as error:
             raise ValueError(f"{path}: not a table of lengths ({error})") from None
         identity = json.loads((metadata.metadata or {}).get(IDENTITY_KEY, b"{}"))
