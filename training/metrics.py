@@ -80,6 +80,8 @@ def read_metrics(path: Path) -> list[Row]:
             raise ValueError(f"{path}:{number}: not JSON: {error}") from error
         if not isinstance(row, dict) or row.get("schema") != SCHEMA:
             raise ValueError(f"{path}:{number}: not a row of metrics schema {SCHEMA}")
+        if missing := {"kind", "step"} - row.keys():
+            raise ValueError(f"{path}:{number}: damaged, has no {min(missing)}")
         if row["kind"] == "start":
             kept = [old for old in kept if old["step"] <= row["step"]]
         if row["kind"] == "eval" and kept[-1]["kind"] == "start":

@@ -48,6 +48,8 @@ def read_curves(run: Path) -> RunCurves:
     path = run / METRICS_FILE
     rows = read_metrics(path)
     train = [row for row in rows if row["kind"] == "train"]
+    if not rows and path.stat().st_size:
+        raise ValueError(f"{path}: damaged, has no whole row")
     if not train:
         raise ValueError(f"{path}: no step of training is recorded yet")
     evaluations = [row for row in rows if row["kind"] == "eval"]
