@@ -35,6 +35,8 @@ _MODEL_FILES = (
     "sudocot.json",
     ".eval_results/*.yaml",
 )
+_COMPILED_FILE = "modeling_compiled.py"
+"""A file that the folders of `sudocot compile` have, and no other."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,9 +57,15 @@ def prepare_model(folder: Path, out: Path, *, licence: str | None) -> None:
 
     Raises:
         OSError: it is no folder.
+        ValueError: it is a compiled model, whose code and machine are no part of a trained one.
     """
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder}: no folder")
+    if (folder / _COMPILED_FILE).exists():
+        raise ValueError(
+            f"{folder}: a compiled model is not checked here; "
+            f"`hf upload OWNER/NAME {folder}` uploads the folder whole"
+        )
     out.mkdir()
     for name in file_names(folder):
         if _belongs_to_model(name):

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from data.files import publish_file
 from scripts.cli import main
+from training.metrics import SCHEMA
 
 PUZZLE = "1...|..3.|.4..|...2"
 READERS = {
@@ -35,3 +37,51 @@ def test_a_damaged_file_is_named_in_one_line(
     assert main(words) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"sudocot: error: {tmp_path / file}: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"\xff\xfe\x00", ": damaged, has no whole row"),
+        (b'{"schema": 1', ": damaged, has no whole row"),
+        (b"{}\n", ":1: not a row"),
+        (f'{{"schema": {SCHEMA}}}\n'.encode(), ":1: damaged, has no kind"),
+        (b"", ": no step of training is recorded yet"),
+    ],
+)
+def test_damaged_metrics_are_not_those_of_a_young_run(
+    content: bytes, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(content)
+    assert main(["train", "plot", str(tmp_path), "--out", str(tmp_path / "c.svg")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"sudocot: error: {path}{told}")
+
+
+def test_an_input_that_is_not_there_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "nope"
+    assert main(["data", "stats", str(path)]) == 2
+    told = f"sudocot: error: {path}: No such file or directory\n"
+    assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize("place", ["no folder", "a file"])
+def test_what_cannot_be_written_is_named_as_the_user_did(place: str, tmp_path: Path) -> None:
+    (tmp_path / "a file").touch()
+    path = tmp_path / place / "x.md"
+    with pytest.raises(OSError) as caught:
+        publish_file(path, b"text")
+    assert caught.value.filename == str(path)
+
+
+def test_a_compiled_model_is_not_published_in_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "modeling_compiled.py").touch()
+    words = ["publish", "model", str(tmp_path), "--repo", "you/solver", "--dry-run"]
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"sudocot: error: {tmp_path}: a compiled model is not checked here; `hf")
