@@ -129,7 +129,8 @@ def _compare_registers(
     num_tokens = sys.maxsize if difference is None else difference
     mismatch = first_mismatch(attempt.board, attempt.readings, num_tokens=num_tokens)
     if mismatch is None:
-        console.print("the registers hold what the solver knows")
+        num_tokens = min(num_tokens, attempt.readings.num_tokens)
+        console.print(f"the registers hold what the solver knows, at {num_tokens:,} tokens")
     else:
         console.print(
             f"the register {mismatch.register} is not what the solver knows at token "

@@ -126,19 +126,18 @@ def _read(model: PreTrainedModel, registers: tuple[Register, ...], ids: Tokens) 
         parts = []
         for register in registers:
             place = list(register.coordinates)
-            kept = [_bits(streams[n][:, place], register.kind) for n in _layers(register)]
-            if (kept[0] != kept[-1]).any():
+            first, last = (
+                _bits(streams[layer][:, place], register.kind)
+                for layer in (register.first, register.last)
+            )
+            if (first != last).any():
                 raise ValueError(
                     f"{register.name}: changes after layer {register.first}, should stay to "
                     f"{register.last}"
                 )
-            parts.append(kept[0])
+            parts.append(first)
         chunks.append(np.concatenate(parts, axis=1))
     return np.concatenate(chunks)
-
-
-def _layers(register: Register) -> tuple[int, int]:
-    return register.first, register.last
 
 
 def _bits(values: npt.NDArray[np.float32], kind: str) -> Flags:
