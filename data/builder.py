@@ -143,7 +143,8 @@ def merge(out: Path, *, rebuild: bool = False) -> Manifest:
         FileExistsError: `out` is another data set than that of the parts, and `rebuild` is off; or
             it is no data set.
         FileNotFoundError: no parts, or some are missing; the message lists them.
-        ValueError: parts of different builds, or a shard that does not fit its report.
+        ValueError: parts of different builds, or a shard that does not fit its report; or another
+            process is merging the same.
     """
     if out.exists() and not rebuild:
         return _finish_merge(out)
@@ -155,23 +156,35 @@ def merge(out: Path, *, rebuild: bool = False) -> Manifest:
         check_identity(folder, wanted, resume=True)
         if json.loads((folder / _PART_FILE).read_bytes()) != first:
             raise ValueError(f"{folder}: read other rows than {folders[0]}")
-    staging = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir()
-    write_identity(staging, wanted)
+    # Not `.NAME.partial`: that may be an interrupted build.
+    staging = out.with_name(f".{out.name}.merging")
+    with locked_folder(parts_folder(out)):
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+        write_identity(staging, wanted)
+        reports = _take_shards(folders, staging, num_shards=first["num_shards"])
+        manifest = _manifest(wanted, ReadCounts(**first["read"]), reports)
+        write_metadata(staging, manifest)
+        publish_directory(staging, out, replace=rebuild)
+    shutil.rmtree(parts_folder(out))
+    return manifest
+
+
+def _take_shards(folders: Sequence[Path], staging: Path, *, num_shards: int) -> list[ShardReport]:
+    """Put the shards of all parts into a folder too; returns their reports in order."""
     reports = []
-    for number in range(first["num_shards"]):
+    for number in range(num_shards):
         folder = folders[number % len(folders)]
         report = finished_report(folder, number)
         if report is None:
             raise ValueError(f"{folder}: shard {number} is missing or damaged; make the part again")
-        (staging / report.shard.name).hardlink_to(folder / report.shard.name)
+        shard, target = folder / report.shard.name, staging / report.shard.name
+        try:
+            target.hardlink_to(shard)
+        except OSError:  # some file systems have no hard links, or none between folders
+            shutil.copyfile(shard, target)
         reports.append(report)
-    manifest = _manifest(wanted, ReadCounts(**first["read"]), reports)
-    write_metadata(staging, manifest)
-    publish_directory(staging, out, replace=rebuild)
-    shutil.rmtree(folders[0].parent)
-    return manifest
+    return reports
 
 
 def _finish_merge(out: Path) -> Manifest:

@@ -530,6 +530,32 @@ def test_a_merge_that_was_cut_short_is_finished_by_the_next(
     assert parts.exists()
 
 
+def test_a_merge_leaves_an_interrupted_build_alone_and_keeps_a_second_merge_out(
+    source: FileSource, tmp_path: Path
+) -> None:
+    out, parts, interrupted = (tmp_path / name for name in ("out", "out.parts", ".out.partial"))
+    interrupted.mkdir()
+    (interrupted / "data-00000-of-00007.arrow").touch()
+    build(source, out, config=SMALL, part=Part(index=0, count=1))
+    with locked_folder(parts), pytest.raises(ValueError, match="another process"):
+        merge(out)
+    merge(out)
+    assert any(interrupted.iterdir())
+    assert not parts.exists()
+
+
+def test_a_merge_without_hard_links_copies(
+    source: FileSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Path) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    build(source, tmp_path / "out", config=SMALL, part=Part(index=0, count=1))
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    assert merge(tmp_path / "out") == built(source, tmp_path / "whole", SMALL)
+    assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
+
+
 def test_local_folder_in_the_shape_of_the_hub(
     tmp_path: Path, puzzles: list[tuple[str, str]]
 ) -> None:
