@@ -14,7 +14,7 @@ from compile_tm.machines.examples import binary_increment
 from compile_tm.machines.regex import regex_dfa
 from compile_tm.rope.blueprint import STACK_NAME, Blueprint, make_blueprint
 from compile_tm.rope.bounds import enough_c, enough_mantissa_bits, least_stack_gap
-from compile_tm.rope.conversion import c_bound, convert, unmet
+from compile_tm.rope.conversion import Kind, c_bound, convert, unmet
 from compile_tm.rope.rounding import first_error
 from compile_tm.rope.runtime import hardmax_transformer
 from compile_tm.runtime.softmax import Part, Snapshot, SoftmaxTransformer
@@ -86,7 +86,8 @@ def test_bounds_of_the_whole() -> None:
     assert c_bound(blueprint, "denoise") == 2 * denoise_bound(sizes, length=16)
     assert c_bound(blueprint, "denoise") > enough_c(4)
     assert c_bound(blueprint, "exact") == 3 * exact_bound(sizes, length=16)
-    for kind in ("exact", "denoise"):
+    kinds: tuple[Kind, ...] = ("exact", "denoise")
+    for kind in kinds:
         embedded = Blueprint(program=blueprint.program)
         assert c_bound(embedded, kind) < c_bound(blueprint, kind)
     heads = convert(blueprint, "denoise", where=Denoising.HEADS).denoised
@@ -96,7 +97,8 @@ def test_bounds_of_the_whole() -> None:
         convert(blueprint, "denoise", where=Denoising.TIES)
     enough = enough_mantissa_bits(4)
     assert least_stack_gap(4, mantissa(enough)) >= 1 / 4 > least_stack_gap(4, mantissa(enough - 1))
-    for kind, needed in (("denoise", enough), ("exact", enough + 1)):
+    needs: dict[Kind, int] = {"denoise": enough, "exact": enough + 1}
+    for kind, needed in needs.items():
         for bits in (needed - 1, needed):
             points = RoundingPoints(activations=mantissa(bits))
             found = unmet(blueprint, convert(blueprint, kind, points=points), points)
@@ -114,7 +116,7 @@ def test_every_coordinate_and_writer_has_a_name() -> None:
         for coordinate in range(blueprint.sizes.d):
             heads = np.flatnonzero(dense.W_O[layer - 1, :, coordinate].any(axis=-1))
             writer = blueprint.writer(layer, coordinate)
-            assert [writer and writer[0]] == (heads.tolist() or [None])
+            assert heads.tolist() == ([] if writer is None else [writer[0]])
     assert blueprint.layer_name(1) == STACK_NAME == blueprint.gadget(1, 0)
     after = blueprint.num_before + 1
     assert blueprint.layer_name(after) == blueprint.program.layers[0].name
