@@ -114,12 +114,14 @@ def generate_file(
     Raises:
         FileExistsError: `out` exists and `rebuild` is off.
         ValueError: another file name ending; or patience ran out before the first puzzle.
+        KeyboardInterrupt: Ctrl-C; the puzzles so far are in `out`, unless that holds an older file.
     """
     if out.suffix not in FORMATS:
         raise ValueError(f"out: got ending {out.suffix!r}, allowed are {', '.join(FORMATS)}")
     if out.exists() and not rebuild:
         raise FileExistsError(f"{out}: exists; --rebuild replaces it")
     out.parent.mkdir(parents=True, exist_ok=True)
+    is_interrupted = False
     with (
         staged_file(out) as staged,
         progress("generating", total=count, unit="puzzles") as advance,
@@ -127,16 +129,26 @@ def generate_file(
     ):
 
         def counted() -> Iterator[Puzzle]:
-            for puzzle in itertools.islice(puzzles, count):
-                yield puzzle
-                advance(1)
+            nonlocal is_interrupted
+            try:
+                for puzzle in itertools.islice(puzzles, count):
+                    yield puzzle
+                    advance(1)
+            except KeyboardInterrupt:
+                is_interrupted = True
 
         num_written = _write(staged, out.suffix, counted())
+        if is_interrupted and (num_written == 0 or out.exists()):
+            raise KeyboardInterrupt
         if num_written == 0:
             raise ValueError(
                 f"patience: {config.patience} mined puzzles in a row have no CoT of "
                 f"{config.lengths} tokens; other lengths, or more patience, are needed"
             )
+    if is_interrupted:
+        raise KeyboardInterrupt(
+            f"{out} has the first {num_written} of {count} puzzles; another --seed makes others"
+        )
     return num_written
 
 

@@ -19,7 +19,8 @@ class Config:
     With wanted CoT lengths, puzzles are mined: changed step by step until they are as hard as that.
     The ending of the file sets its format: .csv and .parquet with the columns question, answer,
     cot_length and number (k, for the k-th puzzle of the seed), .txt with a puzzle a line. Ends with
-    exit code 1 when --patience ran out and fewer puzzles were written.
+    exit code 1 when --patience ran out and fewer puzzles were written. Ctrl-C keeps the puzzles so
+    far, unless the file would replace another.
 
     Examples:
         sudocot data generate 10000 --out puzzles.csv

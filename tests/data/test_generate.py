@@ -131,6 +131,34 @@ def test_patience_ends_the_search(
     assert len((tmp_path / "a.txt").read_text().splitlines()) == 2
 
 
+@pytest.mark.parametrize("ending", module.FORMATS)
+def test_an_interrupt_keeps_what_is_finished_unless_it_would_replace_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    whole, out = tmp_path / f"whole{ending}", tmp_path / f"out{ending}"
+    puzzles = list(itertools.islice(generate(SIX), 3))
+    generate_file(whole, count=2, config=SIX)
+
+    def mine(_: object, start: int, *__: object, **___: object) -> list[module.Puzzle]:
+        if start == num_finished:
+            raise KeyboardInterrupt
+        return puzzles[start : start + 1]
+
+    monkeypatch.setattr(module, "_mined", mine)
+    num_finished = 2
+    with pytest.raises(KeyboardInterrupt, match="has the first 2 of 9 puzzles; another --seed"):
+        generate_file(out, count=9, config=MINED)
+    assert out.read_bytes() == whole.read_bytes()
+    num_finished = 1
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+        generate_file(out, count=9, config=MINED, rebuild=True)
+    assert out.read_bytes() == whole.read_bytes()
+    num_finished = 0
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+        generate_file(tmp_path / f"none{ending}", count=9, config=MINED)
+    assert sorted(tmp_path.iterdir()) == sorted([whole, out])
+
+
 def test_full_disk_leaves_nothing_and_keeps_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
