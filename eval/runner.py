@@ -63,12 +63,13 @@ def open_or_create(
         sample: The puzzles, by key.
 
     Raises:
-        ValueError: as `open_existing`.
+        ValueError: as `open_existing`; or another process is evaluating there.
     """
     folder = open_existing(out, config)
     if folder is None:
         return EvaluationFolder.create(out, config, sample)
-    folder.write_config(replace(config, sessions=folder.config.sessions + config.sessions))
+    with locked_folder(out):
+        folder.write_config(replace(config, sessions=folder.config.sessions + config.sessions))
     return folder
 
 

@@ -382,6 +382,9 @@ def test_two_processes_do_not_write_to_one_evaluation(tmp_path: Path) -> None:
         for act in (run_one, score_again):
             with pytest.raises(ValueError, match="another process is writing there"):
                 act(folder)
+        # A session that never began is not written down.
+        with pytest.raises(ValueError, match="another process is writing there"):
+            open_or_create(folder.path, folder.config, folder.sample)
     assert run_one(folder).is_complete
 
 
