@@ -67,6 +67,8 @@ class Config:
             raise ValueError("puzzle: allowed with one evaluation or none, and needed there")
         if self.model is None and not is_pair:
             raise ValueError("model: needed, unless two evaluations are compared")
+        if self.limit < 0:
+            raise ValueError(f"limit: got {self.limit}, allowed is at least 0")
 
 
 def main(config: Config) -> int:
@@ -159,9 +161,14 @@ def _compare(config: Config, console: Console) -> int:
     if config.model is not None:
         from eval.model_folder import ModelFolder
 
-        network = _network(config, ModelFolder.open(config.model))
+        folder = ModelFolder.open(config.model)
+        if folder.board.name != first.config.board:
+            raise ValueError(
+                f"model: got one for {folder.board.name} boards, allowed is {first.config.board}"
+            )
+        network = _network(config, folder)
     for setting in comparison.settings:
-        console.print(f"differs in {setting}")
+        console.print(f"differs in {setting}", markup=False)
     _show_comparison(console, comparison)
     shown = comparison.differences[: config.limit]
     if shown:

@@ -25,6 +25,7 @@ from solver.boards import get_board
 from solver.mrv import trace
 from solver.puzzles import format_grid
 from solver.vocabulary import NONE, Tokens
+from tests.eval.evaluations import invented_sample, write_evaluation
 from tests.eval.fake_engine import FakeEngine, toy_folder
 from tests.eval.toy_models import export, make_model
 from tests.solver.test_mrv import full_grid
@@ -208,6 +209,29 @@ def test_evaluations_that_cannot_be_compared(tmp_path: Path) -> None:
         compare(first, empty)
 
 
+def test_a_name_with_brackets_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`[/b]` in a name was taken for mark-up, and ended in a traceback."""
+    for name in ("a", "b"):
+        folder = evaluate(toy_folder(tmp_path / name, 3), FakeEngine(), part=None)
+    folder.write_config(replace(folder.config, model=replace(folder.config.model, name="toy [/b]")))
+    assert main(["eval", "replay", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    assert "differs in model.name (toy, got toy [/b])" in capsys.readouterr().out
+
+
+def test_margins_of_a_model_for_another_board_are_refused(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    puzzles = invented_sample(1)[:1]
+    paths = []
+    for last in (90, 91):
+        ids = (np.array([90, last], dtype=np.uint8),)
+        path = tmp_path / str(last)
+        write_evaluation(path, puzzles=puzzles, kind="random", segments={puzzles[0].key: ids})
+        paths.append(str(path))
+    assert main(["eval", "replay", *paths, "--model", str(model)]) == 2
+    assert "model: got one for 4x4 boards, allowed is 9x9" in capsys.readouterr().err
+
+
 def test_command_shows_token_margin_and_board(
     tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,6 +255,7 @@ def test_command_shows_token_margin_and_board(
         (["a", "b", "--puzzle", "x"], "puzzle: allowed with one"),
         (["a", "--model", "m"], "puzzle: allowed with one"),
         (["a", "--puzzle", "x"], "model: needed"),
+        (["a", "b", "--limit", "-1"], "limit: got -1, allowed is at least 0"),
     ],
 )
 def test_options_that_do_not_fit(
