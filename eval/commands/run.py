@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import platform
 import re
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from eval.model_folder import ModelFolder
 
 NOT_FINITE = 1
+_LONGEST_STEM = 160
+"""Characters of the names of a list's files in that of its table; a file's name can have 255."""
 
 logger = logging.getLogger(__name__)
 
@@ -153,8 +156,11 @@ def _run(config: Config) -> EvaluationFolder:
 def _settings(config: Config, model: ModelFolder, sample: Sample) -> EvaluationConfig:
     mode = model.facts.mode if config.mode == "auto" else config.mode
     caps = paper_caps(mode, is_hardest=config.sampling.sample == "hardest")
-    max_new_tokens = config.max_new_tokens or caps.max_new_tokens
-    segment_cap = max_new_tokens if mode == "cot" else caps.max_segment_tokens
+    max_new_tokens, max_segment_tokens = config.max_new_tokens, config.max_segment_tokens
+    if max_new_tokens is None:
+        max_new_tokens = caps.max_new_tokens
+    if max_segment_tokens is None:
+        max_segment_tokens = max_new_tokens if mode == "cot" else caps.max_segment_tokens
     path = config.model.resolve()
     default_name = path.parent.name if path.name == "final" else path.name
     return EvaluationConfig(
@@ -171,10 +177,7 @@ def _settings(config: Config, model: ModelFolder, sample: Sample) -> EvaluationC
         sampling=sample.record,
         spreads=sample.spreads,
         num_sampled=len(sample.puzzles),
-        caps=Caps(
-            max_new_tokens=max_new_tokens,
-            max_segment_tokens=config.max_segment_tokens or segment_cap,
-        ),
+        caps=Caps(max_new_tokens=max_new_tokens, max_segment_tokens=max_segment_tokens),
         engine=config.engine,
         precision=get_precision(config.precision),
         keeps_tokens=config.keep_tokens,
@@ -200,4 +203,7 @@ def _session(config: Config, *, device: str) -> Session:
 
 def _lengths_beside(config: Config) -> Path:
     names = "+".join(Path(name).name for name in config.data)
-    return config.out.parent / f"{re.sub(r'[^A-Za-z0-9.+_-]', '-', names)}.lengths.parquet"
+    stem = re.sub(r"[^A-Za-z0-9.+_-]", "-", names)
+    if len(stem) > _LONGEST_STEM:
+        stem = f"{stem[:_LONGEST_STEM]}-{hashlib.sha256(names.encode()).hexdigest()[:16]}"
+    return config.out.parent / f"{stem}.lengths.parquet"

@@ -116,6 +116,28 @@ def test_the_hardest_get_more_tokens_and_targets_are_shown(
     assert "sparse" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("solver")
+def test_a_list_of_many_files_gets_a_table_of_lengths(model: Path, tmp_path: Path) -> None:
+    """The name of the table was made of all their names, longer than a name can be."""
+    puzzles = make_puzzles("4x4", 12)
+    names = [f"{'long' * 10}-{k:05}-of-00012.csv" for k in range(12)]
+    files = [str(write_csv(tmp_path / name, [puzzles[k]])) for k, name in enumerate(names)]
+    out = tmp_path / "evals" / "e"
+    assert main(["eval", "run", "--model", str(model), "--data", *files, "--out", str(out)]) == 0
+    [table] = out.parent.glob("*.lengths.parquet")
+    assert table.name.startswith(f"{names[0]}+{names[1]}+")
+
+
+@pytest.mark.usefixtures("solver")
+@pytest.mark.parametrize("option", ["--max-new-tokens", "--max-segment-tokens"])
+def test_no_tokens_are_refused(
+    model: Path, puzzles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    """0 was taken for the default: 5 million."""
+    assert main(words(model, puzzles, tmp_path / "e", option, "0")) == 2
+    assert "tokens: got 0, allowed is at least 1" in capsys.readouterr().err
+
+
 class EndingEngine(FakeEngine):
     """Ends in a chosen way after three puzzles."""
 
