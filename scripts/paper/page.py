@@ -45,6 +45,13 @@ SAMPLE_TITLES = {
 ACCURACY_COLUMNS = ("model", "seed", "N", "tokens", "puzzles", "solved, %", "n")
 PAPER_COLUMNS = ("paper, %", "n")
 MEAN_COLUMNS = ("model", "puzzles", "trainings", "mean, %", "least to greatest", "interval")
+SPEED_COLUMNS = (
+    "model",
+    "trainings",
+    *(f"loss {level}" for level in LOSSES),
+    *(f"matched {level}" for level in SOLVE_RATES),
+    "last loss",
+)
 Cells = tuple[str, ...]
 
 
@@ -107,8 +114,7 @@ def _render(
         by_length=list(length_rows(results)),
         speed=list(speed_rows(results.curves)),
         mean_columns=MEAN_COLUMNS,
-        losses=LOSSES,
-        solve_rates=SOLVE_RATES,
+        speed_columns=SPEED_COLUMNS,
         sizes=size_rows(results),
         models=model_rows() if settings.experiment.has_data_table else [],
         folder=folder,

@@ -18,7 +18,7 @@ from scripts.paper.recipe import Layout
 from scripts.paper.trainings import SampleName, Training
 from training.plots import RunCurves, read_curves
 
-LOSSES, SOLVE_RATES = (0.3, 0.1), (0.5, 0.9)
+LOSSES, SOLVE_RATES = (1.5, 1.0, 0.3, 0.1), (0.5, 0.9)
 """Levels whose first tokens are told of small trainings."""
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """97.5% quantiles of Student's t with 1 to 9 degrees of freedom."""
