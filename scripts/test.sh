@@ -41,8 +41,10 @@ if ! command -v slurmctld >/dev/null && command -v apt-get >/dev/null && ((EUID 
         >"$work/apt.log" 2>&1 || echo "not to be had: $(tail -n 1 "$work/apt.log")"
 fi
 
-step tests, compiled
-"$python" -m pytest
+# The tests of a file stay together, as they share what is slow to make.
+workers=$("$python" -c 'from data.cpus import available_cpus as a; print(min(4, a()[0]))')
+step "tests, compiled, in $workers processes"
+"$python" -m pytest --numprocesses "$workers" --dist loadfile
 
 step tests of kernels as plain Python
 NUMBA_DISABLE_JIT=1 "$python" -m pytest tests/solver tests/data/test_segments.py
