@@ -106,8 +106,7 @@ def open_pool(
         puzzles = ListedPuzzles(open_files(tuple(names), board=None, split=None, revision=None))
     if board is not None and puzzles.board.name != board:
         raise ValueError(f"data: got {puzzles.board.name} puzzles, allowed are {board}")
-    # A name on the hub stays whole, of a path the last part is left.
-    name = ", ".join(Path(name).name if Path(name).exists() else name for name in names)
+    name = ", ".join(map(_short_name, names))
     if isinstance(puzzles, TracedPuzzles):
         return _pool_of_store(puzzles, name=name)
     assert isinstance(puzzles, ListedPuzzles), puzzles
@@ -119,6 +118,14 @@ def digest_of_puzzles(board: Board, puzzle_ids: PuzzleIds) -> str:
     """Hex sha256 of a set of puzzles, whatever file they came from and in which order."""
     content = np.unique(puzzle_ids).astype("<u8").tobytes()
     return hashlib.sha256(board.name.encode() + content).hexdigest()
+
+
+def _short_name(name: str) -> str:
+    """Last part of a path, with the split if there is one; a name on the hub stays whole."""
+    if Path(name).exists():
+        return Path(name).absolute().name
+    folder, colon, split = name.rpartition(":")
+    return f"{Path(folder).absolute().name}:{split}" if colon and Path(folder).exists() else name
 
 
 def _pool_of_store(puzzles: TracedPuzzles, *, name: str) -> PuzzlePool:

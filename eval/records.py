@@ -168,7 +168,8 @@ class DataRecord:
     sample_digest: str
     """Digest of the sampled puzzles: equal ones mean the same test set."""
     num_usable: int
-    """Puzzles that could be sampled: solvable, with one solution, each once."""
+    """Puzzles that could be sampled: solvable, each once. Only chosen ones are looked at for a
+    second solution, and those that have one are not counted."""
     excluded: dict[str, int]
     """Rows that could not, by reason."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -238,6 +239,18 @@ def test_a_data_set_gives_the_puzzles_it_was_built_from(
             (p.key, p.givens, p.cot_length) for p in theirs.puzzles
         ]
         assert ours.data.sample_digest == theirs.data.sample_digest
+
+
+def test_a_split_of_a_folder_is_no_name_on_the_hub(
+    list_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`data/toy:test` stayed whole, and a model's card took it for owner/name:test."""
+    folder = tmp_path / "data" / "toy"
+    folder.mkdir(parents=True)
+    shutil.copyfile(list_file, folder / "test.csv")
+    for place, name in ((tmp_path, "data/toy:test"), (folder, ".:test")):
+        monkeypatch.chdir(place)
+        assert open_pool([name], board=None, lengths=tmp_path / "l.parquet").name == "toy:test"
 
 
 def test_a_table_of_another_list_is_refused(list_file: Path, tmp_path: Path) -> None:
