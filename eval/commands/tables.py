@@ -8,6 +8,7 @@ from rich.console import Console
 
 from data.commands.tables import print_table
 from data.progress import format_duration
+from eval.report.columns import percent
 from eval.results import EvaluationFolder
 from eval.summary import Accuracy, Summary
 
@@ -75,7 +76,8 @@ def _facts(folder: EvaluationFolder, summary: Summary) -> Iterator[tuple[str, st
 def _accuracy(accuracy: Accuracy) -> tuple[str, str]:
     if accuracy.accuracy is None:
         return "-", "-"
-    return f"{accuracy.accuracy:.2%}", f"{accuracy.low:.2%} to {accuracy.high:.2%}"
+    low, high = percent(accuracy.low), percent(accuracy.high)
+    return f"{percent(accuracy.accuracy)}%", f"{low}% to {high}%"
 
 
 def _range(low: int | None, high: int | None) -> str:

@@ -22,9 +22,10 @@ from compile_tm.constructions.vocabulary import Mode
 from compile_tm.formats.floats import FloatFormat
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
 from compile_tm.hf.export import export_model, hf_model
-from compile_tm.hf.folder_check import check_folder, load_model
+from compile_tm.hf.folder_check import check_folder
 from compile_tm.hf.modeling_compiled import rounded
 from compile_tm.hf.self_test import choose_cases, read_cases
+from compile_tm.hf.source import load_model
 from compile_tm.hf.tokenizer import build_tokenizer, token_text
 from compile_tm.jit import IS_JIT
 from compile_tm.machines.examples import binary_increment, sorting
