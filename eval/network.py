@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, silu
 
 from data.precision import PrecisionPolicy
+from data.vector_math import settle_vector_math
 from eval.model_folder import ModelFolder
 from eval.network_cache import Attend, CacheShape, PaddedCache, check_spans, span_positions
 from eval.network_ragged import RaggedCache
@@ -194,6 +195,7 @@ class Network:
 
 def _rotary_phases(folder: ModelFolder, device: torch.device) -> tuple[Tensor, Tensor]:
     """Cosine and sine of position times frequency, fp32 (max_positions, rotary_dims / 2)."""
+    settle_vector_math()
     dims = folder.network.rotary_dims
     exponents = torch.arange(0, dims, 2, dtype=torch.float32) / dims
     frequencies = 1.0 / folder.network.rope_base**exponents

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, DynamicCache, GenerationConfig, PreTrainedModel
 
+from data.vector_math import settle_vector_math
 from data.weights import no_progress_bars
 from eval.families import register_family
 from eval.model_folder import ModelFolder
@@ -46,6 +47,7 @@ def load_model(folder: ModelFolder) -> PreTrainedModel:
     Raises:
         ValueError: transformers does not know the family.
     """
+    settle_vector_math()
     register_family(folder.family)
     load: Any = AutoModelForCausalLM.from_pretrained
     model: PreTrainedModel

@@ -28,6 +28,7 @@ from transformers import (
     Qwen3Config,
 )
 
+from data.vector_math import settle_vector_math
 from solver.boards import get_board
 from solver.vocabulary import INPUT, PAD, STOP_TOKENS, Vocabulary
 from training.rotary import check_rotary, pin_rotary
@@ -175,6 +176,7 @@ def build_model(config: ModelConfig, *, seed: int) -> PreTrainedModel:
         ValueError: the model that transformers built does not use the rope base of the config,
             or its weights are not fp32.
     """
+    settle_vector_math()
     build: Any = AutoModelForCausalLM.from_config
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
+import platform
+from pathlib import Path
 
 import numpy as np
+import torch
 
 from data.store import TokenStore
 from training.checkpoints import Checkpoint
@@ -14,6 +18,9 @@ from training.sampler import Sampler
 from training.usage import PuzzleNumbers
 
 logger = logging.getLogger(__name__)
+
+_HUGE_PAGES_MODE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_HUGE_PAGES_TUNABLE = "glibc.malloc.hugetlb"
 
 
 def check_data(
@@ -73,4 +80,24 @@ def warn_about_training_puzzles(held_out: HeldOut) -> None:
             "data build --exclude leaves such puzzles out",
             held_out.num_training_puzzles,
             held_out.num_puzzles,
+        )
+
+
+def advise_huge_pages(device: torch.device) -> None:
+    """Say how malloc comes by huge pages, where it could have them on a CPU and was not asked to.
+
+    Activations of some megabytes are written and read once, so a CPU spends much of an update on
+    page faults and address translation. glibc reads its tunables as the process starts, so that
+    this cannot be set from here.
+    """
+    library, version = platform.libc_ver()
+    if device.type != "cpu" or library != "glibc":
+        return
+    has_tunable = tuple(int(part) for part in version.split(".")[:2]) >= (2, 35)
+    if not has_tunable or _HUGE_PAGES_TUNABLE in os.environ.get("GLIBC_TUNABLES", ""):
+        return
+    if _HUGE_PAGES_MODE.is_file() and "[madvise]" in _HUGE_PAGES_MODE.read_text():
+        logger.info(
+            "faster on this CPU, up to twice, with GLIBC_TUNABLES=%s=1 in the environment",
+            _HUGE_PAGES_TUNABLE,
         )

@@ -32,6 +32,7 @@ from training.models import build_model, count_parameters
 from training.optimizers import build_optimizer
 from training.precision import apply_precision
 from training.run_checks import (
+    advise_huge_pages,
     check_checkpoint,
     check_data,
     warn_about_idle_processes,
@@ -156,6 +157,7 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
     check_data(config, store=store, sampler=sampler, puzzle_numbers=puzzle_numbers)
     held_out = open_held_out(config, train=store)
     if accelerator.is_main_process:
+        advise_huge_pages(accelerator.device)
         warn_about_idle_processes(sampler, num_processes=accelerator.num_processes)
         if held_out is not None:
             warn_about_training_puzzles(held_out)

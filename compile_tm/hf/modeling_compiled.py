@@ -282,6 +282,9 @@ class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         quarters = 4 * (positions[..., None] % periods).double() / periods
         nearest = quarters.round()
         rest = (quarters - nearest) * (math.pi / 2)
+        # MKL picks its kernels at a process's first call, and that can go wrong on several threads
+        # (PyTorch issue 188792): this call is on one.
+        torch.cos(rest.new_zeros(1))
         cos, sin = torch.cos(rest), torch.sin(rest)
         # Each quarter turn swaps the two and negates one.
         which = nearest.long() % 4

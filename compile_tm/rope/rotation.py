@@ -50,6 +50,9 @@ def turns(
     nearest = quarters.round()
     # The angle to the nearest quarter turn, which swaps and negates what is left.
     rest = (quarters - nearest) * (math.pi / 2)
+    # MKL picks its kernels at a process's first call, and that can go wrong on several threads
+    # (PyTorch issue 188792): this call is on one.
+    torch.cos(rest.new_zeros(1))
     cos, sin = torch.cos(rest), torch.sin(rest)
     which = nearest.to(torch.int64) % 4
     swapped, negative = which % 2 == 1, which >= 2

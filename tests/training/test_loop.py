@@ -114,6 +114,7 @@ class TestRun:
 
     @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
+    @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
     def test_a_compiled_model_trains_the_same(
         self, whole: TrainConfig, config: TrainConfig
     ) -> None:
