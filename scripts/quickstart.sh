@@ -4,7 +4,7 @@
 #
 #   bash scripts/quickstart.sh [--board 4x4|6x6|9x9] [--out FOLDER]
 #
-# 4x4 takes two CPU cores a quarter of an hour, 6x6 two hours. A 9x9 model needs a GPU: with one, it
+# 4x4 takes two CPU cores about ten minutes, 6x6 two hours. A 9x9 model needs a GPU: with one, it
 # learns the sudoku-extreme data set, or, where the hub cannot be reached, puzzles made here; without
 # one, 9x9 ends after the data. On small boards nothing is downloaded but the packages.
 #
