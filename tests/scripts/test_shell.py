@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 # Asked by -c, it is a Python that finds a GPU if $HAS_GPU is 1; else it fails at what $FAIL names.
 NOTED = """#!/bin/bash
 if [[ $1 == -c ]]; then echo "$HAS_GPU"; exit; fi
-printf '%q ' "$@" >>"$CALLS"; echo >>"$CALLS"
+printf -v line '%q ' "$@"
+echo "$line" >>"$CALLS"  # in one write, as two trainings run at once
 [[ -z $FAIL || $* != *$FAIL* ]] || exit 1
 if [[ $* == *scot-run\\ --budget* ]]; then sleep 0.5; touch "$CALLS.trained"; fi
 """
