@@ -24,6 +24,8 @@ PAGES = ("puzzles", "models", "engines", "sharing", "registers")
 # They make environments or run for minutes; the scripts among them must exist.
 NOT_RUN = ("python3 -m venv", "pip install", "bash scripts/", "python -m tests.scripts.")
 
+pytestmark = pytest.mark.timeout(900)  # all commands of a document are one test
+
 
 def blocks(path: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
