@@ -14,4 +14,4 @@ def settle_vector_math() -> None:
     threads). Call this before anything that stays: tables of cosines, weights, optimiser steps.
     It costs microseconds; that it ran before is no reason to leave it out.
     """
-    torch.zeros(1).cos()
+    torch.zeros(1, device="cpu").cos()

@@ -5,42 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from compile_tm.constructions.compiled import compile_dfa
-from compile_tm.hf.export import hf_model
-from compile_tm.machines.regex import regex_dfa
-from compile_tm.rope.rotation import turns
 from data.precision import get_precision
 from data.vector_math import settle_vector_math
 from eval.model_folder import ModelFolder
 from eval.network import Network
 from eval.transformers_model import load_model
 from tests.eval.toy_models import export, make_model
+from tests.vector_calls import VectorCalls
 from training.models import MODEL_PRESETS, build_model
 
-VECTOR_FUNCTIONS = {"cos", "sin", "exp", "log", "sqrt", "tanh", "erf", "erfinv"}
-
-
-class VectorCalls(TorchDispatchMode):
-    """Numbers of elements of the calls within it, in order."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.sizes: list[int] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        name = func.overloadpacket.__name__.removesuffix("_")
-        if name in VECTOR_FUNCTIONS and isinstance(args[0], Tensor):
-            self.sizes.append(args[0].numel())
-        return func(*args, **(kwargs or {}))
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -62,18 +41,7 @@ def open_with_transformers(folder: ModelFolder) -> None:
     load_model(folder)(torch.zeros(2, 40, dtype=torch.long))
 
 
-def rotate_runtime(_: ModelFolder) -> None:
-    turns(torch.arange(90), (4.0, 8.0, 16.0), dtype=torch.float64)
-
-
-def rotate_exported(_: ModelFolder) -> None:
-    automaton = compile_dfa(regex_dfa("(a|b)*abb", alphabet="ab"), bits=3)
-    hf_model(automaton, positions="rope").turns(torch.arange(8)[None])
-
-
-@pytest.mark.parametrize(
-    "work", [build, open_network, open_with_transformers, rotate_runtime, rotate_exported]
-)
+@pytest.mark.parametrize("work", [build, open_network, open_with_transformers])
 def test_first_call_is_on_one_element(
     work: Callable[[ModelFolder], None], folder: ModelFolder
 ) -> None:
@@ -81,6 +49,33 @@ def test_first_call_is_on_one_element(
         work(folder)
     assert calls.sizes[0] == 1
     assert max(calls.sizes) > 1
+
+
+ROTATE_RUNTIME = """
+from compile_tm.rope.rotation import turns
+turns(torch.arange(90), (4.0, 8.0, 16.0), dtype=torch.float64)
+"""
+ROTATE_EXPORTED = """
+from compile_tm.constructions.compiled import compile_dfa
+from compile_tm.hf.export import hf_model
+from compile_tm.machines.regex import regex_dfa
+automaton = compile_dfa(regex_dfa("(a|b)*abb", alphabet="ab"), bits=3)
+hf_model(automaton, positions="rope").turns(torch.arange(8)[None])
+"""
+
+
+@pytest.mark.parametrize("program", [ROTATE_RUNTIME, ROTATE_EXPORTED])
+def test_first_call_of_a_process_is_on_one_element(program: str) -> None:
+    """What modules of compile_tm do as they are imported, so in a process of its own."""
+    head = "import torch\nfrom tests.vector_calls import VectorCalls\n"
+    lines = "".join(f"    {line}\n" for line in program.strip().splitlines())
+    text = f"{head}with VectorCalls() as calls:\n{lines}print(*calls.sizes)"
+    result = subprocess.run(
+        [sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    sizes = [int(size) for size in result.stdout.split()]
+    assert sizes[0] == 1
+    assert max(sizes) > 1
 
 
 def test_settling_calls_a_vector_function() -> None:

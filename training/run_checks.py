@@ -19,8 +19,9 @@ from training.usage import PuzzleNumbers
 
 logger = logging.getLogger(__name__)
 
+HUGE_PAGES = "glibc.malloc.hugetlb"
+"""Tunable of glibc that asks for huge pages: 1 does."""
 _HUGE_PAGES_MODE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-_HUGE_PAGES_TUNABLE = "glibc.malloc.hugetlb"
 
 
 def check_data(
@@ -94,10 +95,10 @@ def advise_huge_pages(device: torch.device) -> None:
     if device.type != "cpu" or library != "glibc":
         return
     has_tunable = tuple(int(part) for part in version.split(".")[:2]) >= (2, 35)
-    if not has_tunable or _HUGE_PAGES_TUNABLE in os.environ.get("GLIBC_TUNABLES", ""):
+    if not has_tunable or HUGE_PAGES in os.environ.get("GLIBC_TUNABLES", ""):
         return
     if _HUGE_PAGES_MODE.is_file() and "[madvise]" in _HUGE_PAGES_MODE.read_text():
         logger.info(
             "faster on this CPU, up to twice, with GLIBC_TUNABLES=%s=1 in the environment",
-            _HUGE_PAGES_TUNABLE,
+            HUGE_PAGES,
         )

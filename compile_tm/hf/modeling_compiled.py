@@ -27,6 +27,10 @@ from .configuration_compiled import MATRICES, CompiledTransformerConfig
 Turns = tuple[Tensor, Tensor]
 """Cosines and sines (B or 1, T, m) of the angles that pairs turn by."""
 
+# MKL picks its kernels at a process's first cosine, and that can go wrong on several threads
+# (PyTorch issue 188792): this one is on one.
+torch.zeros(1, device="cpu").cos()
+
 
 class SparseMatrix(nn.Module):
     """A matrix by its entries that are not zero."""
@@ -282,9 +286,6 @@ class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         quarters = 4 * (positions[..., None] % periods).double() / periods
         nearest = quarters.round()
         rest = (quarters - nearest) * (math.pi / 2)
-        # MKL picks its kernels at a process's first call, and that can go wrong on several threads
-        # (PyTorch issue 188792): this call is on one.
-        torch.cos(rest.new_zeros(1))
         cos, sin = torch.cos(rest), torch.sin(rest)
         # Each quarter turn swaps the two and negates one.
         which = nearest.long() % 4

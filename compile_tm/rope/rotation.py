@@ -13,6 +13,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+# MKL picks its kernels at a process's first cosine, and that can go wrong on several threads
+# (PyTorch issue 188792): this one is on one.
+torch.zeros(1, device="cpu").cos()
+
 
 def rotate(x: Tensor, positions: Tensor, periods: Sequence[float]) -> Tensor:
     """rot_omega(x, n): turns pair m of the last axis by 2 pi n / periods[m].
@@ -50,9 +54,6 @@ def turns(
     nearest = quarters.round()
     # The angle to the nearest quarter turn, which swaps and negates what is left.
     rest = (quarters - nearest) * (math.pi / 2)
-    # MKL picks its kernels at a process's first call, and that can go wrong on several threads
-    # (PyTorch issue 188792): this call is on one.
-    torch.cos(rest.new_zeros(1))
     cos, sin = torch.cos(rest), torch.sin(rest)
     which = nearest.to(torch.int64) % 4
     swapped, negative = which % 2 == 1, which >= 2

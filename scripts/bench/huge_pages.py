@@ -7,7 +7,6 @@ half of a turn warms up.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import subprocess
@@ -20,9 +19,11 @@ from typing import Any
 import tyro
 
 from scripts.bench.harness import Report
+from training.metrics import read_metrics
+from training.run_checks import HUGE_PAGES
 from training.run_folder import RunFolder
 
-TUNABLES = {"plain": "", "huge pages": "glibc.malloc.hugetlb=1"}
+TUNABLES = {"plain": "", "huge pages": f"{HUGE_PAGES}=1"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,8 +93,8 @@ def tokens_per_second(config: Config, precision: str, *, tunables: str) -> float
         process = subprocess.run(command, env=environment, capture_output=True, text=True)
         if process.returncode != 0:
             raise ValueError(f"train run: {process.stderr.strip()}")
-        lines = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
-    updates = [row for row in lines if row["kind"] == "train"]
+        rows: Any = read_metrics(folder.metrics)
+    updates = [row for row in rows if row["kind"] == "train"]
     if len(updates) < 2:
         raise ValueError(f"num_tokens: got {config.num_tokens}, allowed are two updates or more")
     middle, last = updates[len(updates) // 2 - 1], updates[-1]
