@@ -192,7 +192,7 @@ def split_into_segments(
 
     Args:
         board: The board.
-        tokens: Ids of whole CoTs, one after another, as `solver.mrv` writes them.
+        tokens: Ids of whole CoTs, one after another, as `solver.mrv.tracer` writes them.
         ends: Where each puzzle's tokens end, shape (n,); a puzzle without tokens gets no segment.
         segment_tokens: Trace tokens after which a summary is due.
 
@@ -228,7 +228,8 @@ def cut_segment(
     Args:
         board: The board.
         prompt: An input block or a summary, whose first lines are the givens.
-        continuation: What the solver writes after it, from `solver.mrv`; it may be cut short.
+        continuation: What the solver writes after it, from `solver.mrv.tracer`; it may be cut
+            short.
         num_givens: Givens of the puzzle.
         segment_tokens: Trace tokens after which a summary is due.
 

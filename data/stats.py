@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from data.lengths import LengthsTable
+from data.lengths.table import LengthsTable
 from data.store import TokenStore
 from solver.boards import Board
 

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from data.files import to_json
+from data.runtime.files import to_json
 from solver.boards import Board, get_board
 from solver.vocabulary import Tokens, Vocabulary
 

@@ -46,7 +46,7 @@ fi
 mkdir -p "$out"
 export PYTHONUNBUFFERED=1
 
-sudocot() { "$python" -m scripts.cli "$@"; }
+sudocot() { "$python" -m scripts.cli.main "$@"; }
 say() { printf '== %s (%ss)\n' "$*" "$SECONDS"; }
 
 build() { # NAME ARGS...: a data set, once
@@ -80,7 +80,7 @@ speed() {
 }
 
 train_run() { # NAME ARGS...: one run, its progress in a log
-    "$python" -m scripts.cli train run --out "$out/runs/$1" "${@:2}" >"$out/$1.log" 2>&1
+    "$python" -m scripts.cli.main train run --out "$out/runs/$1" "${@:2}" >"$out/$1.log" 2>&1
 }
 
 study() {

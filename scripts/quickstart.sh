@@ -100,7 +100,7 @@ sudocot solve "$example" --trace
 # finished run is left alone. The trainings save when interrupted, so wait for them then too, and
 # for the other one when one fails.
 step "a $board model of each kind, in $out/cot-run and $out/scot-run"
-OMP_NUM_THREADS=$(python -c 'from data.cpus import available_cpus as a; print(max(1, a()[0] // 2))')
+OMP_NUM_THREADS=$(python -c 'from data.runtime.cpus import available_cpus as a; print(max(1, a()[0] // 2))')
 export OMP_NUM_THREADS
 trap 'wait; exit 130' INT
 trainings=()

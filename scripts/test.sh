@@ -42,7 +42,7 @@ if ! command -v slurmctld >/dev/null && command -v apt-get >/dev/null && ((EUID 
 fi
 
 # The tests of a file stay together, as they share what is slow to make.
-workers=$("$python" -c 'from data.cpus import available_cpus as a; print(min(4, a()[0]))')
+workers=$("$python" -c 'from data.runtime.cpus import available_cpus as a; print(min(4, a()[0]))')
 step "tests, compiled, in $workers processes"
 "$python" -m pytest --numprocesses "$workers" --dist loadfile
 

@@ -42,7 +42,7 @@ def _source_digest() -> str:
     root = Path(__file__).parent.parent
     digest = hashlib.sha256(numba.__version__.encode())
     for package in _KERNEL_PACKAGES:
-        for source in sorted((root / package).glob("*.py")):
+        for source in sorted((root / package).rglob("*.py")):
             digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 

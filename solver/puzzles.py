@@ -6,10 +6,10 @@
 
 Formats, told apart by their first lines (`PuzzleReader.format_name` says which was found):
 
-lines     one puzzle a line, with comments, ids, answers and ratings  (solver.puzzle_list)
-csv, tsv  a table with a header; columns by name                      (solver.puzzle_table)
-grids     one row a line, drawn boards, `.sdk` files                  (solver.puzzle_grids)
-parquet   columns by name                                             (solver.puzzle_parquet)
+lines     one puzzle a line, with comments, ids, answers and ratings  (solver.puzzle_io.lists)
+csv, tsv  a table with a header; columns by name                      (solver.puzzle_io.tables)
+grids     one row a line, drawn boards, `.sdk` files                  (solver.puzzle_io.grids)
+parquet   columns by name                                             (solver.puzzle_io.parquet)
 
 Text is UTF-8 with LF or CRLF, with or without a byte order mark, and may be gzip-compressed.
 Reading checks the form of a row only: whether givens clash, whether there is a solution, and
@@ -26,16 +26,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 from solver.boards import Board, Grid
-from solver.puzzle_cells import as_grid, format_board, format_grid
-from solver.puzzle_detect import GridFormat, detect_format
-from solver.puzzle_grids import read_grid_blocks
-from solver.puzzle_ids import clashing_givens, puzzle_id
-from solver.puzzle_input import is_parquet, read_line_blocks
-from solver.puzzle_kernels import ANSWER, PUZZLE, RATING, SOURCE
-from solver.puzzle_lines import read_text_blocks
-from solver.puzzle_parquet import detect_parquet, read_parquet_blocks
-from solver.puzzle_rows import PuzzleBlock, RowError
-from solver.puzzle_table import TableFormat
+from solver.puzzle_io.cells import as_grid, format_board, format_grid
+from solver.puzzle_io.detect import GridFormat, detect_format
+from solver.puzzle_io.grids import read_grid_blocks
+from solver.puzzle_io.ids import clashing_givens, puzzle_id
+from solver.puzzle_io.input import is_parquet, read_line_blocks
+from solver.puzzle_io.kernels import ANSWER, PUZZLE, RATING, SOURCE
+from solver.puzzle_io.lines import read_text_blocks
+from solver.puzzle_io.parquet import detect_parquet, read_parquet_blocks
+from solver.puzzle_io.rows import PuzzleBlock, RowError
+from solver.puzzle_io.tables import TableFormat
 
 __all__ = [
     "PuzzleBlock",

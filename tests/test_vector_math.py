@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from data.precision import get_precision
-from data.vector_math import settle_vector_math
-from eval.model_folder import ModelFolder
-from eval.network import Network
-from eval.transformers_model import load_model
+from data.model_format.precision import get_precision
+from data.model_format.vector_math import settle_vector_math
+from eval.network.model_folder import ModelFolder
+from eval.network.network import Network
+from eval.network.transformers_model import load_model
 from tests.eval.toy_models import export, make_model
 from tests.vector_calls import VectorCalls
-from training.models import MODEL_PRESETS, build_model
+from training.models.families import MODEL_PRESETS, build_model
 
 ROOT = Path(__file__).parents[1]
 
@@ -52,7 +52,7 @@ def test_first_call_is_on_one_element(
 
 
 ROTATE_RUNTIME = """
-from compile_tm.rope.rotation import turns
+from compile_tm.conversion.rope.rotation import turns
 turns(torch.arange(90), (4.0, 8.0, 16.0), dtype=torch.float64)
 """
 ROTATE_EXPORTED = """
@@ -86,7 +86,7 @@ def test_settling_calls_a_vector_function() -> None:
 
 FIRST_COSINES = """
 import sys, torch
-from data.vector_math import settle_vector_math
+from data.model_format.vector_math import settle_vector_math
 torch.set_num_threads(2)
 phases = torch.arange(73.0)[:, None] / 10 ** torch.linspace(0, 4, 32)
 phases = phases.repeat(2, 1)

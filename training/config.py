@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data.precision import PrecisionName, get_precision
-from training.attention import AttentionName
-from training.models import MODEL_PRESETS, ModelConfig
+from data.model_format.precision import PrecisionName, get_precision
+from training.batching.sampler import Layout, SamplerConfig
+from training.batching.usage import BudgetUnit
+from training.models.attention import AttentionName
+from training.models.families import MODEL_PRESETS, ModelConfig
 from training.optimizers import OptimizerConfig
-from training.sampler import Layout, SamplerConfig
-from training.usage import BudgetUnit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

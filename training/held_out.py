@@ -14,8 +14,8 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from data.permutation import Indices
-from data.signals import StopSignal
+from data.builder.permutation import Indices
+from data.runtime.signals import StopSignal
 from data.store import TokenStore
 from training.config import TrainConfig
 from training.solve_rate import MatchResult, held_out_match, held_out_rows

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from data.store import TokenStore
-from training.checkpoints import Checkpoint
+from training.batching.sampler import Sampler
+from training.batching.usage import PuzzleNumbers
+from training.checkpoints.checkpoint import Checkpoint
 from training.config import TrainConfig, differing_fields
 from training.held_out import HeldOut
-from training.sampler import Sampler
-from training.usage import PuzzleNumbers
 
 logger = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
 """The folder of a run: what is in it, and whether a command may go on with it.
 
 config.json      resolved config and data digest
-metrics.jsonl    the record (training.metrics)
-checkpoints/     the newest two (training.checkpoints)
-final/           the model folder, once training is done (training.export)
+metrics.jsonl    the record (training.reporting.metrics)
+checkpoints/     the newest two (training.checkpoints.checkpoint)
+final/           the model folder, once training is done (training.checkpoints.export)
 .lock            keeps a second command out while one trains
 """
 
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data.files import LOCK_FILE, locked_folder, publish_file, to_json
-from data.model_facts import read_json
+from data.model_format.facts import read_json
+from data.runtime.files import LOCK_FILE, locked_folder, publish_file, to_json
 from training.config import TrainConfig, differing_fields
-from training.metrics import METRICS_FILE
+from training.reporting.metrics import METRICS_FILE
 
 SCHEMA = 1
 CONFIG_FILE = "config.json"

@@ -13,22 +13,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data.model_facts import Mode, ModelFacts
-from data.precision import get_precision
-from data.signals import StopSignal
-from training.batches import Batch, collate
-from training.board_state import without_head
-from training.checkpoints import Checkpoint, save_checkpoint
-from training.export import export_model
+from data.model_format.facts import Mode, ModelFacts
+from data.model_format.precision import get_precision
+from data.runtime.signals import StopSignal
+from training.batching.batches import Batch, collate
+from training.batching.sampler import Sampler, Update
+from training.checkpoints.checkpoint import Checkpoint, save_checkpoint
+from training.checkpoints.export import export_model
+from training.checkpoints.state import gather_state
+from training.gradients import UpdateReport, UpdateSize, accumulate_gradients, finish_gradients
 from training.held_out import any_process, evaluate
-from training.metrics import MetricsLog, Value
-from training.models import flops_per_token
+from training.models.board_state import without_head
+from training.models.families import flops_per_token
 from training.optimizers import learning_rate, set_learning_rate
-from training.sampler import Sampler, Update
+from training.reporting.metrics import MetricsLog, Value
+from training.reporting.trackers import WandbMirror
 from training.setup import Run
-from training.state import gather_state
-from training.step import UpdateReport, UpdateSize, accumulate_gradients, finish_gradients
-from training.trackers import WandbMirror
 
 Work = tuple[Update, list[Batch]]
 

@@ -16,21 +16,24 @@ from torch import nn
 from torch.optim import Optimizer
 from transformers import PreTrainedModel
 
-from data.cpus import available_cpus
-from data.precision import get_precision
+from data.model_format.precision import get_precision
+from data.model_format.weights import weights_digest
+from data.runtime.cpus import available_cpus
 from data.store import TokenStore
-from data.weights import weights_digest
 from solver.boards import get_board
-from training.attention import check_no_leak, choose_attention, use_attention
-from training.batches import collate
-from training.board_state import attach_head
-from training.checkpoints import load_newest
+from training.batching.batches import collate
+from training.batching.sampler import Sampler, make_sampler
+from training.batching.usage import PuzzleNumbers, Usage, number_puzzles
+from training.checkpoints.checkpoint import load_newest
+from training.checkpoints.export import load_weights
+from training.checkpoints.state import restore_state
 from training.config import TrainConfig
-from training.export import load_weights
 from training.held_out import HeldOut, open_held_out
-from training.models import build_model, count_parameters
+from training.models.attention import check_no_leak, choose_attention, use_attention
+from training.models.board_state import attach_head
+from training.models.families import build_model, count_parameters
+from training.models.precision import apply_precision
 from training.optimizers import build_optimizer
-from training.precision import apply_precision
 from training.run_checks import (
     advise_huge_pages,
     check_checkpoint,
@@ -39,9 +42,6 @@ from training.run_checks import (
     warn_about_training_puzzles,
 )
 from training.run_folder import RunFolder
-from training.sampler import Sampler, make_sampler
-from training.state import restore_state
-from training.usage import PuzzleNumbers, Usage, number_puzzles
 
 logger = logging.getLogger(__name__)
 

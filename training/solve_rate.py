@@ -24,13 +24,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from training.attention import attention_of, forward_logits
-from training.batches import IGNORE_INDEX, Batch, PackedShape, collate
-from training.sampler import POSITIONS_MULTIPLE, pack_full, pack_similar
-from training.step import loss_sum
+from training.batching.batches import IGNORE_INDEX, Batch, PackedShape, collate
+from training.batching.sampler import POSITIONS_MULTIPLE, pack_full, pack_similar
+from training.gradients import loss_sum
+from training.models.attention import attention_of, forward_logits
 
 if TYPE_CHECKING:
-    from data.permutation import Indices
+    from data.builder.permutation import Indices
     from data.store import TokenStore
 
 
@@ -127,7 +127,7 @@ def held_out_match(
     """Count the rows that the model predicts exactly; it is left in the mode it was in.
 
     Args:
-        model: a model with an attention of `training.attention`, wrapped or not.
+        model: a model with an attention of `training.models.attention`, wrapped or not.
         store: held-out data set.
         rows: row numbers of whole puzzles, from `held_out_rows`.
         max_micro_tokens: positions of a micro-batch; at least the longest row.

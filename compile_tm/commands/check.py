@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
-from compile_tm.checks import HeadMargin
+from compile_tm.measure.checks import HeadMargin
 
 if TYPE_CHECKING:
     from compile_tm.hf.source import FolderSource

@@ -10,9 +10,9 @@ from tyro.conf import Positional
 from compile_tm.commands.folders import Attention, check_formats, rounding_points, write_folder
 from compile_tm.commands.machines import load_machine
 from compile_tm.constructions.compiled import compile_dfa
+from compile_tm.conversion.rope.blueprint import Positions
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.regex import regex_dfa, regex_symbols
-from compile_tm.rope.blueprint import Positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 
 from compile_tm.constructions.compiled import Compiled
+from compile_tm.conversion.rope.blueprint import Blueprint, Positions, make_blueprint
+from compile_tm.conversion.rope.conversion import convert, unmet
+from compile_tm.conversion.settings import Conversion, Denoising, RoundingPoints
 from compile_tm.formats.floats import BF16, get_format
 from compile_tm.machines.examples import EXAMPLES
 from compile_tm.program.program import Program
-from compile_tm.rope.blueprint import Blueprint, Positions, make_blueprint
-from compile_tm.rope.conversion import convert, unmet
-from compile_tm.softmax.conversion import Conversion, Denoising, RoundingPoints
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

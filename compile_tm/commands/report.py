@@ -8,7 +8,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from compile_tm.analysis.render import PAGE_FILE, write_document
+from compile_tm.measure.report.render import PAGE_FILE, write_document
 
 _TITLE = "Softmax, rounding and rotary encodings: the paper's figures and ours"
 _INTRO = (
@@ -76,17 +76,17 @@ class Config:
 
 def main(config: Config) -> int:
     """Calculate, measure and write."""
-    from compile_tm.analysis.practice_section import practice_section
-    from compile_tm.analysis.rope_section import rope_section
-    from compile_tm.analysis.sections import (
+    from compile_tm.measure.practice.retrieval import missing_library
+    from compile_tm.measure.report.practice_section import practice_section
+    from compile_tm.measure.report.rope_section import rope_section
+    from compile_tm.measure.report.sections import (
         asymptotics_section,
         bottleneck_section,
         instantiation_section,
     )
-    from compile_tm.analysis.sparsity_section import sparsity_section
-    from compile_tm.analysis.sudoku_section import sudoku_section
-    from compile_tm.analysis.tightness_section import tightness_section
-    from compile_tm.practice.retrieval import missing_library
+    from compile_tm.measure.report.sparsity_section import sparsity_section
+    from compile_tm.measure.report.sudoku_section import sudoku_section
+    from compile_tm.measure.report.tightness_section import tightness_section
 
     console = Console()
     if missing := missing_library():

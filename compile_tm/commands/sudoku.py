@@ -9,9 +9,9 @@ from typing import Literal
 from rich.console import Console
 
 from compile_tm.commands.folders import Attention, make_conversion, tell_folder
+from compile_tm.conversion.settings import Conversion, RoundingPoints
 from compile_tm.formats.floats import get_format
 from compile_tm.runtime.sparse import SparseTransformer
-from compile_tm.softmax.conversion import Conversion, RoundingPoints
 from compile_tm.sudoku.board import BOARDS, Special
 from compile_tm.sudoku.compiled import (
     CompiledSudoku,

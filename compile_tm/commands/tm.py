@@ -11,7 +11,7 @@ from tyro.conf import Positional
 from compile_tm.commands.folders import Attention, check_formats, rounding_points, write_folder
 from compile_tm.commands.machines import load_turing_machine
 from compile_tm.constructions.compiled import compile_machine
-from compile_tm.rope.blueprint import Positions
+from compile_tm.conversion.rope.blueprint import Positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import track
 
 from compile_tm.commands.folders import rounding_points
+from compile_tm.conversion.rope.blueprint import Positions
+from compile_tm.conversion.settings import Denoising
 from compile_tm.machines.random_machines import RandomMachineConfig
-from compile_tm.rope.blueprint import Positions
-from compile_tm.softmax.conversion import Denoising
-from compile_tm.validation import Outcome, PairResult, SoftmaxOptions, summarise, validate
+from compile_tm.measure.validation import Outcome, PairResult, SoftmaxOptions, summarise, validate
 
 
 def usable_cpus() -> int:

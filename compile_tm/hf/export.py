@@ -28,6 +28,9 @@ from transformers.utils import logging as transformers_logging
 
 from compile_tm.constructions.compiled import Compiled, CompiledMachine
 from compile_tm.constructions.tokens import Answer, Delimiter
+from compile_tm.conversion.rope.blueprint import Blueprint, Positions, make_blueprint
+from compile_tm.conversion.settings import Conversion, RoundingPoints
+from compile_tm.conversion.weights import SoftmaxWeights, convert_denoise
 from compile_tm.formats.floats import FloatFormat
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
 from compile_tm.hf.card import model_card
@@ -37,9 +40,6 @@ from compile_tm.hf.self_test import choose_cases, self_test_case, write_cases
 from compile_tm.hf.tokenizer import save_tokenizer
 from compile_tm.machines.files import write_machine
 from compile_tm.program.dense import DenseWeights
-from compile_tm.rope.blueprint import Blueprint, Positions, make_blueprint
-from compile_tm.softmax.conversion import Conversion, RoundingPoints
-from compile_tm.softmax.weights import SoftmaxWeights, convert_denoise
 from compile_tm.sudoku.board import Special
 from compile_tm.sudoku.compiled import CompiledSudoku
 

@@ -21,17 +21,23 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from compile_tm.checks import HeadMargin, Problem, head_margin, least_margins, margin_problems
 from compile_tm.constructions.compiled import Compiled
+from compile_tm.conversion.rope.bounds import least_stack_gap
+from compile_tm.conversion.rope.runtime import hardmax_transformer
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
 from compile_tm.hf.export import Matrix, Weights, config_fields, layer_matrices, matrices
 from compile_tm.hf.modeling_compiled import SparseMatrix
 from compile_tm.hf.self_test import SelfTestCase, read_cases, self_test_case
 from compile_tm.hf.source import FolderSource, load_model, model_snapshots, read_source
 from compile_tm.hf.tokenizer import token_text
-from compile_tm.rope.bounds import least_stack_gap
-from compile_tm.rope.runtime import hardmax_transformer
-from compile_tm.softmax.failures import first_failure
+from compile_tm.measure.checks import (
+    HeadMargin,
+    Problem,
+    head_margin,
+    least_margins,
+    margin_problems,
+)
+from compile_tm.measure.failures import first_failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,15 +25,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from compile_tm.conversion.rope.rotation import rotate
+from compile_tm.conversion.rope.stack import RopeWeights, dense_layer
+from compile_tm.conversion.settings import Conversion, RoundingPoints
+from compile_tm.conversion.weights import NEURONS
 from compile_tm.formats.floats import FloatFormat
 from compile_tm.program.dense import DenseWeights
 from compile_tm.program.program import Head, Layer, Program, Sizes
 from compile_tm.program.registers import Wires
-from compile_tm.rope.rotation import rotate
-from compile_tm.rope.stack import RopeWeights, dense_layer
 from compile_tm.runtime.greedy import GreedyTransformer
-from compile_tm.softmax.conversion import Conversion, RoundingPoints
-from compile_tm.softmax.weights import NEURONS
 
 _MOST_SCORES = 1 << 23
 """Scores that are calculated at a time."""

@@ -19,9 +19,9 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from compile_tm.conversion.settings import Conversion
 from compile_tm.hf import CompiledTransformerForCausalLM
 from compile_tm.hf.export import hf_model, no_progress_bars, staged_folder
-from compile_tm.softmax.conversion import Conversion
 from compile_tm.sudoku.board import Special
 from compile_tm.sudoku.compiled import CompiledSudoku
 from compile_tm.sudoku.meanings import REGISTERS_FILE, registers_json

@@ -28,8 +28,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from compile_tm.conversion.settings import Conversion
 from compile_tm.program.registers import Flag, join
-from compile_tm.softmax.conversion import Conversion
 from compile_tm.sudoku.compiled import CompiledSudoku
 from compile_tm.sudoku.schedule import Schedule
 

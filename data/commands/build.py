@@ -8,11 +8,11 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
-from data.builder import build
+from data.builder.build import build
+from data.builder.plan import BuildConfig, Part
 from data.commands.report import print_manifest
-from data.cpus import available_cpus
-from data.plan import BuildConfig, Part
-from data.sources import GeneratorSource, Source, open_files
+from data.puzzle_sources.sources import GeneratorSource, Source, open_files
+from data.runtime.cpus import available_cpus
 from data.store import TokenStore
 from solver.boards import get_board
 

@@ -9,10 +9,10 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from data.commands.tables import print_table
-from data.intervals import wilson_interval
-from data.parallel import num_threads
-from data.puzzle_sets import open_puzzle_set
-from data.splits import Overlaps, find_overlaps
+from data.puzzle_sources.puzzle_sets import open_puzzle_set
+from data.puzzle_sources.splits import Overlaps, find_overlaps
+from data.runtime.intervals import wilson_interval
+from data.runtime.parallel import num_threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

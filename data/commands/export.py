@@ -10,7 +10,7 @@ from tyro.conf import Positional
 
 from data.commands.tables import print_table
 from data.export import export_datasets
-from data.parallel import num_threads
+from data.runtime.parallel import num_threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
-from data.generate import FORMATS, GenerateConfig, generate_file
-from data.parallel import num_threads
+from data.puzzle_sources.generate import FORMATS, GenerateConfig, generate_file
+from data.runtime.parallel import num_threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

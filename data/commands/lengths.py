@@ -10,20 +10,21 @@ import numpy as np
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
+from data.builder.funnel import length_bins
 from data.commands.tables import print_table
-from data.funnel import length_bins
-from data.lengths import LengthsTable, RowStatus
-from data.lengths_build import measure_lengths
-from data.measure import LengthsConfig
-from data.sources import open_files
+from data.lengths.build import measure_lengths
+from data.lengths.measure import LengthsConfig
+from data.lengths.table import LengthsTable, RowStatus
+from data.puzzle_sources.sources import open_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """Make a table of CoT lengths, one row for each row of a puzzle list, also for bad ones.
 
-    The table is a Parquet file; `data.lengths` describes its columns. A puzzle whose CoT is longer
-    than --max-tokens has a lower bound and no length. Ctrl-C or a kill keeps what is finished.
+    The table is a Parquet file; `data.lengths.table` describes its columns. A puzzle whose CoT is
+    longer than --max-tokens has a lower bound and no length. Ctrl-C or a kill keeps what is
+    finished.
 
     Examples:
         sudocot data lengths puzzles.csv --out lengths.parquet

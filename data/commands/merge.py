@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import Positional
 
-from data.builder import merge
+from data.builder.build import merge
 from data.commands.report import print_manifest
 
 

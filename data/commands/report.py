@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from data.funnel import ReadCounts, TraceCounts
+from data.builder.funnel import ReadCounts, TraceCounts
 from data.store import Manifest
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from data.commands.tables import print_table
-from data.files import to_json
+from data.runtime.files import to_json
 from data.stats import PAPER_TABLE, Cutoff, Statistics, check_comparable, compute_statistics
 
 _SIZES = ("N", "puzzles", "CoT tokens", "SCoT segments", "SCoT tokens")

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import Positional
 
-from eval.results import EvaluationFolder
+from eval.results.folder import EvaluationFolder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +43,8 @@ class Config:
 
 def main(config: Config) -> int:
     """Write the files and name them."""
-    from eval.hub_card import HUB_NAME, Benchmark, benchmark_of, write_card
-    from eval.model_folder import ModelFolder
+    from eval.network.model_folder import ModelFolder
+    from eval.publish.hub_card import HUB_NAME, Benchmark, benchmark_of, write_card
 
     folders = [EvaluationFolder.open(path) for path in config.evaluations]
     found = {benchmark_of(folder) for folder in folders}

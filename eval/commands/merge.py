@@ -9,7 +9,7 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from eval.commands.tables import print_evaluation
-from eval.merge import merge
+from eval.results.merge import merge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

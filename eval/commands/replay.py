@@ -13,20 +13,20 @@ from rich.text import Text
 from tyro.conf import Positional
 
 from data.commands.tables import print_table
-from data.intervals import wilson_interval
-from data.precision import PrecisionName, get_precision
-from eval.board_state import BoardState, board_state
-from eval.contract import Request, paper_caps
-from eval.results import EvaluationFolder
+from data.model_format.precision import PrecisionName, get_precision
+from data.runtime.intervals import wilson_interval
+from eval.engines.contract import Request, paper_caps
+from eval.inspect.board_state import BoardState, board_state
+from eval.results.folder import EvaluationFolder
 from solver.boards import Board, Grid
 from solver.puzzles import format_board, format_grid, parse_puzzle, puzzle_id
 from solver.vocabulary import Tokens, Vocabulary
 
 if TYPE_CHECKING:
-    from eval.differences import Comparison, Difference
-    from eval.model_folder import ModelFolder
-    from eval.network_types import TokenNetwork
-    from eval.replay import Deviation, Replay
+    from eval.inspect.differences import Comparison, Difference
+    from eval.inspect.replay import Deviation, Replay
+    from eval.network.model_folder import ModelFolder
+    from eval.network.types import TokenNetwork
 
 _CONTEXT_TOKENS = 12
 DIFFERENT = 1
@@ -76,8 +76,8 @@ def main(config: Config) -> int:
     console = Console(highlight=False, soft_wrap=True)
     if len(config.evaluations) == 2:
         return _compare(config, console)
-    from eval.model_folder import ModelFolder
-    from eval.replay import replay
+    from eval.inspect.replay import replay
+    from eval.network.model_folder import ModelFolder
 
     assert config.model is not None
     folder = ModelFolder.open(config.model)
@@ -153,13 +153,13 @@ def _show_board(console: Console, board: Board, givens: Grid, state: BoardState)
 
 
 def _compare(config: Config, console: Console) -> int:
-    from eval.differences import compare
+    from eval.inspect.differences import compare
 
     first, second = map(EvaluationFolder.open, config.evaluations)
     comparison = compare(first, second)
     network = None
     if config.model is not None:
-        from eval.model_folder import ModelFolder
+        from eval.network.model_folder import ModelFolder
 
         folder = ModelFolder.open(config.model)
         if folder.board.name != first.config.board:
@@ -193,7 +193,7 @@ def _show_comparison(console: Console, comparison: Comparison) -> None:
 def _difference_rows(
     board: Board, differences: Sequence[Difference], *, network: TokenNetwork | None
 ) -> Iterator[tuple[str, ...]]:
-    from eval.differences import preference_at
+    from eval.inspect.differences import preference_at
 
     words = Vocabulary(board).tokens
     for difference in differences:

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes
 
-from data.code_commit import code_commit
-from data.plan import Part, part_folder
-from data.precision import PrecisionName, get_precision
-from data.signals import REQUEUE_EXIT_CODE, StopRequested, stop_at_once
+from data.builder.plan import Part, part_folder
+from data.model_format.precision import PrecisionName, get_precision
+from data.runtime.code_commit import code_commit
+from data.runtime.signals import REQUEUE_EXIT_CODE, StopRequested, stop_at_once
 from eval.commands.tables import print_evaluation
-from eval.contract import Caps, paper_caps
+from eval.engines.contract import Caps, paper_caps
 from eval.engines.factory import EngineName, check_replicas, make_engine
-from eval.pool import open_pool
-from eval.records import EvaluationConfig, ModelRecord, Session
-from eval.results import EvaluationFolder
-from eval.runner import evaluate, is_finished, open_existing, open_or_create
-from eval.sampling import Sample, SamplingConfig, draw_sample
+from eval.results.folder import EvaluationFolder
+from eval.results.records import EvaluationConfig, ModelRecord, Session
+from eval.results.runner import evaluate, is_finished, open_existing, open_or_create
+from eval.sampling.pool import open_pool
+from eval.sampling.selection import Sample, SamplingConfig, draw_sample
 
 if TYPE_CHECKING:
-    from eval.model_folder import ModelFolder
+    from eval.network.model_folder import ModelFolder
 
 NOT_FINITE = 1
 _LONGEST_STEM = 160
@@ -116,7 +116,7 @@ def main(config: Config) -> int:
 def _run(config: Config) -> EvaluationFolder:
     import torch
 
-    from eval.model_folder import ModelFolder
+    from eval.network.model_folder import ModelFolder
 
     model = ModelFolder.open(config.model)
     part = Part.parse(config.shard) if config.shard else None

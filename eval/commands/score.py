@@ -10,8 +10,8 @@ from tyro.conf import Positional
 
 from data.commands.tables import print_table
 from eval.commands.tables import print_evaluation
-from eval.results import EvaluationFolder
-from eval.score import score_again
+from eval.results.folder import EvaluationFolder
+from eval.results.score import score_again
 
 _MAX_SHOWN = 20
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from data.commands.tables import print_table
-from data.progress import format_duration
+from data.runtime.progress import format_duration
 from eval.report.columns import percent
-from eval.results import EvaluationFolder
-from eval.summary import Accuracy, Summary
+from eval.results.folder import EvaluationFolder
+from eval.results.summary import Accuracy, Summary
 
 _GROUP_COLUMNS = ("group", "puzzles", "solved", "accuracy", "95% interval", "CoT lengths")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import Positional
 
-from data.files import publish_file
-from data.precision import PrecisionName, get_precision
+from data.model_format.precision import PrecisionName, get_precision
+from data.runtime.files import publish_file
 from eval.engines.factory import EngineName
 from eval.trace_page.build import MAX_PAGE_TOKENS, trace_page
 from eval.trace_page.register_check import Mismatch, first_mismatch

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from eval.results import EvaluationFolder
-from eval.wandb_run import log_evaluation
+from eval.publish.wandb_run import log_evaluation
+from eval.results.folder import EvaluationFolder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

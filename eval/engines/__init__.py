@@ -1,1 +1,1 @@
-"""Engines: greedy decoding of puzzles, behind the contract of `eval.contract`."""
+"""Engines: greedy decoding of puzzles, behind the contract of `eval.engines.contract`."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eval.contract import Request
-from eval.puzzle_run import PuzzleRun
+from eval.engines.contract import Request
+from eval.engines.puzzle_run import PuzzleRun
 from solver.vocabulary import Vocabulary
 
 

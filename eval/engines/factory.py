@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 if TYPE_CHECKING:
     import torch
 
-    from data.precision import PrecisionPolicy
-    from eval.contract import Engine
-    from eval.model_folder import ModelFolder
-    from eval.network_types import TokenNetwork
+    from data.model_format.precision import PrecisionPolicy
+    from eval.engines.contract import Engine
+    from eval.network.model_folder import ModelFolder
+    from eval.network.types import TokenNetwork
 
 EngineName = Literal["hf", "segment", "verify", "vllm"]
 ENGINES: tuple[str, ...] = get_args(EngineName)
@@ -78,9 +78,9 @@ def make_network(
     Raises:
         ValueError: none does, or the folder's files changed since it was opened, and are unfit now.
     """
-    from eval.compiled_config import CompiledConfig
-    from eval.compiled_network import CompiledNetwork
-    from eval.network import Network
+    from eval.network.compiled.config import CompiledConfig
+    from eval.network.compiled.network import CompiledNetwork
+    from eval.network.network import Network
 
     kind = CompiledNetwork if isinstance(folder.computed, CompiledConfig) else Network
     return kind(folder, precision=precision, device=device)

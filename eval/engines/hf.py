@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-from data.precision import PrecisionPolicy
-from eval.contract import EngineStats, Request, Result
+from data.model_format.precision import PrecisionPolicy
 from eval.engines.begin import begin_run
-from eval.model_folder import ModelFolder
-from eval.puzzle_run import PuzzleRun
-from eval.transformers_model import load_model
+from eval.engines.contract import EngineStats, Request, Result
+from eval.engines.puzzle_run import PuzzleRun
+from eval.network.model_folder import ModelFolder
+from eval.network.transformers_model import load_model
 from solver.vocabulary import PAD, STOP_TOKENS, Tokens
 
 
@@ -49,7 +49,7 @@ class HfEngine:
         nn.Module.to(self._model, device)
 
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
-        """See `eval.contract.Engine`."""
+        """See `eval.engines.contract.Engine`."""
         waiting = iter(requests)
         runs: list[PuzzleRun] = []
         while True:

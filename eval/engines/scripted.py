@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data.precision import PrecisionPolicy, get_precision
-from eval.drafts import draft_segment
-from eval.network_types import SlotCache, Span
+from data.model_format.precision import PrecisionPolicy, get_precision
+from eval.engines.drafts import draft_segment
+from eval.network.types import SlotCache, Span
 from solver.boards import Board
 from solver.vocabulary import END_INPUT, END_SUMMARY, PAD, Tokens, Vocabulary
 
@@ -99,7 +99,7 @@ class ScriptedNetwork:
 
     @property
     def takes_prompts_in_steps(self) -> bool:
-        """See `eval.network_types.TokenNetwork`."""
+        """See `eval.network.types.TokenNetwork`."""
         return True
 
     def new_cache(self, *, num_slots: int, capacity: int) -> ScriptedCache:
@@ -109,7 +109,7 @@ class ScriptedNetwork:
     def extend(
         self, cache: SlotCache, spans: Sequence[Span], *, is_last_only: bool = False
     ) -> Tensor:
-        """See `eval.network_types.TokenNetwork`."""
+        """See `eval.network.types.TokenNetwork`."""
         assert isinstance(cache, ScriptedCache)
         chosen = []
         for span in spans:
@@ -131,7 +131,7 @@ class ScriptedNetwork:
         bound: int,
         wanted: Tensor | None = None,
     ) -> Tensor:
-        """See `eval.network_types.TokenNetwork`."""
+        """See `eval.network.types.TokenNetwork`."""
         assert isinstance(cache, ScriptedCache)
         del bound
         rows = range(cache.num_slots) if slots is None else slots.tolist()

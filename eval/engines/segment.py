@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from eval.contract import EngineStats, Request, Result
 from eval.engines.begin import begin_run
-from eval.engines.slots import Start, make_slots
-from eval.network_types import TokenNetwork
-from eval.puzzle_run import PuzzleRun
+from eval.engines.contract import EngineStats, Request, Result
+from eval.engines.puzzle_run import PuzzleRun
+from eval.engines.slots.base import Start, make_slots
+from eval.network.types import TokenNetwork
 
 _FIRST_CAPACITY = 256
 
@@ -42,7 +42,7 @@ class SegmentEngine:
         return self._slots.cache.num_bytes
 
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
-        """See `eval.contract.Engine`."""
+        """See `eval.engines.contract.Engine`."""
         slots, waiting = self._slots, iter(requests)
         slots.clear()
         runs: dict[int, PuzzleRun] = {}

@@ -24,12 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from eval.contract import EngineStats, Request, Result
 from eval.engines.begin import begin_run
-from eval.engines.slots import make_slots
+from eval.engines.contract import EngineStats, Request, Result
+from eval.engines.slots.base import make_slots
 from eval.engines.verify_pass import DraftedSegment, check_drafts
 from eval.engines.verify_puzzle import DraftedPuzzle, fill_with_segments_ahead
-from eval.network_types import Span, TokenNetwork
+from eval.network.types import Span, TokenNetwork
 
 _FIRST_CAPACITY = 1_024
 _PASS_TOKENS = 8_192
@@ -73,7 +73,7 @@ class VerifyEngine:
         return self._slots.cache.num_bytes
 
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
-        """See `eval.contract.Engine`."""
+        """See `eval.engines.contract.Engine`."""
         waiting = iter(requests)
         self._slots.clear()
         free = list(reversed(range(self._num_slots)))

@@ -18,8 +18,8 @@ from typing import cast
 import numpy as np
 import torch
 
-from eval.contract import EngineStats
-from eval.network_types import SlotCache, Span, TokenNetwork
+from eval.engines.contract import EngineStats
+from eval.network.types import SlotCache, Span, TokenNetwork
 from solver.vocabulary import Tokens
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eval.contract import EngineStats
-from eval.drafts import draft_segment
-from eval.engines.slots import Start
+from eval.engines.contract import EngineStats
+from eval.engines.drafts import draft_segment
+from eval.engines.puzzle_run import PuzzleRun
+from eval.engines.slots.base import Start
 from eval.engines.verify_pass import DraftedSegment, join
-from eval.puzzle_run import PuzzleRun
 from solver.vocabulary import END_SUMMARY, STOP_TOKENS, SUMMARY, Tokens
 
 

@@ -35,11 +35,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
-from data.precision import PrecisionPolicy
-from eval.contract import EngineStats, Request, Result
+from data.model_format.precision import PrecisionPolicy
 from eval.engines.begin import begin_run
-from eval.model_folder import ModelFolder
-from eval.puzzle_run import PuzzleRun
+from eval.engines.contract import EngineStats, Request, Result
+from eval.engines.puzzle_run import PuzzleRun
+from eval.network.model_folder import ModelFolder
 from solver.vocabulary import STOP_TOKENS, Tokens
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class VllmEngine:
         logger.info("vllm: %s, %s", self.backend, arguments["dtype"])
 
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
-        """See `eval.contract.Engine`."""
+        """See `eval.engines.contract.Engine`."""
         waiting = iter(requests)
         pending: set[Future[Result]] = set()
         try:

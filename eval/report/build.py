@@ -12,7 +12,7 @@ from typing import Any
 from eval.report.compare import Comparison, compare_all
 from eval.report.entries import Entry, PuzzleSample, group_by_sample
 from eval.report.published import PublishedResult, Regime, read_published
-from eval.summary import Accuracy
+from eval.results.summary import Accuracy
 
 REPORT_SCHEMA = 1
 

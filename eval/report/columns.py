@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eval.report.build import LeaderboardRow
-from eval.summary import Accuracy
+from eval.results.summary import Accuracy
 
 MISSING = "-"
 Value = str | int | float | None

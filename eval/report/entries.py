@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from eval.families import COMPILED_FAMILY
-from eval.records import EvaluationConfig
-from eval.results import EvaluationFolder
-from eval.summary import GroupSummary, Summary
+from eval.network.families import COMPILED_FAMILY
+from eval.results.folder import EvaluationFolder
+from eval.results.records import EvaluationConfig
+from eval.results.summary import GroupSummary, Summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

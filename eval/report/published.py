@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import yaml
 
-from data.intervals import wilson_interval
+from data.runtime.intervals import wilson_interval
 
 PUBLISHED_FILE = "published.yaml"
 Regime = Literal["full", "small", "none", "other"]

@@ -19,7 +19,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from data.files import staged_directory, to_json
+from data.runtime.files import staged_directory, to_json
 from eval.page.render import render_page
 from eval.report import columns
 from eval.report.build import Report, Section

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data.model_facts import read_json
+from data.model_format.facts import read_json
 from solver.boards import Board
 
 REGISTERS_FILE = "registers.json"

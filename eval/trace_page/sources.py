@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from data.precision import PrecisionPolicy
-from eval.contract import Request, paper_caps
+from data.model_format.precision import PrecisionPolicy
+from eval.engines.contract import Request, paper_caps
 from eval.engines.factory import EngineName, make_engine
-from eval.puzzle_run import input_prompt
-from eval.records import ResultRow
-from eval.results import EvaluationFolder
+from eval.engines.puzzle_run import input_prompt
+from eval.results.folder import EvaluationFolder
+from eval.results.records import ResultRow
 from eval.trace_page.register_facts import read_register_facts
 from eval.trace_page.registers import Readings, read_registers
 from solver.boards import Board, Grid
@@ -113,8 +113,8 @@ def attempt_of_model(
     """
     import torch
 
-    from eval.model_folder import ModelFolder
-    from eval.transformers_model import load_model
+    from eval.network.model_folder import ModelFolder
+    from eval.network.transformers_model import load_model
 
     folder = ModelFolder.open(path)
     if folder.board != board:

@@ -13,7 +13,7 @@ import numpy as np
 
 from data.segments import split_into_segments
 from solver.boards import Board, Grid
-from solver.mrv import Status, trace
+from solver.mrv.tracer import Status, trace
 from solver.vocabulary import Tokens
 
 

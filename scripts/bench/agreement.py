@@ -18,11 +18,11 @@ import torch
 import tyro
 from tyro.conf import OmitArgPrefixes
 
-from data.precision import get_precision
-from eval.contract import EndedBy, Request, Result
-from eval.differences import Difference, first_difference, preference_at
-from eval.model_folder import ModelFolder
-from eval.network import Network
+from data.model_format.precision import get_precision
+from eval.engines.contract import EndedBy, Request, Result
+from eval.inspect.differences import Difference, first_difference, preference_at
+from eval.network.model_folder import ModelFolder
+from eval.network.network import Network
 from scripts.bench.decoding import CaseConfig, close_engine, describe, use_all_cpus
 from scripts.bench.harness import Report
 

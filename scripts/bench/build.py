@@ -23,14 +23,14 @@ import numpy as np
 import numpy.typing as npt
 import tyro
 
-from data.builder import build
-from data.cpus import available_cpus
-from data.plan import BuildConfig
-from data.shards import BUFFER_TOKENS
-from data.sources import open_files
+from data.builder.build import build
+from data.builder.plan import BuildConfig
+from data.builder.shards import BUFFER_TOKENS
+from data.puzzle_sources.sources import open_files
+from data.runtime.cpus import available_cpus
 from scripts.bench.harness import Report, best_time, load_grids, shared_puzzles
 from solver.boards import Board
-from solver.mrv import Status, Tracer
+from solver.mrv.tracer import Status, Tracer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,9 @@ import tyro
 
 from scripts.bench.harness import Report, best_time, load_grids, shared_puzzles
 from solver.boards import BOARDS, Board, Grid
-from solver.canonical import canonical_forms
-from solver.mrv import trace
-from solver.symmetry import augment
+from solver.mrv.tracer import trace
+from solver.symmetry.canonical import canonical_forms
+from solver.symmetry.transforms import augment
 from tests.solver.naive_canonical import naive_form, tied_grids
 
 _NUM_IMAGES = 20

@@ -24,11 +24,11 @@ import tyro
 from compile_tm.runtime.sparse import SparseTransformer
 from compile_tm.sudoku.board import BOARDS
 from compile_tm.sudoku.compiled import CompiledSudoku, compile_sudoku, generate_segments
-from data.progress import progress
+from data.runtime.progress import progress
 from data.segments import split_into_segments
 from scripts.bench.harness import Report, load_grids, shared_puzzles
 from solver.boards import Board, Grid
-from solver.mrv import trace
+from solver.mrv.tracer import trace
 
 Segment = tuple[npt.NDArray[np.int32], int]
 _DECODED_EVERY = 3

@@ -18,8 +18,8 @@ import tyro
 
 from scripts.bench.harness import Report, best_time, load_grids, shared_puzzles
 from solver.boards import Board, Grid
-from solver.counting import count_solutions_many, has_other_solution
-from solver.mrv import trace
+from solver.generation.counting import count_solutions_many, has_other_solution
+from solver.mrv.tracer import trace
 from tests.solver.naive_counting import naive_count
 
 

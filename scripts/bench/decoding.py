@@ -23,11 +23,11 @@ import torch
 import tyro
 from tyro.conf import OmitArgPrefixes
 
-from data.cpus import available_cpus
-from data.precision import PrecisionName, get_precision
-from eval.contract import Caps, EndedBy, Engine, Request, Result, paper_caps
+from data.model_format.precision import PrecisionName, get_precision
+from data.runtime.cpus import available_cpus
+from eval.engines.contract import Caps, EndedBy, Engine, Request, Result, paper_caps
 from eval.engines.factory import ENGINES, make_engine
-from eval.model_folder import ModelFolder
+from eval.network.model_folder import ModelFolder
 from scripts.bench.harness import Report, load_grids
 
 _WARM_UP = Caps(max_new_tokens=32, max_segment_tokens=32)

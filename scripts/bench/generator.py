@@ -3,8 +3,9 @@
 Per board: minimal puzzles per second on one core and on all, and the ratio to the naive twin, which
 takes givens from the same solved grids in the same order (it is spared the filling). Then what the
 puzzles are like: givens, distinct ones, and how many sets of four cells of a solved grid have two
-digits that can be exchanged, a mark of how far grids are from uniform (`solver.generator`). For
-mining, per range of CoT lengths on 9x9: puzzles per second on one core, and the lengths reached.
+digits that can be exchanged, a mark of how far grids are from uniform
+(`solver.generation.generator`). For mining, per range of CoT lengths on 9x9: puzzles per second on
+one core, and the lengths reached.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from typing import Any
 import numpy as np
 import tyro
 
-from data.cpus import available_cpus
+from data.runtime.cpus import available_cpus
 from scripts.bench.harness import Report, best_time
 from solver.boards import BOARDS, Board, Grid
-from solver.generator import generate_puzzles
-from solver.mining import mine_puzzles
+from solver.generation.generator import generate_puzzles
+from solver.generation.mining import mine_puzzles
 from tests.solver.naive_counting import naive_minimal
 
 _LARGEST_TWIN = 9

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from data.cpus import available_cpus
-from data.files import publish_file, to_json
+from data.runtime.cpus import available_cpus
+from data.runtime.files import publish_file, to_json
 from solver.boards import Board
 from solver.puzzles import read_puzzles
 

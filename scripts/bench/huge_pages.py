@@ -19,7 +19,7 @@ from typing import Any
 import tyro
 
 from scripts.bench.harness import Report
-from training.metrics import read_metrics
+from training.reporting.metrics import read_metrics
 from training.run_checks import HUGE_PAGES
 from training.run_folder import RunFolder
 
@@ -86,7 +86,7 @@ def tokens_per_second(config: Config, precision: str, *, tunables: str) -> float
             "budget": config.num_tokens,
             "log-every": 1,
         }
-        command = [sys.executable, "-m", "scripts.cli", "train", "run"]
+        command = [sys.executable, "-m", "scripts.cli.main", "train", "run"]
         for name, value in options.items():
             command += [f"--{name}", str(value)]
         environment = {**os.environ, "GLIBC_TUNABLES": tunables, "ACCELERATE_USE_CPU": "true"}

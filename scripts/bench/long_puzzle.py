@@ -17,13 +17,13 @@ import numpy as np
 import tyro
 
 from data.segments import Segments, split_into_segments
-from eval.contract import Caps, EndedBy, Request, Result
+from eval.engines.contract import Caps, EndedBy, Request, Result
 from eval.engines.scripted import ScriptedNetwork, solver_script
 from eval.engines.segment import SegmentEngine
 from eval.engines.verify import VerifyEngine
 from scripts.bench.harness import Report, load_grids, shared_puzzles
 from solver.boards import Board, Grid
-from solver.mrv import trace
+from solver.mrv.tracer import trace
 from solver.vocabulary import Tokens
 
 _SEGMENT_TOKENS = 512

@@ -16,7 +16,7 @@ import tyro
 
 from scripts.bench.harness import Report, best_time, load_grids, shared_puzzles
 from solver.boards import Board
-from solver.mrv import DEFAULT_MAX_TOKENS, Tracer
+from solver.mrv.tracer import DEFAULT_MAX_TOKENS, Tracer
 from tests import naive
 
 

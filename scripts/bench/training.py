@@ -26,18 +26,18 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
-from data.cpus import available_cpus
-from data.precision import get_precision
+from data.model_format.precision import get_precision
+from data.runtime.cpus import available_cpus
 from data.store import TokenStore
 from scripts.bench.harness import Report, best_time
-from training.attention import choose_attention, use_attention
-from training.batches import IGNORE_INDEX, collate
-from training.models import MODEL_PRESETS, ModelConfig, build_model, flops_per_token
+from training.batching.batches import IGNORE_INDEX, collate
+from training.batching.sampler import Sampler, SamplerConfig, make_sampler
+from training.gradients import UpdateSize, accumulate_gradients, finish_gradients
+from training.models.attention import choose_attention, use_attention
+from training.models.families import MODEL_PRESETS, ModelConfig, build_model, flops_per_token
+from training.models.precision import apply_precision
 from training.optimizers import OptimizerConfig, build_optimizer
-from training.precision import apply_precision
-from training.sampler import Sampler, SamplerConfig, make_sampler
 from training.session import mean_context
-from training.step import UpdateSize, accumulate_gradients, finish_gradients
 
 MATMUL_SIZE = {"cpu": 2_048, "cuda": 8_192}
 

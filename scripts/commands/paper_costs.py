@@ -7,15 +7,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from data.files import publish_file
-from scripts.paper.costs_page import costs_page
+from data.runtime.files import publish_file
+from scripts.experiments.costs_page import costs_page
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
     """Work out what the paper's experiments cost, and name what limits each.
 
-    The rates stand in scripts/paper/rates.yaml, each with its source.
+    The rates stand in scripts/experiments/rates.yaml, each with its source.
 
     Examples:
         sudocot paper costs --out docs/costs.md

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from data.commands.tables import print_table
-from scripts.paper.experiments import EXPERIMENTS
+from scripts.experiments.experiments import EXPERIMENTS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

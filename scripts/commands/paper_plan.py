@@ -11,19 +11,19 @@ from tyro.conf import OmitArgPrefixes
 
 from data.commands.tables import print_table
 from eval.report.columns import compact
-from scripts.launch.jobs import Job, make_jobs
-from scripts.launch.recipe import Resources
-from scripts.paper.costs import (
+from scripts.experiments.costs import (
     disk_bytes,
     run_bytes,
     study_hours,
     training_cost,
 )
-from scripts.paper.model_sizes import PAPER_PARAMETERS
-from scripts.paper.rates import Rates, rates_by_name, read_rates
-from scripts.paper.recipe import make_recipe
-from scripts.paper.settings import Settings
-from scripts.paper.trainings import Training
+from scripts.experiments.model_sizes import PAPER_PARAMETERS
+from scripts.experiments.rates import Rates, rates_by_name, read_rates
+from scripts.experiments.recipe import make_recipe
+from scripts.experiments.settings import Settings
+from scripts.experiments.trainings import Training
+from scripts.launch.jobs import Job, make_jobs
+from scripts.launch.recipe import Resources
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +61,7 @@ def main(config: Config) -> int:
         names = ("training", "tokens", "hours", "GPU hours", "limited by", "disk, GB")
         num_gpus = max(1, resources.nodes * resources.gpus)
         rows = list(_paper_rows(trainings, rates, num_gpus=num_gpus))
-    print_table(console, "costs, from the rates of scripts/paper/rates.yaml", names, rows)
+    print_table(console, "costs, from the rates of scripts/experiments/rates.yaml", names, rows)
     return 0
 
 

@@ -9,15 +9,15 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes
 
 from data.commands.tables import print_table
-from scripts.paper.page import (
+from scripts.experiments.page import (
     MEAN_COLUMNS,
     mean_rows,
     short_rows,
     write_page,
 )
-from scripts.paper.recipe import Layout
-from scripts.paper.results import read_results
-from scripts.paper.settings import Settings
+from scripts.experiments.recipe import Layout
+from scripts.experiments.results import read_results
+from scripts.experiments.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes
 
-from data.signals import REQUEUE_EXIT_CODE, StopRequested
+from data.runtime.signals import REQUEUE_EXIT_CODE, StopRequested
+from scripts.experiments.recipe import Layout, make_recipe
+from scripts.experiments.settings import Settings
 from scripts.launch.check import check_stages
 from scripts.launch.jobs import Scripts
 from scripts.launch.local import LocalRun
 from scripts.launch.recipe import Resources
 from scripts.launch.submit import submit
-from scripts.paper.recipe import Layout, make_recipe
-from scripts.paper.settings import Settings
 
 logger = logging.getLogger(__name__)
 

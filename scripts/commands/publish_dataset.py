@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tyro.conf import OmitArgPrefixes, Positional
 
-from data.parallel import num_threads
+from data.runtime.parallel import num_threads
 from scripts.publish.checks import dataset_problems
 from scripts.publish.prepare import prepare_dataset
 from scripts.publish.publish import Destination, publish

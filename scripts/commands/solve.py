@@ -18,9 +18,9 @@ from tyro.conf import Positional
 from data.segments import split_into_segments
 from data.text import tokens_to_lines
 from solver.boards import Board, Grid, get_board
-from solver.counting import UNDECIDED, count_solutions_many
+from solver.generation.counting import UNDECIDED, count_solutions_many
 from solver.jit import kernel_cache_dir
-from solver.mrv import DEFAULT_MAX_TOKENS, Status, Trace, trace
+from solver.mrv.tracer import DEFAULT_MAX_TOKENS, Status, Trace, trace
 from solver.puzzles import RowError, format_board, parse_puzzle, read_puzzles
 from solver.vocabulary import NONE, OUTPUT, Tokens, Vocabulary
 
@@ -118,7 +118,7 @@ def main(config: Config) -> int:
 def _solve_with_model(
     config: Config, folder: Path, *, board: Board | None, console: Console
 ) -> int:
-    from eval.solve_with_model import ModelSolver
+    from eval.inspect.solve_with_model import ModelSolver
 
     solver = ModelSolver(folder, console=console, max_tokens=config.max_tokens)
     are_all_solved = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 
-from scripts.cli import parse
+from scripts.cli.main import parse
 from scripts.launch.recipe import Recipe, Stage
 
 _BOX_SIDE, _BOX_LINE = "\u2502", "\u2500\u2500"

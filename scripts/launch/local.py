@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from data.signals import stop_at_once
+from data.runtime.signals import stop_at_once
 from scripts.launch.jobs import Job, Scripts, accelerate_config
 from scripts.launch.node import Meeting, launcher_command
 from scripts.launch.submit import unfinished_jobs
@@ -27,7 +27,7 @@ def local_command(job: Job) -> list[str]:
     """Command line of a job; a training of several processes goes through accelerate."""
     num_processes = job.resources.processes_per_node
     if num_processes == 1:
-        return [sys.executable, "-m", "scripts.cli", *job.words]
+        return [sys.executable, "-m", "scripts.cli.main", *job.words]
     # Port 0: any that is free.
     here = Meeting(address="127.0.0.1", port=0, num_nodes=1, node_rank=0)
     config = accelerate_config(job.resources)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from data.signals import REQUEUE_EXIT_CODE
+from data.runtime.signals import REQUEUE_EXIT_CODE
 
 MEETING_LIMIT_S = 60
 REPEAT_S = 0.5
@@ -113,7 +113,7 @@ def launcher_command(
         f"--machine_rank={meeting.node_rank}",
         f"--main_process_ip={meeting.address}",
         f"--main_process_port={meeting.port}",
-        *("-m", "scripts.cli", *words),
+        *("-m", "scripts.cli.main", *words),
     ]
 
 
@@ -170,7 +170,7 @@ def train_on_node(meeting: Meeting, *, config: Path, num_processes: int, words: 
     Returns:
         The exit code, as told above.
     """
-    from training.metrics import METRICS_FILE
+    from training.reporting.metrics import METRICS_FILE
 
     metrics = _run_folder(words) / METRICS_FILE
     before = last_row(metrics)

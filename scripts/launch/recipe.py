@@ -29,7 +29,7 @@ from typing import Any, Literal, get_args
 
 import yaml
 
-from scripts.cli import COMMANDS
+from scripts.cli.main import COMMANDS
 
 Words = tuple[str, ...]
 

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
-from data.files import publish_file
+from data.runtime.files import publish_file
 from scripts.launch.jobs import Job, Scripts
 
 logger = logging.getLogger(__name__)

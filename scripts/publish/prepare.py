@@ -5,7 +5,8 @@ note or an optimiser state that lies beside a model stays where it is.
 
     README.md       the card, which states the licence
     SHA256SUMS      digests of all other files, as `sha256sum --check` reads them
-    ...             the model folder of `training.export`, or the data set of `data.export`
+    ...             the model folder of `training.checkpoints.export`, or the data set of
+                    `data.export`
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from data.export import export_datasets
-from data.files import publish_file
+from data.runtime.files import publish_file
 from scripts.publish.checks import CARD_FILE, SUMS_FILE, read_card
 
 _MODEL_FILES = (

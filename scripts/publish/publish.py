@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 from rich.console import Console
 
 from data.commands.tables import print_table
-from data.files import check_replaceable, publish_directory
+from data.runtime.files import check_replaceable, publish_directory
 from scripts.publish.checks import SUMS_FILE, check_repo
 from scripts.publish.prepare import PreparedFile, write_sums
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from compile_tm.conversion.settings import RoundingPoints
+from compile_tm.conversion.weights import SoftmaxWeights
 from compile_tm.formats.floats import FloatFormat
 from compile_tm.program.registers import binary
-from compile_tm.softmax.conversion import RoundingPoints
-from compile_tm.softmax.weights import SoftmaxWeights
 
 Floats = npt.NDArray[np.float64]
 

@@ -7,8 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from compile_tm.analysis.asymptotics import TABLE, TERMS, growth, limits, token_counts
-from compile_tm.analysis.bottlenecks import (
+from compile_tm.constructions.sizes import MachineNumbers, tm_dimensions, tm_sizes
+from compile_tm.constructions.vocabulary import Mode
+from compile_tm.conversion.bounds import denoise_bound, exact_bound
+from compile_tm.formats.floats import BF16, FP8_E4M3, FP16, FP64, FloatFormat, get_format
+from compile_tm.machines.examples import sorting, two_tape_copy
+from compile_tm.machines.turing import TuringMachine
+from compile_tm.measure.report.asymptotics import TABLE, TERMS, growth, limits, token_counts
+from compile_tm.measure.report.bottlenecks import (
     PAPER_PHI_FAILURES,
     Failure,
     index_failure,
@@ -19,8 +25,13 @@ from compile_tm.analysis.bottlenecks import (
     reciprocal_failure,
     tape_failure,
 )
-from compile_tm.analysis.instantiation import GPT3, gpt3_claims, largest_bits, largest_num_states
-from compile_tm.analysis.theorems import (
+from compile_tm.measure.report.instantiation import (
+    GPT3,
+    gpt3_claims,
+    largest_bits,
+    largest_num_states,
+)
+from compile_tm.measure.report.theorems import (
     Construction,
     activation_exponent_bits,
     attention_exponent_bits,
@@ -32,12 +43,6 @@ from compile_tm.analysis.theorems import (
     limit_for,
     log2_context_limit,
 )
-from compile_tm.constructions.sizes import MachineNumbers, tm_dimensions, tm_sizes
-from compile_tm.constructions.vocabulary import Mode
-from compile_tm.formats.floats import BF16, FP8_E4M3, FP16, FP64, FloatFormat, get_format
-from compile_tm.machines.examples import sorting, two_tape_copy
-from compile_tm.machines.turing import TuringMachine
-from compile_tm.softmax.bounds import denoise_bound, exact_bound
 
 NUMBERS = MachineNumbers(num_tapes=2, num_states=6, num_symbols=4, num_inputs=2)
 SMALL_FORMATS = [

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from compile_tm.checks import (
+from compile_tm.constructions.compiled import CompiledMachine, compile_machine
+from compile_tm.constructions.sequences import min_bits, scot_segments
+from compile_tm.measure.checks import (
     check_program,
     check_trace,
     check_weights,
@@ -18,8 +20,6 @@ from compile_tm.checks import (
     three_way_check,
     trace_margins,
 )
-from compile_tm.constructions.compiled import CompiledMachine, compile_machine
-from compile_tm.constructions.sequences import min_bits, scot_segments
 from compile_tm.program.builder import ProgramBuilder
 from compile_tm.program.dense import DenseWeights, dense_weights
 from compile_tm.program.gadgets import write

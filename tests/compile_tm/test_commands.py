@@ -12,12 +12,12 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from compile_tm import validation
 from compile_tm.commands import check, dfa, estimate, run, show, tm
 from compile_tm.commands import validate as validate_command
 from compile_tm.commands.machines import load_machine, load_turing_machine
 from compile_tm.constructions.compiled import CompiledMachine, compile_dfa, compile_machine
 from compile_tm.constructions.vocabulary import Mode
+from compile_tm.conversion.settings import Conversion
 from compile_tm.hf.export import export_model
 from compile_tm.jit import IS_JIT
 from compile_tm.machines.examples import parity, sorting
@@ -26,8 +26,8 @@ from compile_tm.machines.interpreter import Status, run_machine
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
 from compile_tm.machines.regex import regex_symbols
 from compile_tm.machines.turing import Move, TuringMachine
+from compile_tm.measure import validation
 from compile_tm.runtime.generation import Generation
-from compile_tm.softmax.conversion import Conversion
 
 SMALL = RandomMachineConfig(max_tapes=1, max_states=3, max_inputs=1, max_extra_symbols=0)
 

@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, 
 from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
 from compile_tm.constructions.sequences import min_bits
 from compile_tm.constructions.vocabulary import Mode
+from compile_tm.conversion.settings import Denoising, RoundingPoints, denoise_conversion
 from compile_tm.formats.floats import FloatFormat
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
 from compile_tm.hf.export import export_model, hf_model
@@ -33,7 +34,6 @@ from compile_tm.machines.regex import regex_dfa
 from compile_tm.machines.turing import Rule, TuringMachine
 from compile_tm.runtime.dense import HardmaxTransformer
 from compile_tm.runtime.sparse import SparseTransformer
-from compile_tm.softmax.conversion import Denoising, RoundingPoints, denoise_conversion
 from eval.engines.hf import _pad_left
 from tests.compile_tm.machine_cases import colliding_machine, example_runs, random_runs
 

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
-from compile_tm.hf.export import hf_model
-from compile_tm.machines.examples import binary_increment
-from compile_tm.machines.regex import regex_dfa
-from compile_tm.practice import retrieval
-from compile_tm.practice.kernels import DTYPES, KERNELS, kernel_runs, least_scale, predict
-from compile_tm.practice.retrieval import Hnsw, exact_search, retrieval_run
-from compile_tm.practice.sparsity import head_sparsity
-from compile_tm.runtime.trace import trace_program
-from compile_tm.softmax.cases import Case
-from compile_tm.softmax.conversion import (
+from compile_tm.conversion.settings import (
     Conversion,
     Denoising,
     denoise_conversion,
     exact_conversion,
 )
+from compile_tm.hf.export import hf_model
+from compile_tm.machines.examples import binary_increment
+from compile_tm.machines.regex import regex_dfa
+from compile_tm.measure.cases import Case
+from compile_tm.measure.practice import retrieval
+from compile_tm.measure.practice.kernels import DTYPES, KERNELS, kernel_runs, least_scale, predict
+from compile_tm.measure.practice.retrieval import Hnsw, exact_search, retrieval_run
+from compile_tm.measure.practice.sparsity import head_sparsity
+from compile_tm.runtime.trace import trace_program
 
 WORD = "1011"
 

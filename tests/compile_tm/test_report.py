@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from compile_tm.analysis.document import Plot, Section, Series, Table, cell_text
-from compile_tm.analysis.practice_section import practice_section
-from compile_tm.analysis.render import write_document
-from compile_tm.analysis.sections import instantiation_section
-from compile_tm.analysis.sparsity_section import sparsity_section
-from compile_tm.analysis.sudoku_section import gaps_table, sudoku_case
-from compile_tm.analysis.tightness_section import tightness_section
 from compile_tm.commands import report
 from compile_tm.jit import IS_JIT
-from compile_tm.practice.retrieval import missing_library
+from compile_tm.measure.practice.retrieval import missing_library
+from compile_tm.measure.report.document import Plot, Section, Series, Table, cell_text
+from compile_tm.measure.report.practice_section import practice_section
+from compile_tm.measure.report.render import write_document
+from compile_tm.measure.report.sections import instantiation_section
+from compile_tm.measure.report.sparsity_section import sparsity_section
+from compile_tm.measure.report.sudoku_section import gaps_table, sudoku_case
+from compile_tm.measure.report.tightness_section import tightness_section
 from compile_tm.sudoku.board import Special
 
 CURVE = Series(label="<b> & x", x=(1.0, 2.0), y=(1.0, 10.0))

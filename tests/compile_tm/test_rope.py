@@ -8,29 +8,29 @@ import numpy as np
 import pytest
 import torch
 
-from compile_tm.checks import check_weights
 from compile_tm.constructions.compiled import compile_dfa, compile_machine
 from compile_tm.constructions.dfa import DfaVocabulary
 from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
 from compile_tm.constructions.tokens import Answer
 from compile_tm.constructions.vocabulary import Mode
+from compile_tm.conversion.rope.bounds import enough_c, enough_mantissa_bits
+from compile_tm.conversion.rope.compose import rope_weights
+from compile_tm.conversion.rope.rotation import rotate, turns
+from compile_tm.conversion.rope.runtime import RopeTransformer
+from compile_tm.conversion.rope.stack import FIRST, OTHER, position_stack, stack_periods
 from compile_tm.formats.floats import BF16, FP8_E4M3, FP32, FloatFormat
 from compile_tm.machines.examples import example
 from compile_tm.machines.interpreter import run_machine
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
 from compile_tm.machines.turing import TuringMachine
-from compile_tm.program.registers import binary
-from compile_tm.rope.bounds import enough_c, enough_mantissa_bits
-from compile_tm.rope.compose import rope_weights
-from compile_tm.rope.rotation import rotate, turns
-from compile_tm.rope.rounding import (
+from compile_tm.measure.checks import check_weights
+from compile_tm.measure.rounding import (
     denoise,
     first_error,
     least_mantissa_bits,
 )
-from compile_tm.rope.runtime import RopeTransformer
-from compile_tm.rope.separation import all_gaps, measured_gaps, stack_stream
-from compile_tm.rope.stack import FIRST, OTHER, position_stack, stack_periods
+from compile_tm.measure.separation import all_gaps, measured_gaps, stack_stream
+from compile_tm.program.registers import binary
 from compile_tm.runtime.generation import generate_words
 
 

@@ -15,6 +15,11 @@ from hypothesis import strategies as st
 from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
 from compile_tm.constructions.sequences import min_bits
 from compile_tm.constructions.vocabulary import Mode
+from compile_tm.conversion.rope.blueprint import make_blueprint
+from compile_tm.conversion.rope.conversion import Kind, convert
+from compile_tm.conversion.rope.rotation import rotate
+from compile_tm.conversion.rope.runtime import hardmax_transformer
+from compile_tm.conversion.settings import Conversion, RoundingPoints
 from compile_tm.formats.floats import BF16, FloatFormat
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
 from compile_tm.hf.decoder import FolderDecoder
@@ -26,13 +31,8 @@ from compile_tm.machines.examples import binary_increment
 from compile_tm.machines.interpreter import Run, run_machine
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
 from compile_tm.machines.regex import regex_dfa
-from compile_tm.rope.blueprint import make_blueprint
-from compile_tm.rope.conversion import Kind, convert
-from compile_tm.rope.rotation import rotate
-from compile_tm.rope.runtime import hardmax_transformer
 from compile_tm.runtime.generation import generate_words
 from compile_tm.runtime.softmax import SoftmaxTransformer
-from compile_tm.softmax.conversion import Conversion, RoundingPoints
 from compile_tm.sudoku.board import BOARDS
 from compile_tm.sudoku.compiled import compile_sudoku
 from tests.compile_tm.test_hf import generated, run_fresh

@@ -9,20 +9,20 @@ import pytest
 import torch
 
 from compile_tm.constructions.compiled import compile_dfa, compile_machine
+from compile_tm.conversion.bounds import denoise_bound, exact_bound
+from compile_tm.conversion.rope.blueprint import STACK_NAME, Blueprint, make_blueprint
+from compile_tm.conversion.rope.bounds import enough_c, enough_mantissa_bits, least_stack_gap
+from compile_tm.conversion.rope.conversion import Kind, c_bound, convert, unmet
+from compile_tm.conversion.rope.runtime import hardmax_transformer
+from compile_tm.conversion.settings import Conversion, Denoising, RoundingPoints
+from compile_tm.conversion.weights import convert_denoise
 from compile_tm.formats.floats import BF16, FP8_E5M2, FloatFormat
 from compile_tm.machines.examples import binary_increment
 from compile_tm.machines.regex import regex_dfa
-from compile_tm.rope.blueprint import STACK_NAME, Blueprint, make_blueprint
-from compile_tm.rope.bounds import enough_c, enough_mantissa_bits, least_stack_gap
-from compile_tm.rope.conversion import Kind, c_bound, convert, unmet
-from compile_tm.rope.rounding import first_error
-from compile_tm.rope.runtime import hardmax_transformer
+from compile_tm.measure.cases import dfa_case, find_failure, machine_case, without_embedding
+from compile_tm.measure.rounding import first_error
+from compile_tm.measure.tightness import conversion_of, measure_errors, measure_least_c, points_of
 from compile_tm.runtime.softmax import Part, Snapshot, SoftmaxTransformer
-from compile_tm.softmax.bounds import denoise_bound, exact_bound
-from compile_tm.softmax.cases import dfa_case, find_failure, machine_case, without_embedding
-from compile_tm.softmax.conversion import Conversion, Denoising, RoundingPoints
-from compile_tm.softmax.tightness import conversion_of, measure_errors, measure_least_c, points_of
-from compile_tm.softmax.weights import convert_denoise
 from tests.compile_tm.naive_softmax import naive_streams
 
 

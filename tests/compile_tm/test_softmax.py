@@ -15,6 +15,16 @@ from compile_tm.constructions.compiled import CompiledMachine, compile_machine
 from compile_tm.constructions.dfa import DfaVocabulary, dfa_program
 from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
 from compile_tm.constructions.vocabulary import Mode
+from compile_tm.conversion import bounds
+from compile_tm.conversion.settings import (
+    Conversion,
+    Denoising,
+    RoundingPoints,
+    denoise_conversion,
+    exact_conversion,
+    layers_with_ties,
+)
+from compile_tm.conversion.weights import NEURONS, convert_denoise, convert_exact
 from compile_tm.formats.floats import BF16, FP8_E4M3, FP8_E5M2, FP16, FloatFormat
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.interpreter import Run
@@ -23,16 +33,6 @@ from compile_tm.program.dense import DenseWeights, dense_weights
 from compile_tm.program.program import Program, Sizes
 from compile_tm.runtime.dense import HardmaxTransformer
 from compile_tm.runtime.softmax import Part, Snapshot, SoftmaxTransformer, _Denoising
-from compile_tm.softmax import bounds
-from compile_tm.softmax.conversion import (
-    Conversion,
-    Denoising,
-    RoundingPoints,
-    denoise_conversion,
-    exact_conversion,
-    layers_with_ties,
-)
-from compile_tm.softmax.weights import NEURONS, convert_denoise, convert_exact
 from tests.compile_tm.machine_cases import example_runs, random_runs
 from tests.compile_tm.naive_softmax import naive_streams
 

@@ -12,16 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from compile_tm.checks import check_program, check_trace, margin_problems, trace_margins
 from compile_tm.commands.folders import Attention, make_conversion
+from compile_tm.conversion.settings import RoundingPoints
 from compile_tm.formats.floats import BF16, get_format
 from compile_tm.jit import IS_JIT
+from compile_tm.measure.checks import check_program, check_trace, margin_problems, trace_margins
 from compile_tm.program.neurons import select
 from compile_tm.program.program import Layer, Program
 from compile_tm.runtime.softmax import SoftmaxTransformer
 from compile_tm.runtime.sparse import SparseError, SparseTransformer
 from compile_tm.runtime.trace import trace_program
-from compile_tm.softmax.conversion import RoundingPoints
 from compile_tm.sudoku.board import BOARDS, Special
 from compile_tm.sudoku.compiled import (
     CompiledSudoku,
@@ -32,7 +32,7 @@ from compile_tm.sudoku.compiled import (
 )
 from data.segments import cut_segment, split_into_segments
 from solver.boards import get_board
-from solver.mrv import Status, resume, trace
+from solver.mrv.tracer import Status, resume, trace
 from solver.vocabulary import END_INPUT, Vocabulary
 
 Ids = npt.NDArray[np.int32]
@@ -361,7 +361,7 @@ def test_command_solves_and_writes_a_model(
     from compile_tm.commands import sudoku
     from compile_tm.hf import CompiledTransformerForCausalLM
     from data.tokenizer import build_tokenizer
-    from eval.model_folder import ModelFolder
+    from eval.network.model_folder import ModelFolder
 
     puzzle, folder = "1" + "." * 15, tmp_path / "model"
     config = sudoku.Config(

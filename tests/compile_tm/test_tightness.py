@@ -6,11 +6,10 @@ import math
 
 import pytest
 
+from compile_tm.conversion.settings import Conversion, RoundingPoints, unmet_conditions
 from compile_tm.formats.floats import BF16, FloatFormat
-from compile_tm.runtime.softmax import Part
-from compile_tm.softmax.cases import Case, all_cases, dfa_case, find_failure, machine_case
-from compile_tm.softmax.conversion import Conversion, RoundingPoints, unmet_conditions
-from compile_tm.softmax.tightness import (
+from compile_tm.measure.cases import Case, all_cases, dfa_case, find_failure, machine_case
+from compile_tm.measure.tightness import (
     Kind,
     conversion_of,
     measure_depth,
@@ -19,6 +18,7 @@ from compile_tm.softmax.tightness import (
     measure_least_c,
     points_of,
 )
+from compile_tm.runtime.softmax import Part
 
 CASES = [dfa_case(3), machine_case(4, mode="cot"), machine_case(6, mode="scot")]
 KINDS: tuple[Kind, ...] = ("exact", "denoise")

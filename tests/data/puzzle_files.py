@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from solver.boards import Board, Grid, get_board
-from solver.counting import count_solutions
+from solver.generation.counting import count_solutions
 from solver.puzzles import format_grid
 from tests.solver.test_mrv import full_grid
 

@@ -17,17 +17,17 @@ import datasets
 import numpy as np
 import pytest
 
-from data import ingest, shards
-from data.builder import build, merge
+from data.builder import ingest, shards
+from data.builder.build import build, merge
+from data.builder.funnel import ReadCounts
+from data.builder.plan import BuildConfig, Part, Plan
 from data.commands import build as build_command
-from data.files import locked_folder
-from data.funnel import ReadCounts
-from data.plan import BuildConfig, Part, Plan
+from data.puzzle_sources.sources import FileSource, GeneratorSource, open_files
+from data.runtime.files import locked_folder
 from data.segments import split_into_segments
-from data.sources import FileSource, GeneratorSource, open_files
 from data.store import Manifest, TokenStore
 from solver.boards import get_board
-from solver.mrv import trace
+from solver.mrv.tracer import trace
 from solver.puzzles import parse_puzzle, puzzle_id
 from tests.data.puzzle_files import folder_bytes, make_puzzles, write_csv
 
@@ -369,7 +369,7 @@ def test_full_disk_keeps_what_is_finished(
         made.append(options["name"])
         return make_shard(*args, **options)
 
-    monkeypatch.setattr("data.builder.make_shard", fail_on_the_fourth)
+    monkeypatch.setattr("data.builder.build.make_shard", fail_on_the_fourth)
     with pytest.raises(OSError, match="No space left"):
         build(source, tmp_path / "out", config=SMALL, workers=1)
     assert not (tmp_path / "out").exists()
@@ -382,7 +382,7 @@ def test_full_disk_keeps_what_is_finished(
         remade.append(options["name"])
         return make_shard(*args, **options)
 
-    monkeypatch.setattr("data.builder.make_shard", note)
+    monkeypatch.setattr("data.builder.build.make_shard", note)
     built(source, tmp_path / "out", SMALL, resume=True)
     assert sorted(remade) == [f"data-{k:05}-of-00006.arrow" for k in (3, 4, 5)]
     assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
@@ -412,7 +412,7 @@ def test_a_stop_after_the_last_shard_costs_no_shard(
         with pytest.raises((OSError, KeyboardInterrupt)):
             build(source, tmp_path / "out", config=SMALL)
     with monkeypatch.context() as patch:
-        patch.delattr("data.builder.make_shard")
+        patch.delattr("data.builder.build.make_shard")
         built(source, tmp_path / "out", SMALL, resume=True)
     assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
 
@@ -435,7 +435,7 @@ def test_corrupt_shard_is_made_again_on_resume(
     def stop(*args: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("data.builder.write_metadata", stop)
+    monkeypatch.setattr("data.builder.build.write_metadata", stop)
     with pytest.raises(KeyboardInterrupt):
         build(source, tmp_path / "out", config=SMALL)
     monkeypatch.undo()
@@ -518,7 +518,7 @@ def test_a_merge_that_was_cut_short_is_finished_by_the_next(
     out, parts = tmp_path / "out", tmp_path / "out.parts"
     build(source, out, config=SMALL, part=Part(index=0, count=1))
     with monkeypatch.context() as patch:
-        patch.setattr("data.builder.shutil.rmtree", lambda path, **_: path)
+        patch.setattr("data.builder.build.shutil.rmtree", lambda path, **_: path)
         manifest = merge(out)
     assert parts.exists()
     for _ in range(2):
@@ -645,7 +645,7 @@ def test_bad_parts_are_refused(text: str) -> None:
 def test_killed_builds_resume_to_the_same_bytes(tmp_path: Path, mode: str) -> None:
     """SIGKILL at random moments; the last run finishes what the others left."""
     path = write_csv(tmp_path / "p.csv", make_puzzles("4x4", 150, seed=2))
-    command = [sys.executable, "-m", "scripts.cli", "data", "build", str(path), "--mode", mode]
+    command = [sys.executable, "-m", "scripts.cli.main", "data", "build", str(path), "--mode", mode]
     command += ["--shard-puzzles", "3", "--segment-tokens", "8", "--workers", "2"]
     whole, out = tmp_path / "whole", tmp_path / "out"
     started = time.monotonic()

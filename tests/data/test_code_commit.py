@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from data.code_commit import code_commit
+from data.runtime.code_commit import code_commit
 
 
 def git(root: Path, *arguments: str) -> str:

@@ -17,12 +17,12 @@ import pytest
 import yaml
 
 from data import export
-from data.builder import build
+from data.builder.build import build
+from data.builder.plan import BuildConfig
 from data.card import ExportedPart, dataset_card
 from data.commands import export as export_command
 from data.export import export_datasets
-from data.plan import BuildConfig
-from data.sources import GeneratorSource, open_files
+from data.puzzle_sources.sources import GeneratorSource, open_files
 from data.store import Manifest, TokenStore
 from solver.boards import get_board
 from tests.data.puzzle_files import folder_bytes, make_puzzles, write_csv
@@ -254,7 +254,7 @@ def test_size_categories(built: Path, num_rows: int, category: str) -> None:
 
 def test_command_imports_no_torch(built: Path, tmp_path: Path) -> None:
     code = (
-        "import sys; from scripts.cli import main; code = main(sys.argv[1:]); "
+        "import sys; from scripts.cli.main import main; code = main(sys.argv[1:]); "
         "assert 'torch' not in sys.modules; sys.exit(code)"
     )
     argv = ["data", "export", str(built / "cot"), "--out", str(tmp_path / "out")]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from data import cpus
-from data.cpus import available_cpus
-from data.files import locked_folder, publish_directory, publish_file, staged_directory
-from data.progress import format_duration, progress
+from data.runtime import cpus
+from data.runtime.cpus import available_cpus
+from data.runtime.files import locked_folder, publish_directory, publish_file, staged_directory
+from data.runtime.progress import format_duration, progress
 
 
 def test_publish_file_replaces_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_failed_publication_keeps_the_old_file(
     def fail(_: Path) -> None:
         raise OSError("disk")
 
-    monkeypatch.setattr("data.files.fsync_path", fail)
+    monkeypatch.setattr("data.runtime.files.fsync_path", fail)
     with pytest.raises(OSError, match="disk"):
         publish_file(path, b"two")
     assert path.read_bytes() == b"one"
@@ -108,7 +108,7 @@ def test_a_file_system_without_locks_gets_a_warning(
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr("data.files.fcntl.flock", refuse)
+    monkeypatch.setattr("data.runtime.files.fcntl.flock", refuse)
     with locked_folder(tmp_path):
         assert "has no locks" in caplog.text
     code = errno.EIO
@@ -171,7 +171,7 @@ def test_plain_progress_counts_this_session_only(
 ) -> None:
     """After 900 of 1000 in an earlier session, 50 in 10 s leave 10 s, not a tenth of that."""
     now = [100.0]
-    monkeypatch.setattr("data.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("data.runtime.progress.time.monotonic", lambda: now[0])
     caplog.set_level(logging.INFO)
     with progress("tracing", total=1000, unit="puzzles", done=900) as advance:
         now[0] += 10.0

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from data import generate as module
 from data.commands import generate as generate_command
-from data.generate import GenerateConfig, generate, generate_file
+from data.puzzle_sources import generate as module
+from data.puzzle_sources.generate import GenerateConfig, generate, generate_file
 from solver.boards import get_board, is_solution
-from solver.counting import count_solutions
-from solver.generator import generate_puzzles
-from solver.mrv import cot_length
+from solver.generation.counting import count_solutions
+from solver.generation.generator import generate_puzzles
+from solver.mrv.tracer import cot_length
 from solver.puzzles import parse_puzzle, read_puzzles
 
 SIX = GenerateConfig(board="6x6", seed=3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from data.intervals import wilson_interval
+from data.runtime.intervals import wilson_interval
 
 
 @pytest.mark.parametrize("trials", [1, 3, 10, 28, 100, 1000, 10_000])

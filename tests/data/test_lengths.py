@@ -17,17 +17,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data import lengths_build
 from data.commands import lengths as lengths_command
-from data.files import locked_folder
-from data.lengths import LengthsTable, RowStatus
-from data.lengths_build import measure_lengths
-from data.measure import LengthsConfig, measure_puzzles
+from data.lengths import build as lengths_build
+from data.lengths.build import measure_lengths
+from data.lengths.measure import LengthsConfig, measure_puzzles
+from data.lengths.table import LengthsTable, RowStatus
+from data.puzzle_sources.sources import FileSource, open_files
+from data.runtime.files import locked_folder
 from data.segments import split_into_segments
-from data.sources import FileSource, open_files
 from solver.boards import Board, Grid, get_board
 from solver.jit import IS_JIT
-from solver.mrv import trace
+from solver.mrv.tracer import trace
 from solver.puzzles import format_grid, parse_puzzle, puzzle_id
 from tests.data.puzzle_files import make_puzzles, write_csv
 
@@ -39,8 +39,8 @@ MALFORMED = "1?" + "." * 14
 LONG_PUZZLE = "..............1..2..3.4..5........4.....6..3..7.2........7..8....4..5...65......7"
 KILLED_RUN = """
 import sys
-from data import lengths_build
-from scripts.cli import main
+from data.lengths import build as lengths_build
+from scripts.cli.main import main
 lengths_build.CHUNK_ROWS = 8
 lengths_build.BATCH_ROWS = 3
 lengths_build._ROW_GROUP_CHUNKS = 2
@@ -176,7 +176,7 @@ def test_stated_answers_are_checked(tmp_path: Path, puzzles: list[tuple[str, str
 
 
 def test_uniqueness_can_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("data.measure._UNIQUENESS_NODES", 1)
+    monkeypatch.setattr("data.lengths.measure._UNIQUENESS_NODES", 1)
     grids = np.zeros((1, 16), dtype=np.uint8)
     config = LengthsConfig(check_unique=True)
     measures = measure_puzzles(get_board("4x4"), grids, answers=grids, config=config)

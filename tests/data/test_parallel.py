@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from data.parallel import map_in_order, num_threads
+from data.runtime.parallel import map_in_order, num_threads
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -64,5 +64,5 @@ def test_failure_comes_in_its_turn_and_drops_the_rest() -> None:
 
 def test_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert num_threads(7) == 7
-    monkeypatch.setattr("data.parallel.available_cpus", lambda: (5, "a test"))
+    monkeypatch.setattr("data.runtime.parallel.available_cpus", lambda: (5, "a test"))
     assert num_threads(None) == 5

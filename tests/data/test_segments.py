@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from data.segments import Segments, split_into_segments
 from solver.boards import Board, Grid, get_board
 from solver.jit import IS_JIT
-from solver.mrv import Status, resume, trace
+from solver.mrv.tracer import Status, resume, trace
 from solver.vocabulary import OUTPUT, SUMMARY
 from tests import naive
 from tests.solver.test_mrv import as_grid, full_grid, has_clash, puzzles

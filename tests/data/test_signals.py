@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from data.signals import STOP_SIGNALS, StopRequested, StopSignal, stop_at_once
+from data.runtime.signals import STOP_SIGNALS, StopRequested, StopSignal, stop_at_once
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS, ids=lambda number: number.name)

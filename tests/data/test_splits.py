@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data.builder import build
+from data.builder.build import build
+from data.builder.plan import BuildConfig
 from data.commands import check_splits
-from data.intervals import wilson_interval
-from data.plan import BuildConfig
-from data.puzzle_sets import givens_of_prompts, open_puzzle_set
-from data.sources import open_files
-from data.splits import Example, Overlaps, find_overlaps
+from data.puzzle_sources.puzzle_sets import givens_of_prompts, open_puzzle_set
+from data.puzzle_sources.sources import open_files
+from data.puzzle_sources.splits import Example, Overlaps, find_overlaps
+from data.runtime.intervals import wilson_interval
 from solver.boards import Grid, get_board
 from solver.puzzles import format_grid, parse_puzzle
-from solver.symmetry import augment
+from solver.symmetry.transforms import augment
 from tests.data.puzzle_files import make_puzzles, write_csv
 
 BOARD = get_board("6x6")
@@ -74,7 +74,9 @@ def test_first_rows_of_repeated_puzzles_are_shown(tmp_path: Path, grids: Grid) -
 def test_hashes_that_collide_are_told_apart(
     tmp_path: Path, grids: Grid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("data.splits.puzzle_id", lambda _, forms: np.zeros(len(forms), np.uint64))
+    monkeypatch.setattr(
+        "data.puzzle_sources.splits.puzzle_id", lambda _, forms: np.zeros(len(forms), np.uint64)
+    )
     train = write_list(tmp_path / "a", grids[:40])
     found = overlaps(
         train, write_list(tmp_path / "b", np.concatenate([grids[40:], moved(grids[:1])]))

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from data import stats
-from data.builder import build
+from data.builder.build import build
+from data.builder.plan import BuildConfig
 from data.commands import stats as stats_command
-from data.lengths_build import measure_lengths
-from data.measure import LengthsConfig
-from data.plan import BuildConfig
-from data.sources import FileSource, open_files
+from data.lengths.build import measure_lengths
+from data.lengths.measure import LengthsConfig
+from data.puzzle_sources.sources import FileSource, open_files
 from data.stats import PAPER_TABLE, Statistics, check_comparable, compute_statistics
 from data.store import TokenStore
 from solver.boards import get_board

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from data.text import tokens_to_text
 from data.tokenizer import build_tokenizer, save_tokenizer
 from solver.boards import BOARDS, Board, get_board
-from solver.mrv import trace
+from solver.mrv.tracer import trace
 from solver.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 TOKENIZERS = {board: build_tokenizer(board) for board in BOARDS.values()}

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from data.segments import split_into_segments
-from scripts.cli import main
+from scripts.cli.main import main
 from solver.boards import Board, Grid
-from solver.mrv import trace
+from solver.mrv.tracer import trace
 from solver.vocabulary import END_INPUT, Tokens
 
 SEGMENT_TOKENS = 16

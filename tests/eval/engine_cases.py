@@ -9,8 +9,8 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from data.model_facts import Mode
-from eval.contract import Caps, Request, Result
+from data.model_format.facts import Mode
+from eval.engines.contract import Caps, Request, Result
 from eval.engines.scripted import Script, solver_script
 from solver.boards import Board, get_board
 from solver.vocabulary import SUMMARY, Tokens, Vocabulary

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data.model_facts import Mode
-from data.precision import get_precision
-from eval.contract import EndedBy, paper_caps
-from eval.records import (
+from data.model_format.facts import Mode
+from data.model_format.precision import get_precision
+from eval.engines.contract import EndedBy, paper_caps
+from eval.results.folder import EvaluationFolder, ResultLog
+from eval.results.records import (
     Cost,
     DataRecord,
     EvaluationConfig,
@@ -21,7 +22,6 @@ from eval.records import (
     Session,
     TargetSpread,
 )
-from eval.results import EvaluationFolder, ResultLog
 from solver.vocabulary import Tokens
 
 LENGTHS = tuple(2**k for k in range(8, 15))

@@ -8,14 +8,20 @@ from pathlib import Path
 
 import numpy as np
 
-from data.precision import get_precision
-from eval.contract import Caps, EngineStats, Request, Result
-from eval.puzzle_run import PuzzleRun
-from eval.records import DataRecord, EvaluationConfig, ModelRecord, SampledPuzzle, SamplingRecord
-from eval.results import EvaluationFolder
-from eval.runner import open_or_create
+from data.model_format.precision import get_precision
+from eval.engines.contract import Caps, EngineStats, Request, Result
+from eval.engines.puzzle_run import PuzzleRun
+from eval.results.folder import EvaluationFolder
+from eval.results.records import (
+    DataRecord,
+    EvaluationConfig,
+    ModelRecord,
+    SampledPuzzle,
+    SamplingRecord,
+)
+from eval.results.runner import open_or_create
 from solver.boards import get_board
-from solver.mrv import trace
+from solver.mrv.tracer import trace
 from solver.puzzles import format_grid, puzzle_id
 from solver.vocabulary import END_SUMMARY, SUMMARY, Tokens
 from tests.training.toy import toy_puzzle
@@ -34,7 +40,7 @@ class FakeEngine:
         self._delay_s, self._reverse = delay_s, reverse
 
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
-        """See `eval.contract.Engine`."""
+        """See `eval.engines.contract.Engine`."""
         for request in sorted(requests, key=lambda request: request.key, reverse=self._reverse):
             time.sleep(self._delay_s)
             run = PuzzleRun(request, max_positions=100_000)

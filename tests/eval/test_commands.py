@@ -16,9 +16,9 @@ from huggingface_hub import ModelCard, parse_eval_result_entries
 from huggingface_hub.repocard_data import model_index_to_eval_results
 
 from eval.commands import run as run_command
-from eval.contract import Request, Result
-from eval.results import SUMMARY_FILE, EvaluationFolder
-from scripts.cli import main
+from eval.engines.contract import Request, Result
+from eval.results.folder import SUMMARY_FILE, EvaluationFolder
+from scripts.cli.main import main
 from tests.data.puzzle_files import make_puzzles, write_csv
 from tests.eval.fake_engine import FakeEngine
 from tests.eval.toy_models import export, make_model

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from eval.model_folder import ModelFolder
-from eval.results import EvaluationFolder
-from scripts.cli import main
+from eval.network.model_folder import ModelFolder
+from eval.results.folder import EvaluationFolder
+from scripts.cli.main import main
 from solver.boards import get_board
 from tests.eval.compiled_models import compile_solver, written_by_solver
 from tests.eval.engine_cases import grid

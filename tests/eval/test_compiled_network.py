@@ -13,14 +13,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from data.precision import PrecisionName, get_precision
-from eval.compiled_network import CompiledNetwork
-from eval.contract import Caps, EndedBy, Request
+from data.model_format.precision import PrecisionName, get_precision
+from eval.engines.contract import Caps, EndedBy, Request
 from eval.engines.factory import ENGINES, make_engine, make_network
-from eval.model_folder import CONFIG_FILE, WEIGHTS_FILE, ModelFolder
-from eval.network import Network
-from eval.network_types import Span
-from eval.transformers_model import load_model
+from eval.network.compiled.network import CompiledNetwork
+from eval.network.model_folder import CONFIG_FILE, WEIGHTS_FILE, ModelFolder
+from eval.network.network import Network
+from eval.network.transformers_model import load_model
+from eval.network.types import Span
 from solver.boards import get_board
 from solver.vocabulary import Tokens
 from tests.eval.compiled_models import compile_solver, written_by_solver

@@ -21,15 +21,15 @@ import numpy as np
 import pytest
 import torch
 
-from data.model_facts import Mode
-from data.precision import get_precision
-from eval.contract import Caps, EndedBy, Engine, Request, Result
+from data.model_format.facts import Mode
+from data.model_format.precision import get_precision
+from eval.engines.contract import Caps, EndedBy, Engine, Request, Result
 from eval.engines.factory import make_engine
+from eval.engines.puzzle_run import input_prompt
 from eval.engines.vllm import VllmEngine
-from eval.model_folder import ModelFolder
-from eval.network import Network
-from eval.puzzle_run import input_prompt
-from eval.replay import logits_after, preference_of
+from eval.inspect.replay import logits_after, preference_of
+from eval.network.model_folder import ModelFolder
+from eval.network.network import Network
 from solver.vocabulary import SUMMARY, Tokens
 from tests.eval.engine_cases import describe, shuffled
 from tests.eval.trained_models import known_and_new_requests, train_model

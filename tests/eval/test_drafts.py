@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from data.segments import split_into_segments
 from data.text import text_to_tokens, tokens_to_text
-from eval.drafts import draft_segment
+from eval.engines.drafts import draft_segment
 from solver.boards import BOARDS, Board, get_board
-from solver.mrv import trace
+from solver.mrv.tracer import trace
 from solver.vocabulary import END_OUTPUT, END_SUMMARY, NONE, SUMMARY, Tokens
 
 BOARD = get_board("4x4")

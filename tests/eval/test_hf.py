@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from data.precision import get_precision
-from eval.contract import Caps, EndedBy, Request, Result
+from data.model_format.precision import get_precision
+from eval.engines.contract import Caps, EndedBy, Request, Result
 from eval.engines.hf import HfEngine
-from eval.model_folder import ModelFolder
-from eval.puzzle_run import input_prompt
+from eval.engines.puzzle_run import input_prompt
+from eval.network.model_folder import ModelFolder
 from tests.eval.toy_models import export, make_model, toy_requests
 
 

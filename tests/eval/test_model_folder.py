@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from data.precision import get_precision
-from eval.model_folder import CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE, ModelFolder
-from eval.network import Network
+from data.model_format.precision import get_precision
+from eval.network.model_folder import CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE, ModelFolder
+from eval.network.network import Network
 from tests.eval.toy_models import FAMILIES, NUM_IDS, export, make_model
 
 

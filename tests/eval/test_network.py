@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from data.precision import get_precision
-from eval import network_rows
-from eval.model_folder import ModelFolder
-from eval.network import Network
-from eval.network_cache import PaddedCache
-from eval.network_kernels import exponential
-from eval.network_ragged import RaggedCache
-from eval.network_types import Span
+from data.model_format.precision import get_precision
+from eval.network import rows as network_rows
+from eval.network.cache import PaddedCache
+from eval.network.kernels import exponential
+from eval.network.model_folder import ModelFolder
+from eval.network.network import Network
+from eval.network.ragged_cache import RaggedCache
+from eval.network.types import Span
 from solver.vocabulary import Tokens
 from tests.eval.toy_models import FAMILIES, NUM_IDS, export, make_model
 

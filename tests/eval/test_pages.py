@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.contract import EndedBy
+from eval.engines.contract import EndedBy
 from eval.report.build import build_report
 from eval.report.entries import read_entries
 from eval.report.write import write_report

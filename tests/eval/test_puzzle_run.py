@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from data.model_facts import Mode
+from data.model_format.facts import Mode
 from data.segments import split_into_segments
 from data.text import text_to_tokens
-from eval.contract import (
+from eval.engines.contract import (
     COT_MAX_NEW_TOKENS,
     HARDEST_MAX_NEW_TOKENS,
     SCOT_MAX_NEW_TOKENS,
@@ -21,9 +21,9 @@ from eval.contract import (
     Request,
     paper_caps,
 )
-from eval.puzzle_run import PuzzleRun, input_prompt, read_output, score_output
+from eval.engines.puzzle_run import PuzzleRun, input_prompt, read_output, score_output
 from solver.boards import BOARDS, Board, get_board
-from solver.mrv import trace
+from solver.mrv.tracer import trace
 from solver.vocabulary import END_SUMMARY, SUMMARY, Tokens
 
 BOARD = get_board("4x4")

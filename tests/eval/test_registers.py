@@ -17,14 +17,14 @@ import pytest
 from data.segments import split_into_segments
 from eval.commands.trace import Config
 from eval.commands.trace import main as trace_command
-from eval.model_folder import ModelFolder
+from eval.network.model_folder import ModelFolder
+from eval.network.transformers_model import load_model
 from eval.trace_page.register_check import first_mismatch
 from eval.trace_page.register_facts import read_register_facts
 from eval.trace_page.registers import Readings, read_registers
-from eval.transformers_model import load_model
-from scripts.cli import main
+from scripts.cli.main import main
 from solver.boards import Board, get_board
-from solver.mrv import trace
+from solver.mrv.tracer import trace
 from solver.puzzles import parse_puzzle
 from solver.vocabulary import END_INPUT, NONE, OUTPUT, SUMMARY, Tokens, Vocabulary
 from tests.compile_tm.test_sudoku import searching_puzzles

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from data.precision import get_precision
-from eval.board_state import board_state
-from eval.contract import Caps, Request
-from eval.differences import compare, preference_at
+from data.model_format.precision import get_precision
+from eval.engines.contract import Caps, Request
 from eval.engines.scripted import ScriptedNetwork, solver_script
 from eval.engines.segment import SegmentEngine
-from eval.model_folder import ModelFolder
-from eval.network import Network
-from eval.replay import preference_of, replay
-from eval.results import CONFIG_FILE, TOKENS_FILE, EvaluationFolder
-from eval.runner import evaluate
-from scripts.cli import main
+from eval.inspect.board_state import board_state
+from eval.inspect.differences import compare, preference_at
+from eval.inspect.replay import preference_of, replay
+from eval.network.model_folder import ModelFolder
+from eval.network.network import Network
+from eval.results.folder import CONFIG_FILE, TOKENS_FILE, EvaluationFolder
+from eval.results.runner import evaluate
+from scripts.cli.main import main
 from solver.boards import get_board
-from solver.mrv import trace
+from solver.mrv.tracer import trace
 from solver.puzzles import format_grid
 from solver.vocabulary import NONE, Tokens
 from tests.eval.evaluations import invented_sample, write_evaluation
@@ -61,7 +61,7 @@ def network(*, wrong: tuple[int, int] | None, segment_tokens: int | None) -> Scr
 def test_a_model_that_is_the_solver_never_leaves_the_trace(
     pass_tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eval.replay._PASS_TOKENS", pass_tokens)
+    monkeypatch.setattr("eval.inspect.replay._PASS_TOKENS", pass_tokens)
     result = replay(network(wrong=None, segment_tokens=None), request("cot"), segment_tokens=None)
     tokens = trace(BOARD, GIVENS).tokens
     assert result.deviation is None
@@ -82,7 +82,7 @@ def test_a_model_that_is_the_solver_never_leaves_the_trace(
 def test_the_first_wrong_token_is_found(
     wrong: tuple[int, int], pass_tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eval.replay._PASS_TOKENS", pass_tokens)
+    monkeypatch.setattr("eval.inspect.replay._PASS_TOKENS", pass_tokens)
     model = network(wrong=wrong, segment_tokens=SEGMENT_TOKENS)
     result = replay(model, request(), segment_tokens=SEGMENT_TOKENS)
     deviation = result.deviation

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.intervals import wilson_interval
+from data.runtime.intervals import wilson_interval
 from eval.commands.report import Config, main
-from eval.contract import EndedBy, paper_caps
+from eval.engines.contract import EndedBy, paper_caps
 from eval.report.build import build_report
 from eval.report.columns import compact, percent
 from eval.report.compare import compare, mcnemar_p
@@ -24,7 +24,7 @@ from eval.report.entries import read_entries
 from eval.report.plots import themed_svg
 from eval.report.published import parse_published, read_published
 from eval.report.write import escape_markdown
-from eval.results import RESULTS_FILE, EvaluationFolder
+from eval.results.folder import RESULTS_FILE, EvaluationFolder
 from tests.eval.evaluations import LENGTHS, write_evaluation
 
 NASTY = '<script>alert("x")</script>|`$a$`[/b]'

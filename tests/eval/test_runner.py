@@ -20,14 +20,12 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from data.files import locked_folder
-from data.intervals import wilson_interval
-from data.plan import Part, part_folder
-from eval.contract import EndedBy, Request, Result
-from eval.differences import compare
-from eval.merge import merge
-from eval.records import ResultRow
-from eval.results import (
+from data.builder.plan import Part, part_folder
+from data.runtime.files import locked_folder
+from data.runtime.intervals import wilson_interval
+from eval.engines.contract import EndedBy, Request, Result
+from eval.inspect.differences import compare
+from eval.results.folder import (
     CONFIG_FILE,
     RESULTS_FILE,
     SAMPLE_FILE,
@@ -36,16 +34,18 @@ from eval.results import (
     EvaluationFolder,
     ResultLog,
 )
-from eval.runner import evaluate, is_finished, open_or_create, part_of_sample
-from eval.score import score_again
-from eval.summary import Accuracy, summarise
+from eval.results.merge import merge
+from eval.results.records import ResultRow
+from eval.results.runner import evaluate, is_finished, open_or_create, part_of_sample
+from eval.results.score import score_again
+from eval.results.summary import Accuracy, summarise
 from tests.eval.fake_engine import FakeEngine, toy_config, toy_folder, toy_sample
 
 NUM_PUZZLES = 40
 KILLED_RUN = """
 import sys
 from pathlib import Path
-from eval.runner import evaluate
+from eval.results.runner import evaluate
 from tests.eval.fake_engine import FakeEngine, toy_folder
 evaluate(toy_folder(Path(sys.argv[1]), 40), FakeEngine(delay_s=0.02), part=None)
 """
@@ -137,7 +137,8 @@ def test_a_stop_signal_ends_it_at_once_and_a_second_call_finishes(
     whole: EvaluationFolder, tmp_path: Path
 ) -> None:
     code = KILLED_RUN.replace(
-        "evaluate(toy", "from data.signals import stop_at_once\nwith stop_at_once(): evaluate(toy"
+        "evaluate(toy",
+        "from data.runtime.signals import stop_at_once\nwith stop_at_once(): evaluate(toy",
     )
     out = tmp_path / "e"
     child = subprocess.Popen([sys.executable, "-c", code, str(out)], stderr=subprocess.PIPE)
@@ -231,7 +232,7 @@ def test_rows_are_synced_now_and_then(tmp_path: Path, monkeypatch: pytest.Monkey
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     now = [0.0]
-    monkeypatch.setattr("eval.results.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("eval.results.folder.time.monotonic", lambda: now[0])
     folder = toy_folder(tmp_path / "e", 3, keeps_tokens=False)
     rows = run_one(toy_folder(tmp_path / "other", 3)).rows
     synced.clear()
@@ -314,7 +315,7 @@ def test_a_merge_that_was_cut_short_is_finished_by_the_next(
 ) -> None:
     out = tmp_path / "e"
     with monkeypatch.context() as patch:
-        patch.setattr("eval.merge.shutil.rmtree", lambda path, **_: path)
+        patch.setattr("eval.results.merge.shutil.rmtree", lambda path, **_: path)
         merged = merge(out)
     assert parts[0].exists()
     for _ in range(2):

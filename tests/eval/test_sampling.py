@@ -13,22 +13,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.builder import build
-from data.lengths_build import measure_lengths
-from data.measure import LengthsConfig
-from data.plan import BuildConfig
-from data.sources import open_files
-from eval.choices import (
+from data.builder.build import build
+from data.builder.plan import BuildConfig
+from data.lengths.build import measure_lengths
+from data.lengths.measure import LengthsConfig
+from data.puzzle_sources.sources import open_files
+from eval.sampling.choices import (
     bucket_label,
     choose_hardest,
     choose_random,
     choose_targets,
     target_ranges,
 )
-from eval.pool import PuzzlePool, open_pool
-from eval.sampling import Sample, SamplingConfig, draw_sample, resolve
+from eval.sampling.pool import PuzzlePool, open_pool
+from eval.sampling.selection import Sample, SamplingConfig, draw_sample, resolve
 from solver.boards import get_board
-from solver.counting import count_solutions
+from solver.generation.counting import count_solutions
 from solver.jit import IS_JIT
 from solver.puzzles import parse_puzzle
 from tests.data.puzzle_files import make_puzzles, write_csv

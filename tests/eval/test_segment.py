@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from data.precision import get_precision
-from eval.contract import Caps, EndedBy, Engine, Request, Result
+from data.model_format.precision import get_precision
+from eval.engines.contract import Caps, EndedBy, Engine, Request, Result
 from eval.engines.factory import make_engine
 from eval.engines.scripted import ScriptedNetwork, solver_script
 from eval.engines.segment import SegmentEngine
-from eval.model_folder import ModelFolder
+from eval.network.model_folder import ModelFolder
 from solver.boards import get_board
 from solver.jit import IS_JIT
 from solver.vocabulary import (

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from data.text import text_to_tokens, tokens_to_text
-from eval.contract import Caps, EndedBy, Request
+from eval.engines.contract import Caps, EndedBy, Request
+from eval.engines.puzzle_run import PuzzleRun
 from eval.engines.scripted import Script, ScriptedNetwork, solver_script
-from eval.puzzle_run import PuzzleRun
-from eval.solve_with_model import CheckedLine, checked_lines
-from eval.streaming import SlotSequence
-from scripts.cli import main
+from eval.engines.streaming import SlotSequence
+from eval.inspect.solve_with_model import CheckedLine, checked_lines
+from scripts.cli.main import main
 from solver.boards import get_board
 from solver.vocabulary import OUTPUT, SUMMARY, Tokens
 from tests.eval.engine_cases import WIDE, grid

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from eval.commands.trace import Config, main
-from eval.contract import EndedBy
+from eval.engines.contract import EndedBy
 from eval.page.render import render_page, script_json
-from eval.records import SampledPuzzle
+from eval.results.records import SampledPuzzle
 from eval.trace_page.build import trace_page
 from eval.trace_page.sources import attempt_of_evaluation
 from eval.trace_page.streams import Stream, first_difference, model_stream, solver_stream
-from solver.mrv import trace
+from solver.mrv.tracer import trace
 from solver.puzzles import format_grid, parse_puzzle, puzzle_id
 from solver.vocabulary import END_OUTPUT, END_SUMMARY, SUMMARY, Tokens
 from tests.eval.evaluations import write_evaluation

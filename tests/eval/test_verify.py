@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from data.segments import split_into_segments
-from eval.contract import Caps, EndedBy, Request
+from eval.engines.contract import Caps, EndedBy, Request
 from eval.engines.scripted import Script, ScriptedNetwork, solver_script
 from eval.engines.segment import SegmentEngine
 from eval.engines.verify import VerifyEngine
-from eval.network_types import SlotCache, Span
+from eval.network.types import SlotCache, Span
 from solver.boards import get_board
-from solver.mrv import trace
+from solver.mrv.tracer import trace
 from solver.vocabulary import END_SUMMARY, Tokens
 from tests.eval.engine_cases import (
     BOARD,

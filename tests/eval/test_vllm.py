@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from data.precision import get_precision
+from data.model_format.precision import get_precision
 from eval.engines import vllm
 from eval.engines.factory import make_engine
 from eval.engines.vllm import VllmEngine, _quiet_start
-from eval.model_folder import ModelFolder
+from eval.network.model_folder import ModelFolder
 from tests.eval.toy_models import export, make_model
 
 needs_vllm = pytest.mark.skipif(

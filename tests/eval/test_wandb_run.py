@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eval.wandb_run import GROUP_COLUMNS, PUZZLE_COLUMNS
-from scripts.cli import main
+from eval.publish.wandb_run import GROUP_COLUMNS, PUZZLE_COLUMNS
+from scripts.cli.main import main
 from tests.eval.evaluations import write_evaluation
 from tests.wandb_files import read_artifacts, read_config, read_history, read_summary
 
@@ -28,7 +28,7 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_evaluation_becomes_a_run(
     offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("data.wandb_runs.LARGEST_COPY", 6_000)
+    monkeypatch.setattr("data.runtime.wandb_runs.LARGEST_COPY", 6_000)
     folder = write_evaluation(tmp_path / "ten", puzzles_per_length=5)
     folder.finish()
     assert main(["eval", "wandb", str(folder.path)]) == 0

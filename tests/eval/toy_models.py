@@ -18,13 +18,13 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from data.model_facts import Mode, ModelFacts
-from eval.contract import Caps, Request
+from data.model_format.facts import Mode, ModelFacts
+from eval.engines.contract import Caps, Request
 from solver.boards import get_board
-from solver.mrv import TRACE_RULE
+from solver.mrv.tracer import TRACE_RULE
 from solver.vocabulary import Vocabulary
 from tests.training.toy import toy_puzzle
-from training.export import export_model
+from training.checkpoints.export import export_model
 
 BOARD = get_board("4x4")
 NUM_IDS = Vocabulary(BOARD).size

@@ -9,14 +9,14 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
-from data.model_facts import Mode, ModelFacts
+from data.model_format.facts import Mode, ModelFacts
 from data.store import TokenStore
-from eval.contract import Caps, Request
-from solver.mrv import TRACE_RULE
+from eval.engines.contract import Caps, Request
+from solver.mrv.tracer import TRACE_RULE
 from solver.vocabulary import PAD
 from tests.training.toy import BOARD, toy_puzzle, write_toy_data
-from training.export import export_model
-from training.models import ModelConfig, build_model
+from training.checkpoints.export import export_model
+from training.models.families import ModelConfig, build_model
 
 SEGMENT_TOKENS = 20
 NUM_PUZZLES = 60

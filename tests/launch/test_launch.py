@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.cli import main
+from scripts.cli.main import main
 from scripts.launch.jobs import Scripts
 from scripts.launch.node import Meeting, check_meeting, last_row, read_meeting
 from scripts.launch.node import main as node_main

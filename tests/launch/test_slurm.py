@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from tests.launch.slurm_cluster import Cluster, missing_programs, running_cluster
 from tests.training.runs import TIME_FIELDS
-from training.metrics import Row, read_metrics
+from training.reporting.metrics import Row, read_metrics
 
 pytestmark = [
     pytest.mark.slurm,
@@ -54,7 +54,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sudocot(*words: str, folder: Path, env: dict[str, str] | None = None) -> str:
-    command = [sys.executable, "-m", "scripts.cli", *words]
+    command = [sys.executable, "-m", "scripts.cli.main", *words]
     done = subprocess.run(
         command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
     )

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from scripts import cli
-from scripts.cli import COMMANDS, CommandEntry, main
+from scripts.cli import main as cli
+from scripts.cli.main import COMMANDS, CommandEntry, main
 from tests.scripts import fake_command
 
 HEAVY = ("numpy", "numba", "pyarrow", "torch", "transformers", "datasets", "tyro", "rich")
@@ -41,7 +41,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 def test_help_imports_nothing_heavy(argv: list[str]) -> None:
     code = (
-        "import sys; from scripts.cli import main; code = main(sys.argv[2:]); "
+        "import sys; from scripts.cli.main import main; code = main(sys.argv[2:]); "
         "print('imported', *set(sys.argv[1].split()) & set(sys.modules)); sys.exit(code)"
     )
     result = subprocess.run(
@@ -66,7 +66,7 @@ def test_command_keeps_the_contract(words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("words", [w for w in COMMANDS if w[0] != "train"], ids=" ".join)
 def test_help_of_commands_but_train_imports_no_torch(words: tuple[str, ...]) -> None:
     code = (
-        "import sys; from scripts.cli import main; code = main(sys.argv[1:]); "
+        "import sys; from scripts.cli.main import main; code = main(sys.argv[1:]); "
         "assert not {'torch', 'transformers'} & set(sys.modules); sys.exit(code)"
     )
     result = subprocess.run(

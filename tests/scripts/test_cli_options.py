@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-from scripts.cli import COMMANDS, main
+from scripts.cli.main import COMMANDS, main
 
 SNAPSHOT = Path(__file__).with_name("cli_options.txt")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tyro
 
-from scripts.config_file import expand_config_file, tri_state_fields
+from scripts.cli.config_file import expand_config_file, tri_state_fields
 from tests.scripts.fake_command import Config, Nested
 
 SETTINGS = {

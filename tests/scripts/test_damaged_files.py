@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from data.files import publish_file
-from scripts.cli import main
-from training.metrics import SCHEMA
+from data.runtime.files import publish_file
+from scripts.cli.main import main
+from training.reporting.metrics import SCHEMA
 
 PUZZLE = "1...|..3.|.4..|...2"
 READERS = {

@@ -23,11 +23,11 @@ from huggingface_hub import (
 )
 
 from data.card import dataset_card
-from data.model_facts import ModelFacts
-from scripts.cli import main
+from data.model_format.facts import ModelFacts
+from scripts.cli.main import main
 from scripts.publish.publish import upload
-from training.export import export_model
-from training.models import ModelConfig, build_model
+from training.checkpoints.export import export_model
+from training.models.families import ModelConfig, build_model
 
 FRESH_PROCESS = """
 import sys

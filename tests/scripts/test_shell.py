@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import tyro
 
-from scripts import cli
+from scripts.cli import main as cli
 
 ROOT = Path(__file__).parents[2]
 # Asked by -c, it is a Python that finds a GPU if $HAS_GPU is 1; else it fails at what $FAIL names.
@@ -74,13 +74,13 @@ def test_programs_take_the_options_of_the_gpu_check(has_gpu: str, tmp_path: Path
     modules = set()
     for _, module, *words in calls(tmp_path):
         modules.add(module)
-        if module == "scripts.cli":
+        if module == "scripts.cli.main":
             parse(words)
         elif module == "pytest":
             assert Path(words[-1]).exists()
         else:
             tyro.cli(importlib.import_module(module).Config, args=words)
-    assert modules == {"scripts.cli", "scripts.bench.training", "pytest"}
+    assert modules == {"scripts.cli.main", "scripts.bench.training", "pytest"}
 
 
 def test_a_training_that_fails_fails_the_gpu_check(tmp_path: Path) -> None:

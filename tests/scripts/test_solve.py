@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from data.text import text_to_tokens
-from scripts.cli import main
-from solver.mrv import trace
+from scripts.cli.main import main
+from solver.mrv.tracer import trace
 from solver.puzzles import parse_puzzle
 
 UNIQUE = "1...|..3.|.4..|...2"
@@ -166,7 +166,7 @@ def test_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     path = tmp_path / "puzzles.txt"
     path.write_text("1.....3..4.....2\n" * 5_000)
     process = subprocess.Popen(
-        [sys.executable, "-c", "from scripts.cli import run; run()", "solve", str(path)],
+        [sys.executable, "-c", "from scripts.cli.main import run; run()", "solve", str(path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

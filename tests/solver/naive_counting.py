@@ -1,4 +1,4 @@
-"""Slow, plain twins of `solver.counting` and of the second half of `solver.generator`."""
+"""Naive twins of `solver.generation.counting` and of the removal of givens by the generator."""
 
 from __future__ import annotations
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solver import colouring
 from solver.boards import BOARDS, Board, Grid, get_board
-from solver.canonical import canonical_form, canonical_forms
 from solver.jit import IS_JIT
 from solver.mixing import mix64
-from solver.symmetry import augment
+from solver.symmetry import coloring as colouring
+from solver.symmetry.canonical import canonical_form, canonical_forms
+from solver.symmetry.transforms import augment
 from tests.solver.naive_canonical import (
     complete_grids,
     line_orders,

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solver.boards import BOARDS, Board, Grid
-from solver.counting import (
+from solver.generation.counting import (
     UNDECIDED,
     count_solutions,
     count_solutions_many,

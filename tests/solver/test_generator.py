@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from solver.boards import BOARDS, Board, Grid, is_solution
-from solver.counting import count_solutions, count_solutions_many
-from solver.generator import (
+from solver.generation.counting import count_solutions, count_solutions_many
+from solver.generation.generator import (
     Puzzles,
     _fill_once,
     _generate_rows,

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from solver.boards import BOARDS, Board, is_solution
-from solver.counting import count_solutions_many
+from solver.generation.counting import count_solutions_many
+from solver.generation.mining import mine_puzzles
 from solver.jit import IS_JIT
-from solver.mining import mine_puzzles
-from solver.mrv import cot_length
+from solver.mrv.tracer import cot_length
 from tests.solver.test_generator import assert_minimal
 
 BOARD_4, BOARD_6, BOARD_9 = BOARDS["4x4"], BOARDS["6x6"], BOARDS["9x9"]
@@ -66,7 +66,7 @@ def test_puzzles_of_a_seed_never_change() -> None:
 
 def test_length_that_the_board_lacks_gives_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     if not IS_JIT:
-        monkeypatch.setattr("solver.mining.PATIENCE", 2)
+        monkeypatch.setattr("solver.generation.mining.PATIENCE", 2)
     mined = mine_puzzles(BOARD_4, seed=1, count=2, min_cot_length=500, max_cot_length=600)
     assert count_solutions_many(BOARD_4, mined.grids).tolist() == [1, 1]
     assert mined.cot_lengths.tolist() == [cot_length(BOARD_4, grid) for grid in mined.grids]

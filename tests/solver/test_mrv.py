@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from solver.boards import BOARDS, Board, Grid, get_board, is_solution
 from solver.jit import IS_JIT
-from solver.mrv import Status, Tracer, cot_length, resume, trace
+from solver.mrv.tracer import Status, Tracer, cot_length, resume, trace
 from solver.prompts import parse_prompt
 from solver.vocabulary import END_INPUT, INPUT, NONE, NUM_SPECIALS
 from tests import naive
@@ -320,7 +320,7 @@ def test_kernel_cache_falls_back(place: str, tmp_path: Path) -> None:
     folder = blocker / "cache" if place == "unwritable" else tmp_path / "cache"
     script = (
         "import numpy as np; from solver.boards import get_board; from solver.jit import "
-        "kernel_cache_dir; from solver.mrv import trace; "
+        "kernel_cache_dir; from solver.mrv.tracer import trace; "
         "print(kernel_cache_dir() is None, len(trace(get_board('4x4'), "
         "np.zeros(16, np.uint8)).tokens))"
     )

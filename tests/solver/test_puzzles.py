@@ -441,7 +441,7 @@ def test_missing_and_closed_files_are_os_errors(tmp_path: Path) -> None:
 
 
 def test_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("solver.puzzle_input.CHUNK_BYTES", 1000)
+    monkeypatch.setattr("solver.puzzle_io.input.CHUNK_BYTES", 1000)
     path = write(tmp_path, PUZZLE + "\n" + "." * 5000)
     with pytest.raises(ValueError, match="2: not text: longer than 1000 bytes"):
         read_all(path)

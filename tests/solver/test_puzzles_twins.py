@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from solver.boards import BOARDS, Board, Grid, get_board
 from solver.jit import IS_JIT
-from solver.puzzle_input import LineBlock, read_line_blocks
-from solver.puzzle_kernels import ANSWER, PUZZLE, RATING, SOURCE
-from solver.puzzle_lines import LineFormat, read_lines
-from solver.puzzle_list import ListFormat
-from solver.puzzle_table import TableFormat
+from solver.puzzle_io.input import LineBlock, read_line_blocks
+from solver.puzzle_io.kernels import ANSWER, PUZZLE, RATING, SOURCE
+from solver.puzzle_io.lines import LineFormat, read_lines
+from solver.puzzle_io.lists import ListFormat
+from solver.puzzle_io.tables import TableFormat
 from solver.puzzles import PuzzleBlock, format_board, format_grid, parse_puzzle, read_puzzles
 
 TWINS = settings(
@@ -175,7 +175,7 @@ def test_blocks_and_chunks_change_nothing(
     texts[70] = "5.5\n"
     path = tmp_path / "puzzles.txt"
     path.write_bytes("\n".join(texts).replace("\n", "\r\n").encode())
-    monkeypatch.setattr("solver.puzzle_input.CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr("solver.puzzle_io.input.CHUNK_BYTES", chunk_bytes)
     blocks = list(read_puzzles(path, block_rows=block_rows))
     assert max(len(block.rows) + len(block.errors) for block in blocks) <= block_rows
     rows = np.concatenate([block.rows for block in blocks])

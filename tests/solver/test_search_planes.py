@@ -8,9 +8,9 @@ import pytest
 
 from data.segments import split_into_segments
 from solver.boards import Board, get_board
-from solver.generator import generate_puzzles
-from solver.mrv import trace
-from solver.search_planes import num_planes, search_planes
+from solver.generation.generator import generate_puzzles
+from solver.mrv.board_state import num_planes, search_planes
+from solver.mrv.tracer import trace
 from solver.vocabulary import NONE, OUTPUT, SUMMARY, Tokens, Vocabulary
 
 Bits = npt.NDArray[np.bool_]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from solver.boards import BOARDS, Board, Grid, get_board, is_solution
 from solver.jit import IS_JIT
-from solver.symmetry import Symmetry, augment, random_symmetry, seeded_symmetry
+from solver.symmetry.transforms import Symmetry, augment, random_symmetry, seeded_symmetry
 from tests.solver.naive_canonical import complete_grids, line_orders
 
 SEEDS = st.integers(0, 2**64 - 1)

@@ -20,20 +20,20 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.optim import Optimizer
 
-from data.permutation import Indices
+from data.builder.permutation import Indices
 from data.store import TokenStore
 from solver.boards import get_board
 from tests.training.runs import at_update, run, send, small_config
-from training.attention import ATTENTIONS, use_attention
-from training.batches import collate
-from training.board_state import attach_head
+from training.batching.batches import collate
+from training.batching.sampler import Update, make_sampler
+from training.checkpoints.state import TrainingState, gather_state, restore_state
 from training.config import TrainConfig
-from training.models import build_model
+from training.gradients import UpdateSize, accumulate_gradients, finish_gradients
+from training.models.attention import ATTENTIONS, use_attention
+from training.models.board_state import attach_head
+from training.models.families import build_model
 from training.optimizers import build_optimizer
-from training.sampler import Update, make_sampler
 from training.solve_rate import MatchResult, held_out_match
-from training.state import TrainingState, gather_state, restore_state
-from training.step import UpdateSize, accumulate_gradients, finish_gradients
 
 
 def main(data: Path, held_out: Path, out: Path, ports: list[str]) -> None:

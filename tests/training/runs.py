@@ -13,13 +13,13 @@ import pytest
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from safetensors.torch import load_file
 
-import training.loop
-from data.weights import weights_digest
+import training.run
+from data.model_format.weights import weights_digest
 from training.config import TrainConfig
-from training.loop import train
-from training.metrics import Row, read_metrics
-from training.models import ModelConfig
+from training.models.families import ModelConfig
 from training.optimizers import OptimizerConfig
+from training.reporting.metrics import Row, read_metrics
+from training.run import train
 
 TIME_FIELDS = {"tokens_per_s", "flops_per_s", "duration_s", "share_of_time", "session_s"}
 
@@ -73,7 +73,7 @@ def at_update(
             action()
 
     with monkeypatch.context() as patch:
-        patch.setattr(training.loop, "progress", lambda *_, **__: contextlib.nullcontext(advance))
+        patch.setattr(training.run, "progress", lambda *_, **__: contextlib.nullcontext(advance))
         yield
 
 

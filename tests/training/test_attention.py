@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
-from data.precision import PRECISIONS
-from training.attention import (
+from data.model_format.precision import PRECISIONS
+from training.batching.batches import Batch
+from training.models.attention import (
     ATTENTIONS,
     attention_of,
     check_no_leak,
@@ -23,10 +24,9 @@ from training.attention import (
     forward_logits,
     use_attention,
 )
-from training.attention_kernels import attend_looped, attend_padded, causal_block_mask
-from training.batches import Batch
-from training.models import ModelConfig, build_model
-from training.precision import apply_precision
+from training.models.attention_kernels import attend_looped, attend_padded, causal_block_mask
+from training.models.families import ModelConfig, build_model
+from training.models.precision import apply_precision
 
 LLAMA = ModelConfig(board="4x4", hidden_size=32, num_layers=2, num_heads=2)
 NETWORKS = {

@@ -10,14 +10,14 @@ from transformers import AutoModelForCausalLM
 
 from data.store import TokenStore
 from solver.boards import get_board
-from solver.search_planes import search_planes
+from solver.mrv.board_state import search_planes
 from tests.training.runs import run, small_config
-from training.attention import ATTENTIONS, forward_logits, use_attention
-from training.batches import PackedShape, collate
-from training.board_state import HEAD_NAME, attach_head, attached_head
-from training.metrics import read_metrics
-from training.models import ModelConfig, build_model, count_parameters
-from training.step import UpdateSize, accumulate_gradients
+from training.batching.batches import PackedShape, collate
+from training.gradients import UpdateSize, accumulate_gradients
+from training.models.attention import ATTENTIONS, forward_logits, use_attention
+from training.models.board_state import HEAD_NAME, attach_head, attached_head
+from training.models.families import ModelConfig, build_model, count_parameters
+from training.reporting.metrics import read_metrics
 
 BOARD = get_board("4x4")
 ARCHITECTURE = ModelConfig(board="4x4", hidden_size=32, num_layers=2, num_heads=2)

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 import torch
 
-from training.checkpoints import (
+from training.batching.usage import Usage
+from training.checkpoints.checkpoint import (
     MARKER,
     Checkpoint,
     find_fault,
     load_newest,
     save_checkpoint,
 )
-from training.models import ModelConfig, build_model
+from training.checkpoints.state import gather_state, restore_state
+from training.models.families import ModelConfig, build_model
 from training.optimizers import OptimizerConfig, build_optimizer
-from training.state import gather_state, restore_state
-from training.usage import Usage
 
 SHAPE = ModelConfig(board="4x4", hidden_size=16, num_layers=1, num_heads=2)
 

@@ -18,7 +18,7 @@ from training.config import (
     differing_fields,
     make_config,
 )
-from training.models import MODEL_PRESETS
+from training.models.families import MODEL_PRESETS
 from training.optimizers import OptimizerConfig
 
 PATHS: dict[str, Any] = {"data": Path("data"), "out": Path("out")}

@@ -16,11 +16,11 @@ import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
-from data.signals import REQUEUE_EXIT_CODE
+from data.runtime.signals import REQUEUE_EXIT_CODE
 from tests.training.distributed_worker import update_gradients
 from tests.training.runs import final_digest, lasting_rows, run, small_config
 from training.config import TrainConfig
-from training.metrics import read_metrics
+from training.reporting.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
 NUM_STAGES = 6

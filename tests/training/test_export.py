@@ -16,13 +16,13 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
-from data.model_facts import ModelFacts, read_facts
-from data.precision import PRECISIONS
-from data.weights import weights_digest
-from training.attention import ATTENTIONS, use_attention
-from training.export import export_model, load_weights
-from training.models import ModelConfig, build_model
-from training.rotary import check_rotary
+from data.model_format.facts import ModelFacts, read_facts
+from data.model_format.precision import PRECISIONS
+from data.model_format.weights import weights_digest
+from training.checkpoints.export import export_model, load_weights
+from training.models.attention import ATTENTIONS, use_attention
+from training.models.families import ModelConfig, build_model
+from training.models.rotary import check_rotary
 
 LLAMA = ModelConfig(
     board="4x4", hidden_size=32, num_layers=2, num_heads=2, rope_theta=5000.0, max_positions=40

@@ -12,9 +12,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPTNeoXConfig, GPTNeoXForCausalLM
 
-from data.model_facts import read_facts
+from data.model_format.facts import read_facts
+from training.checkpoints.import_checkpoint import import_checkpoint
 from training.commands.import_ import Config, main
-from training.import_checkpoint import import_checkpoint
 
 IDS = torch.arange(98)[None]
 OLD_ROPE_FIELDS: dict[str, Any] = {

@@ -16,8 +16,8 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 
 import training.session
-from data.files import locked_folder
-from data.signals import REQUEUE_EXIT_CODE
+from data.runtime.files import locked_folder
+from data.runtime.signals import REQUEUE_EXIT_CODE
 from data.store import TokenStore
 from tests.training.runs import (
     KilledError,
@@ -30,16 +30,16 @@ from tests.training.runs import (
     small_config,
 )
 from tests.training.toy import write_toy_data
-from training.attention import ATTENTIONS, use_attention
-from training.batches import collate
+from training.batching.batches import collate
+from training.batching.sampler import make_sampler
 from training.commands import run as run_command
 from training.config import TrainConfig
-from training.metrics import read_metrics
-from training.models import build_model
+from training.gradients import UpdateSize, accumulate_gradients
+from training.models.attention import ATTENTIONS, use_attention
+from training.models.families import build_model
+from training.reporting.metrics import read_metrics
 from training.run_folder import RunFolder
-from training.sampler import make_sampler
 from training.solve_rate import MatchResult, held_out_match
-from training.step import UpdateSize, accumulate_gradients
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +197,7 @@ class TestResume:
         self, whole: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr("training.checkpoints.save_file", lambda *_: kill())
+            patch.setattr("training.checkpoints.checkpoint.save_file", lambda *_: kill())
             with pytest.raises(KilledError):
                 run(config)
         assert run(config) == 0

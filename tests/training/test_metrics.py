@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from training.metrics import MetricsLog, read_metrics
+from training.reporting.metrics import MetricsLog, read_metrics
 
 
 def steps(path: Path, kind: str) -> list[int]:

@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-from data.weights import weights_digest
-from training.models import (
+from data.model_format.weights import weights_digest
+from training.models.families import (
     MODEL_PRESETS,
     ModelConfig,
     build_model,
@@ -22,7 +22,7 @@ from training.models import (
     flops_per_token,
     transformers_config,
 )
-from training.rotary import (
+from training.models.rotary import (
     RotaryPhases,
     check_rotary,
     effective_rope_base,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 
-from training.models import ModelConfig, build_model
+from training.models.families import ModelConfig, build_model
 from training.optimizers import (
     JointOptimizer,
     OptimizerConfig,

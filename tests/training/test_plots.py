@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from training.commands.plot import Config, main, split_name
-from training.metrics import METRICS_FILE, MetricsLog
-from training.plots import Curve, draw_curves, read_curves, tokens_to_reach
+from training.reporting.metrics import METRICS_FILE, MetricsLog
+from training.reporting.plots import Curve, draw_curves, read_curves, tokens_to_reach
 
 
 def write_run(folder: Path, *, scale: float = 1.0, evaluations: bool = True) -> Path:

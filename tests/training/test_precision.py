@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from data.precision import PRECISIONS, get_precision
-from training.precision import apply_precision
+from data.model_format.precision import PRECISIONS, get_precision
+from training.models.precision import apply_precision
 
 CPU = torch.device("cpu")
 

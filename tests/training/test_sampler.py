@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.permutation import permuted
+from data.builder.permutation import permuted
 from data.store import TokenStore
 from tests.training.toy import FakeStore, fake_store
-from training.sampler import (
+from training.batching.sampler import (
     Sampler,
     SamplerConfig,
     Update,

@@ -15,14 +15,14 @@ from typing import Any, NoReturn
 import pytest
 import wandb
 
+from data.runtime.wandb_runs import choose_mode
 from data.store import TokenStore
-from data.wandb_runs import choose_mode
 from tests.training.runs import at_update, final_digest, run, send, small_config
 from tests.wandb_files import read_artifacts, read_history
 from training.commands import wandb_sync as command
 from training.config import TrainConfig
-from training.metrics import MetricsLog, Row
-from training.wandb_sync import merge_by_step
+from training.reporting.metrics import MetricsLog, Row
+from training.reporting.wandb_sync import merge_by_step
 
 
 @pytest.fixture

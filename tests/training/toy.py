@@ -21,7 +21,7 @@ from data.store import (
     write_metadata,
 )
 from solver.boards import get_board
-from solver.mrv import TRACE_RULE, trace
+from solver.mrv.tracer import TRACE_RULE, trace
 from solver.vocabulary import Tokens, Vocabulary
 
 BOARD = get_board("4x4")

@@ -31,7 +31,7 @@ class Config:
 
 def main(config: Config) -> int:
     """Run the command."""
-    from training.import_checkpoint import import_checkpoint
+    from training.checkpoints.import_checkpoint import import_checkpoint
 
     model = import_checkpoint(
         config.source, config.target, mode=config.mode, segment_tokens=config.segment_tokens

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
-from training.plots import RunCurves, draw_curves, read_curves, tokens_to_reach
+from training.reporting.plots import RunCurves, draw_curves, read_curves, tokens_to_reach
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

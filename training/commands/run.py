@@ -17,7 +17,7 @@ from typing import cast
 import tyro
 
 from training.config import TrainConfig, make_config
-from training.loop import train
+from training.run import train
 
 Config = TrainConfig
 DEFAULT_PRESET = "paper"

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from training.wandb_sync import sync_run
+from training.reporting.wandb_sync import sync_run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,201 @@
+"""Constructions with long sequences, on which conversions are measured, and where they go wrong.
+
+The reference is the run of the hardmax program (`runtime.trace`), register by register. A converted
+transformer fails on a case if it says a wrong token. Then, by the theorems' proofs, some activation
+is further from the hardmax one than they allow, and the first such place is told: of all at or
+before the token's position, one in the lowest layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from compile_tm.constructions.compiled import (
+    Compiled,
+    CompiledMachine,
+    compile_dfa,
+    compile_machine,
+)
+from compile_tm.constructions.sequences import Ids, cot_ids, scot_segments
+from compile_tm.constructions.vocabulary import Mode
+from compile_tm.conversion.rope.blueprint import Blueprint
+from compile_tm.conversion.rope.compose import rope_weights
+from compile_tm.conversion.rope.runtime import RopeTransformer
+from compile_tm.conversion.rope.stack import RopeWeights
+from compile_tm.conversion.settings import Conversion, RoundingPoints
+from compile_tm.machines.examples import multiples, sorting
+from compile_tm.machines.interpreter import run_machine
+from compile_tm.measure.failures import Failure, distances, first_failure
+from compile_tm.program.program import Program
+from compile_tm.runtime.softmax import Snapshot, SoftmaxTransformer
+from compile_tm.runtime.trace import Trace, trace_program
+from compile_tm.sudoku.compiled import CompiledSudoku
+
+_MOST_SEGMENTS = 3
+MOST_TOKENS = 1024
+"""Tokens of a case, unless told otherwise, however great r is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A compiled machine or solver, and what it does on some sequences."""
+
+    name: str
+    """The construction: `DFA`, `CoT`, `SCoT`, or a board's solver."""
+    compiled: Compiled | CompiledSudoku
+    traces: tuple[Trace, ...]
+    """Of each sequence, its last token left out."""
+    prompt_lengths: tuple[int, ...]
+    rope: RopeWeights | None = None
+    """With a stack that extracts positions, in place of the positional embedding."""
+
+    @property
+    def program(self) -> Program:
+        """The hardmax transformer."""
+        return self.compiled.program
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """The same, or the program with the stack in front of it."""
+        return Blueprint(program=self.program, rope=self.rope)
+
+    @property
+    def bits(self) -> int:
+        """The construction's r."""
+        return self.compiled.bits
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the longest sequence."""
+        return max(len(trace.ids) for trace in self.traces)
+
+    @property
+    def length(self) -> int:
+        """The theorems' N, 2^r."""
+        return self.program.max_positions
+
+
+def dfa_case(bits: int, *, most_tokens: int = MOST_TOKENS) -> Case:
+    """Numbers that 3 divides, on as many tokens as there may be, and at most 2^r."""
+    dfa = multiples(3)
+    compiled = compile_dfa(dfa, bits=bits)
+    rng = np.random.default_rng(bits)
+    num_symbols = min(compiled.program.max_positions, most_tokens) - 1
+    word = [dfa.alphabet[n] for n in rng.integers(len(dfa.alphabet), size=num_symbols)]
+    trace = trace_program(compiled.program, compiled.vocabulary.input_ids(word))
+    return Case(name="DFA", compiled=compiled, traces=(trace,), prompt_lengths=(1,))
+
+
+def machine_case(bits: int, *, mode: Mode, most_tokens: int = MOST_TOKENS) -> Case:
+    """Sorting of the longest word with room for its sequences; of SCoT, up to three of these.
+
+    Args:
+        bits: r, even.
+        mode: `cot` or `scot`.
+        most_tokens: Tokens of all sequences of the case, and of each 2^r at most.
+
+    Raises:
+        ValueError: r is odd or too small.
+    """
+    compiled = compile_machine(sorting(), mode=mode, bits=bits, reachable_only=True)
+    room = min(compiled.program.max_positions, most_tokens)
+    found: list[tuple[Ids, int]] = []
+    for size in range(room):
+        segments = _sorting_segments(compiled, ("cba" * size)[:size])
+        if max(len(ids) for ids, _ in segments) > room:
+            break
+        found = segments
+    if not found:
+        raise ValueError(f"bits: got {bits}, which has no room for any word")
+    longest = sorted(found, key=lambda segment: -len(segment[0]))
+    longest = longest[: min(_MOST_SEGMENTS, most_tokens // len(longest[0][0]))]
+    return Case(
+        name="CoT" if mode == "cot" else "SCoT",
+        compiled=compiled,
+        traces=tuple(trace_program(compiled.program, ids[:-1]) for ids, _ in longest),
+        prompt_lengths=tuple(prompt_length for _, prompt_length in longest),
+    )
+
+
+def all_cases(bits: int, *, most_tokens: int = MOST_TOKENS) -> tuple[Case, Case, Case]:
+    """DFA, CoT and SCoT with one r; see `machine_case`."""
+    return (
+        dfa_case(bits, most_tokens=most_tokens),
+        machine_case(bits, mode="cot", most_tokens=most_tokens),
+        machine_case(bits, mode="scot", most_tokens=most_tokens),
+    )
+
+
+def without_embedding(case: Case) -> Case:
+    """The same machine and sequences, with rotary encodings.
+
+    Raises:
+        ValueError: it is a board's solver.
+    """
+    if isinstance(case.compiled, CompiledSudoku):
+        raise ValueError(f"case: got {case.name}, allowed are automata and Turing machines")
+    return replace(case, rope=rope_weights(case.compiled))
+
+
+def _sorting_segments(compiled: CompiledMachine, word: str) -> list[tuple[Ids, int]]:
+    """Sequences with the lengths of their prompts, also where r is too small for them."""
+    run = run_machine(compiled.machine, word)
+    if compiled.mode == "cot":
+        return [(cot_ids(compiled.vocabulary, run, bits=compiled.bits), len(word) + 2)]
+    return list(scot_segments(compiled.vocabulary, run, bits=compiled.bits))
+
+
+def find_failure(case: Case, conversion: Conversion, points: RoundingPoints) -> Failure | None:
+    """Run a converted transformer in float32, which holds the members of all formats to be tried.
+
+    Returns:
+        None if all tokens are right, also if activations are not all as the proofs have them.
+    """
+    model = SoftmaxTransformer(case.program, conversion, rope=case.rope, points=points)
+    for number, trace in enumerate(case.traces):
+        seen: list[Snapshot] = []
+        scores = model(_tensor(trace.ids), seen=seen)
+        said = scores[0].argmax(dim=-1).numpy()
+        start = case.prompt_lengths[number] - 1
+        differing = np.flatnonzero(said[start:] != trace.predicted[start:])
+        if len(differing):
+            failure = first_failure(
+                seen,
+                trace.streams if case.rope is None else _rope_streams(case.rope, trace.ids),
+                blueprint=case.blueprint,
+                conversion=conversion,
+                sequence=number,
+                token_position=int(differing[0]) + start,
+            )
+            assert failure is not None, "a token is wrong though all activations are as allowed"
+            return failure
+    return None
+
+
+def snapshots(case: Case, conversion: Conversion, points: RoundingPoints) -> list[list[Snapshot]]:
+    """The streams of a converted transformer on each sequence, in float64."""
+    model = SoftmaxTransformer(case.program, conversion, points=points, dtype=torch.float64)
+    found: list[list[Snapshot]] = []
+    for trace in case.traces:
+        found.append([])
+        model(_tensor(trace.ids), seen=found[-1])
+    return found
+
+
+def error_of(snapshot: Snapshot, trace: Trace) -> npt.NDArray[np.float64]:
+    """(n, d) distances to what the hardmax transformer has after the same part."""
+    return distances(snapshot, trace.streams)
+
+
+def _rope_streams(rope: RopeWeights, ids: npt.NDArray[np.int32]) -> list[npt.NDArray[np.float32]]:
+    streams: list[torch.Tensor] = []
+    RopeTransformer(rope)(_tensor(ids), layers_out=streams)
+    return [stream[0].numpy() for stream in streams]
+
+
+def _tensor(ids: npt.NDArray[np.int32]) -> torch.Tensor:
+    return torch.from_numpy(ids[None].astype(np.int64))

@@ -1,0 +1,124 @@
+"""Converted machines under torch's own attention kernels, in real number formats.
+
+The theorems round at fixed points. A kernel rounds where it likes: the flash kernel, for one, keeps
+scores in fp32 but rounds weights that are not yet divided by their sum. So what it does is measured
+here: the tokens it predicts on the sequences of a run, for growing c, against those of the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from compile_tm.conversion.settings import Conversion
+from compile_tm.hf import CompiledTransformerForCausalLM
+from compile_tm.hf.export import hf_model
+from compile_tm.hf.modeling_compiled import SparseMatrix
+from compile_tm.measure.cases import Case
+from compile_tm.runtime.trace import Trace
+
+Kernel = Literal["math", "flash"]
+KERNELS: dict[Kernel, SDPBackend] = {
+    "math": SDPBackend.MATH,
+    "flash": SDPBackend.FLASH_ATTENTION,
+}
+"""`math` multiplies matrices one after the other; `flash` never holds all scores."""
+DtypeName = Literal["float32", "bfloat16", "float16"]
+DTYPES: tuple[DtypeName, ...] = get_args(DtypeName)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRun:
+    """One c, format and kernel on the sequences of a case."""
+
+    c: float
+    """Factor of queries and keys."""
+    dtype: DtypeName
+    """Format of weights and activations."""
+    kernel: Kernel
+    """Which kernel."""
+    first_wrong: int | None
+    """Tokens that had been read before a wrong one, the least of all sequences, and so the least
+    context at which it fails; None where all are right."""
+
+
+def kernel_runs(
+    case: Case,
+    conversion: Conversion,
+    *,
+    scales: Iterable[float],
+    dtypes: Sequence[DtypeName] = DTYPES,
+    kernels: Iterable[Kernel] = KERNELS,
+) -> Iterator[KernelRun]:
+    """Predict each token of a case from those before it, in every way.
+
+    Args:
+        case: What to run.
+        conversion: Which layers are denoised; its c is replaced.
+        scales: The c to try.
+        dtypes: Formats to try.
+        kernels: Kernels to try.
+    """
+    model, scales, kernels = hf_model(case.compiled, conversion), list(scales), list(kernels)
+    for dtype in dtypes:
+        nn.Module.to(model, getattr(torch, dtype))
+        for c in scales:
+            set_scale(model, c)
+            for kernel in kernels:
+                found = [
+                    _first_wrong(predict(model, trace.ids, kernel=kernel), trace, prompt_length)
+                    for trace, prompt_length in zip(case.traces, case.prompt_lengths, strict=True)
+                ]
+                wrong = [place for place in found if place is not None]
+                yield KernelRun(
+                    c=c, dtype=dtype, kernel=kernel, first_wrong=min(wrong) if wrong else None
+                )
+
+
+def least_scale(runs: Iterable[KernelRun]) -> float | None:
+    """The least c from which on all tokens are right, for every greater c that was tried."""
+    least = None
+    for run in sorted(runs, key=lambda run: run.c, reverse=True):
+        if run.first_wrong is not None:
+            break
+        least = run.c
+    return least
+
+
+@torch.inference_mode()
+def predict(
+    model: CompiledTransformerForCausalLM, ids: npt.NDArray[np.integer], *, kernel: Kernel
+) -> npt.NDArray[np.int32]:
+    """The token (n,) that the model says after each of the prefixes of ids (n,).
+
+    Raises:
+        RuntimeError: the kernel does not run on these shapes, formats or this device.
+    """
+    tokens = torch.from_numpy(np.asarray(ids, dtype=np.int64))[None].to(model.device)
+    with sdpa_kernel(KERNELS[kernel]):
+        best = model(tokens, use_cache=False).logits[0].argmax(dim=-1)
+    predicted: npt.NDArray[np.int32] = best.cpu().numpy().astype(np.int32)
+    return predicted
+
+
+@torch.no_grad()
+def set_scale(model: CompiledTransformerForCausalLM, c: float) -> None:
+    """Give all entries of W_Q and W_K the value c, or what the model's format makes of it."""
+    for layer in model.layers:
+        for name in ("W_Q", "W_K"):
+            matrix = layer.get_submodule(name)
+            assert isinstance(matrix, SparseMatrix)
+            matrix.values.fill_(c)
+
+
+def _first_wrong(said: npt.NDArray[np.int32], trace: Trace, prompt_length: int) -> int | None:
+    start = prompt_length - 1
+    wrong = np.flatnonzero(said[start:] != trace.predicted[start:])
+    return int(wrong[0]) + prompt_length if len(wrong) else None

@@ -1,0 +1,165 @@
+"""The report's section on common attention kernels, in common formats, on converted machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+
+from compile_tm.formats.floats import BF16
+from compile_tm.measure.cases import Case, all_cases
+from compile_tm.measure.practice.kernels import (
+    DTYPES,
+    KERNELS,
+    DtypeName,
+    Kernel,
+    KernelRun,
+    kernel_runs,
+    least_scale,
+)
+from compile_tm.measure.report.document import Cell, Plot, Section, Series, Table
+from compile_tm.measure.tightness import Kind, bound_of, conversion_of
+
+_KINDS: tuple[Kind, ...] = ("exact", "denoise")
+_STEPS = 4
+"""c that are tried up to its double."""
+_WAYS: tuple[tuple[DtypeName, Kernel], ...] = tuple(product(DTYPES, KERNELS))
+_Runs = dict[tuple[DtypeName, Kernel], list[KernelRun]]
+"""Of each format and kernel, those of growing c."""
+
+
+def practice_section(*, bits: int, most_tokens: int) -> Section:
+    """Run DFA, CoT and SCoT by torch's kernels.
+
+    Args:
+        bits: r.
+        most_tokens: Tokens that sequences of a case have at most; see `machine_case`.
+    """
+    cases = all_cases(bits, most_tokens=most_tokens)
+    found = {(case.name, kind): _runs(case, kind) for case in cases for kind in _KINDS}
+    return Section(
+        title="In practice: attention kernels of torch",
+        paragraphs=(
+            (
+                f"Models with r = {bits} under scaled_dot_product_attention on the CPU, all weights"
+                " and activations in one format. Kernels round where they like: math multiplies"
+                " matrices one after the other; flash keeps no scores, and rounds weights that are"
+                " not yet divided by their sum. Each token is predicted from the right ones before"
+                " it, and compared with that of the hardmax model."
+            ),
+        ),
+        tables=(
+            _bound_table(cases, found),
+            _least_table(cases, found),
+            _repair_table(cases, found),
+        ),
+        plots=tuple(_plot(case, kind, found[case.name, kind]) for case in cases for kind in _KINDS),
+    )
+
+
+def _runs(case: Case, kind: Kind) -> _Runs:
+    """Every way with c from 1 on, the last being the theorem's, rounded up to bfloat16."""
+    bound = BF16.at_least(bound_of(case, kind))
+    steps = range(math.ceil(_STEPS * math.log2(bound)))
+    scales = [BF16.round_number(2 ** (step / _STEPS)) for step in steps]
+    runs: _Runs = {way: [] for way in _WAYS}
+    for run in kernel_runs(case, conversion_of(case, kind, bound), scales=[*scales, bound]):
+        runs[run.dtype, run.kernel].append(run)
+    return runs
+
+
+def _bound_table(cases: Sequence[Case], found: dict[tuple[str, Kind], _Runs]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for case, kind in product(cases, _KINDS):
+        runs = found[case.name, kind]
+        verdicts = (_verdict(runs[way][-1]) for way in _WAYS)
+        c = runs[_WAYS[0]][-1].c
+        rows.append((case.name, case.num_tokens, kind, c, *verdicts))
+    return Table(
+        title="At the theorem's c: the tokens of hardmax?",
+        columns=("model", "tokens", "kind", "c", *map(" ".join, _WAYS)),
+        rows=tuple(rows),
+    )
+
+
+def _least_table(cases: Sequence[Case], found: dict[tuple[str, Kind], _Runs]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for case, kind in product(cases, _KINDS):
+        runs = found[case.name, kind]
+        least = (least_scale(runs[way]) for way in _WAYS)
+        rows.append((case.name, kind, *("none" if c is None else c for c in least)))
+    return Table(
+        title="Least c from which on all tokens are those of hardmax",
+        columns=("model", "kind", *map(" ".join, _WAYS)),
+        rows=tuple(rows),
+        note=f"Each c that is tried is 2^(1/{_STEPS}) times the one before.",
+    )
+
+
+def _repair_table(cases: Sequence[Case], found: dict[tuple[str, Kind], _Runs]) -> Table:
+    """Where fp32 is right, and so the kernel's rounding is what breaks a narrower format."""
+    rows: list[tuple[Cell, ...]] = []
+    for case, kind in product(cases, _KINDS):
+        runs = found[case.name, kind]
+        for (dtype, kernel), own in runs.items():
+            if dtype == "float32":
+                continue
+            broken = [
+                (run.first_wrong, place)
+                for place, run in enumerate(own)
+                if run.first_wrong is not None and _is_right(runs["float32", kernel][place])
+            ]
+            if not broken:
+                rows.append((case.name, kind, dtype, kernel, "never", "-", "-", "-"))
+                continue
+            context, place = min(broken)
+            least = least_scale(own)
+            repairs = [name for name in DTYPES if _is_right(runs[name, kernel][place])]
+            rows.append(
+                (
+                    case.name,
+                    kind,
+                    dtype,
+                    kernel,
+                    context,
+                    own[place].c,
+                    "none" if least is None else least,
+                    " or ".join(repairs),
+                )
+            )
+    return Table(
+        title="Where the kernel's rounding alone breaks a model, and what repairs it",
+        columns=(
+            "model", "kind", "format", "kernel", "least context", "at c", "repaired by c",
+            "or at this c by",
+        ),
+        rows=tuple(rows),
+        note=(
+            "Rounding alone: with the same c, float32 is right at all tokens. never: of all c that"
+            " are tried, there is none at which this format is wrong and float32 is not."
+        ),
+    )  # fmt: skip
+
+
+def _plot(case: Case, kind: Kind, runs: _Runs) -> Plot:
+    series = []
+    for (dtype, kernel), own in runs.items():
+        wrong = [(run.c, run.first_wrong) for run in own if run.first_wrong is not None]
+        if kernel == "flash" and wrong:
+            x, y = zip(*wrong, strict=True)
+            series.append(Series(label=dtype, x=x, y=tuple(map(float, y))))
+    return Plot(
+        name=f"kernels-{case.name.lower()}-{kind}",
+        title=f"Tokens that are read before the first wrong one, flash: {case.name}, {kind}",
+        series=tuple(series),
+        x_label="c (with greater ones all tokens are right)",
+        y_label="tokens",
+    )
+
+
+def _verdict(run: KernelRun) -> str:
+    return "same" if run.first_wrong is None else f"wrong after {run.first_wrong}"
+
+
+def _is_right(run: KernelRun) -> bool:
+    return run.first_wrong is None

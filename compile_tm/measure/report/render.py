@@ -1,0 +1,76 @@
+"""Writes a report: `report.md`, `report.html`, which needs no other file, and plots as SVG."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from compile_tm.measure.report.document import Plot, Section, cell_text
+from compile_tm.measure.report.drawing import draw, themed
+
+PAGE_FILE, MARKDOWN_FILE, PLOTS_FOLDER = "report.html", "report.md", "plots"
+_PACKAGE = "compile_tm.measure.report"
+
+
+def write_document(sections: Sequence[Section], out: Path, *, title: str, intro: str) -> None:
+    """Write the folder `out`; an earlier report there is replaced.
+
+    Raises:
+        FileExistsError: the folder holds something else.
+    """
+    if out.exists() and not (out / PAGE_FILE).is_file() and any(out.iterdir()):
+        raise FileExistsError(f"{out}: is not empty, and no report")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
+        staged = Path(temporary) / out.name
+        (staged / PLOTS_FOLDER).mkdir(parents=True)
+        drawn = {plot.name: draw(plot) for section in sections for plot in section.plots}
+        for name, svg in drawn.items():
+            (staged / PLOTS_FOLDER / f"{name}.svg").write_text(svg, encoding="utf-8")
+        for name, template in ((PAGE_FILE, "report.html.j2"), (MARKDOWN_FILE, "report.md.j2")):
+            environment = _environment(is_page=name == PAGE_FILE, drawn=drawn)
+            text = environment.get_template(template).render(
+                title=title, intro=intro, sections=sections
+            )
+            (staged / name).write_text(text, encoding="utf-8")
+        if out.exists():
+            shutil.rmtree(out)
+        staged.rename(out)
+
+
+def escape_markdown(text: str) -> str:
+    """A text that Markdown shows as it is."""
+    line = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_{}\[\]|~$#^])", r"\\\1", line)
+
+
+def _environment(*, is_page: bool, drawn: dict[str, str]) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(
+            lambda name: resources.files(_PACKAGE).joinpath(name).read_text(encoding="utf-8")
+        ),
+        autoescape=is_page,  # noqa: S701 - Markdown has `md`
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+    def figure(plot: Plot) -> Markup:
+        return Markup(themed(drawn[plot.name], prefix=plot.name))  # noqa: S704 - drawn here
+
+    environment.filters["cell"] = cell_text
+    environment.filters["md"] = escape_markdown
+    environment.globals.update(figure=figure, is_number=_is_number, plots_folder=PLOTS_FOLDER)
+    return environment
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)

@@ -1,0 +1,273 @@
+"""The report's sections on what is calculated: instantiation, asymptotics and other encodings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from compile_tm.constructions.sizes import MachineNumbers, tm_dimensions
+from compile_tm.conversion.bounds import denoise_bound, exact_bound
+from compile_tm.formats.floats import FORMATS, FloatFormat, get_format
+from compile_tm.measure.report.asymptotics import TABLE, TERMS, growth, limits, token_counts
+from compile_tm.measure.report.bottlenecks import (
+    PAPER_PHI_FAILURES,
+    Failure,
+    index_failure,
+    mean_failure,
+    phi_failure,
+    quarter_circle_failure,
+    reciprocal_failure,
+    tape_failure,
+)
+from compile_tm.measure.report.document import Cell, Plot, Section, Series, Table
+from compile_tm.measure.report.instantiation import MODES, gpt3_claims
+from compile_tm.measure.report.theorems import (
+    MIN_ATTENTION_MANTISSA_BITS,
+    activation_exponent_bits,
+    attention_exponent_bits,
+    denoised_sizes,
+    limit_for,
+    log2_context_limit,
+)
+
+MACHINE = MachineNumbers(num_tapes=3, num_states=49, num_symbols=10, num_inputs=9)
+TWO_TAPES = MachineNumbers(num_tapes=2, num_states=6, num_symbols=4, num_inputs=2)
+EXAMPLES = (
+    ("binary-increment", "1011"),
+    ("palindromes", "abbabba"),
+    ("sorting", "cbacbacba"),
+    ("two-tape-copy", "1010101010"),
+    ("unary-multiplication", "111x111"),
+    ("binary-increment", "1" * 300),
+)
+_ENCODINGS: dict[str, Callable[[FloatFormat], Failure | None]] = {
+    "phi_i (Merrill & Sabharwal)": lambda to: phi_failure(
+        to, limit=8000 if to.mantissa_bits > 23 else 200
+    ),
+    "quarter circle (Liu et al.)": lambda to: quarter_circle_failure(to, limit=5000),
+    "tape fraction (Bhattamishra et al.)": tape_failure,
+    "1/i (Perez et al.)": reciprocal_failure,
+    "mean k/i (uniform attention)": mean_failure,
+    "i (Perez et al.)": index_failure,
+}
+_CIRCLE = "quarter circle (Liu et al.)"
+
+
+def instantiation_section() -> Section:
+    """Every number of "Concrete Instantiation", and what bounds say over r and over formats."""
+    claims = tuple(
+        (claim.what, claim.paper, claim.ours, "yes" if claim.agrees else "no")
+        for claim in gpt3_claims()
+    )
+    return Section(
+        title="The theorems at the size of GPT-3",
+        paragraphs=(
+            (
+                "What a model with L = 96, H = 96, d = 12288, heads of width 128 and d_ff"
+                " = 4d has room"
+                " for. Limits are those of the theorems' formulas; each is found by trying."
+            ),
+        ),
+        tables=(
+            Table(
+                title="The paper's numbers and ours",
+                columns=("quantity", "paper", "here", "agrees"),
+                rows=claims,
+                note="Where CoT and SCoT agree, one number is given.",
+            ),
+            _scales_table(),
+            _formats_table(),
+        ),
+    )
+
+
+def asymptotics_section() -> Section:
+    """The table, and the constants behind its O-terms."""
+    tables = [
+        Table(
+            title="Asymptotic scalings, as the paper has them",
+            columns=(
+                "work", "depth", "width", "precision", "steps", "context", "parameters", "type",
+            ),
+            rows=tuple(tuple(work) for work in TABLE),
+            note="All are O-terms. t steps and s cells of a run; T and S are bounds known before.",
+        )
+    ]  # fmt: skip
+    for mode in MODES:
+        goals, wide = limits(TWO_TAPES, mode=mode), (16, 32, 64, 1024, 1 << 20)
+        grown = [growth(TWO_TAPES, mode=mode, bits=bits) for bits in wide]
+        rows = tuple(
+            (name, term, *(one[name] for one in grown), goals.get(name, "between 1 and 2"))
+            for name, term in TERMS.items()
+        )
+        tables.append(
+            Table(
+                title=f"{mode}: quantity over its term, K = 2, 6 states, 4 symbols",
+                columns=("quantity", "term", *(f"r = {bits:,}" for bits in wide), "limit"),
+                rows=rows,
+                note="l is the greatest T or S for 2^r tokens; logarithms to base 2.",
+            )
+        )
+    tables.append(
+        Table(
+            title="Tokens of runs, and the bounds of the lemmas",
+            columns=(
+                "machine", "word", "steps", "cells", "CoT", "bound", "SCoT", "bound",
+                "longest segment", "bound",
+            ),
+            rows=tuple(tuple(count) for count in token_counts(EXAMPLES)),
+        )
+    )  # fmt: skip
+    return Section(
+        title="Asymptotics",
+        paragraphs=(
+            (
+                "The table's rows on the paper's constructions follow from formulas. Each"
+                " quantity over"
+                " its O-term goes to the constant in the last column; numbers of exponent bits are"
+                " whole, so that theirs jump."
+            ),
+        ),
+        tables=tuple(tables),
+    )
+
+
+def bottleneck_section(*, max_mantissa_bits: int) -> Section:
+    """First failures of other encodings, in common formats and over mantissa bits."""
+    names = ("e5m2", "e4m3", "bf16", "fp16", "fp32", "fp64")
+    paper_rows = []
+    for name, (number, other) in PAPER_PHI_FAILURES.items():
+        found = phi_failure(get_format(name), limit=8000)
+        assert found is not None
+        ours = f"{found.number} with {found.confused_with}"
+        agrees = "yes" if (found.number, found.confused_with) == (number, other) else "no"
+        paper_rows.append((name, f"{number} with {other}", ours, agrees))
+    rows = tuple(
+        (encoding, *(_first_failure(encoding, get_format(name)) for name in names))
+        for encoding in _ENCODINGS
+    )
+    return Section(
+        title="Where other encodings lose their precision",
+        paragraphs=(
+            (
+                "Prior constructions keep a position in a fixed number of coordinates,"
+                " which have to be"
+                " precise. The paper shows where retrieval by phi_i fails after rounding."
+                " The same is"
+                " searched for the other encodings that it names: the first number that is confused"
+                " with another. For the quarter circle that is the first number of"
+                " positions, for tape"
+                " fractions the first number of cells."
+            ),
+            (
+                "Failures of phi_i are of retrieval, where the greatest dot product is at a wrong"
+                " position; those of 1/i, k/i and i are of numbers that coincide after rounding, so"
+                " that no retrieval whatever could tell them apart. The paper's own"
+                " encoding, +-1 bits,"
+                " is exact in every format."
+            ),
+        ),
+        tables=(
+            Table(
+                title="Head positions that phi_i confuses",
+                columns=("format", "paper", "here", "agrees"),
+                rows=tuple(paper_rows),
+            ),
+            Table(
+                title="First failure of each encoding",
+                columns=("encoding", *names),
+                rows=(*rows, ("+-1 bits (the paper's)", *["never"] * len(names))),
+                note="Means in fp32 and fp64 are tried for even i and k near 3i/4 only.",
+            ),
+        ),
+        plots=(_failure_plot(max_mantissa_bits),),
+    )
+
+
+def _scales_table() -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for bits in (8, 16, 24, 32):
+        sizes = tm_dimensions(MACHINE, mode="cot", bits=bits)
+        soft, length = denoised_sizes(sizes), 1 << bits
+        exact, denoised = exact_bound(sizes, length=length), denoise_bound(sizes, length=length)
+        rows.append(
+            (
+                bits,
+                limit_for("cot", bits),
+                sizes.L,
+                soft.L,
+                sizes.d,
+                sizes.d_k,
+                sizes.d_ff,
+                replace(soft, vocab_size=0).num_parameters,
+                exact,
+                denoised,
+                activation_exponent_bits(denoised),
+                attention_exponent_bits(bits),
+            )
+        )
+    return Table(
+        title="CoT over r, for K = 3, 49 states and 10 symbols",
+        columns=(
+            "r", "steps", "L", "L, denoised", "d", "d_k", "d_ff", "parameters, denoised",
+            "c, exact attention", "c, denoised", "b_e, activations", "b_e, attention",
+        ),
+        rows=tuple(rows),
+        note="Parameters without those of tokens. b_e: least exponent bits with denoising.",
+    )  # fmt: skip
+
+
+def _formats_table() -> Table:
+    rows = []
+    for name, one in FORMATS.items():
+        is_enough = one.mantissa_bits >= MIN_ATTENTION_MANTISSA_BITS
+        rows.append(
+            (
+                name,
+                one.mantissa_bits,
+                one.exponent_bits,
+                float(one.greatest),
+                f"2^{log2_context_limit(one)}",
+                "yes" if is_enough else f"no, b_m < {MIN_ATTENTION_MANTISSA_BITS}",
+            )
+        )
+    return Table(
+        title="Formats in the theorem on denoising",
+        columns=("format", "b_m", "b_e", "greatest c", "context limit", "attention weights"),
+        rows=tuple(rows),
+    )
+
+
+def _first_failure(encoding: str, to: FloatFormat) -> Cell:
+    found = _ENCODINGS[encoding](to)
+    if found is not None:
+        return found.number
+    return "above 5,000" if encoding == _CIRCLE else "none found"
+
+
+def _failure_plot(max_mantissa_bits: int) -> Plot:
+    """First failures over b_m, with 8 exponent bits."""
+    series = []
+    for encoding, search in _ENCODINGS.items():
+        points = []
+        for b_m in range(1, max_mantissa_bits + 1):
+            to = FloatFormat(mantissa_bits=b_m, exponent_bits=8)
+            # Beyond these, circles have too many positions.
+            found = None if encoding == _CIRCLE and b_m > 18 else search(to)
+            if found is not None:
+                points.append((float(b_m), float(found.number)))
+        x, y = zip(*points, strict=True)
+        series.append(Series(label=encoding, x=x, y=y))
+    known = {name: get_format(name).mantissa_bits for name in PAPER_PHI_FAILURES}
+    paper = [(m, PAPER_PHI_FAILURES[n][0]) for n, m in known.items() if m <= max_mantissa_bits]
+    if paper:
+        x, y = zip(*paper, strict=True)
+        series.append(Series(label="phi_i, the paper's", x=x, y=y, style="o"))
+    return Plot(
+        name="first-failures",
+        title="First number that is confused, over mantissa bits (8 exponent bits)",
+        series=tuple(series),
+        x_label="mantissa bits",
+        y_label="first failure",
+        y_scale="log",
+    )

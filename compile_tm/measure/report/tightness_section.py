@@ -1,0 +1,181 @@
+"""The report's section on tightness: the theorems' bounds beside what is needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import get_args
+
+from compile_tm.measure.cases import MOST_TOKENS, Case, all_cases
+from compile_tm.measure.report.document import Cell, Plot, Section, Series, Table
+from compile_tm.measure.tightness import (
+    Kind,
+    LayerErrors,
+    LeastC,
+    Rounded,
+    measure_depth,
+    measure_errors,
+    measure_formats,
+    measure_least_c,
+)
+
+_KINDS: tuple[Kind, ...] = get_args(Kind)
+LeastCs = dict[tuple[str, int, Kind], LeastC]
+_PARTS: tuple[Rounded, ...] = get_args(Rounded)
+
+
+def tightness_section(*, bits: Sequence[int], most_tokens: int = MOST_TOKENS) -> Section:
+    """Measure DFA, CoT and SCoT.
+
+    Args:
+        bits: Each r.
+        most_tokens: Tokens that sequences of a case have at most; see `machine_case`.
+    """
+    cases = [case for r in bits for case in all_cases(r, most_tokens=most_tokens)]
+    least = measure_all(cases)
+    last = [case for case in cases if case.bits == bits[-1]]
+    errors = [_errors_plot(case, kind, least) for case in last for kind in _KINDS]
+    return Section(
+        title="How tight the bounds are",
+        paragraphs=(
+            (
+                f"DFA, CoT and SCoT models on sequences of up to 2^r tokens, and at most"
+                f" {most_tokens:,} of them. Exact attention rounds activations to bfloat16,"
+                " denoising attention weights too. The least c is the least member of bfloat16"
+                " with which these sequences are right; the theorems hold for all sequences. A"
+                " model with the next smaller c fails, and the first place whose error the proofs"
+                " do not allow is told."
+            ),
+        ),
+        tables=(least_c_table(cases, least), formats_table(cases), depth_table(cases)),
+        plots=(*(_least_plot(kind, least) for kind in _KINDS), *errors),
+    )
+
+
+def measure_all(cases: Sequence[Case]) -> LeastCs:
+    """The least c of all cases and kinds, by the case's name and r, and the kind."""
+    return {(case.name, case.bits, k): measure_least_c(case, k) for case in cases for k in _KINDS}
+
+
+def least_c_table(cases: Sequence[Case], least: LeastCs) -> Table:
+    """The least c of each case and kind, beside the theorem's."""
+    rows: list[tuple[Cell, ...]] = []
+    for case in cases:
+        for kind in _KINDS:
+            found = least[case.name, case.bits, kind]
+            rows.append(
+                (
+                    case.name,
+                    case.bits,
+                    case.num_tokens,
+                    kind,
+                    found.bound,
+                    found.rounded_bound,
+                    found.least,
+                    "none tried" if found.below is None else found.below,
+                    str(found.failure or "-"),
+                )
+            )
+    return Table(
+        title="c: the bound, and the least that works",
+        columns=(
+            "model", "r", "tokens", "kind", "bound", "in bf16", "least", "next smaller", "fails at",
+        ),
+        rows=tuple(rows),
+    )  # fmt: skip
+
+
+def formats_table(cases: Sequence[Case]) -> Table:
+    """The smallest formats of each case and kind."""
+    rows: list[tuple[Cell, ...]] = []
+    for case in cases:
+        for kind in _KINDS:
+            for what in _PARTS:
+                if kind == "exact" and what == "attention":
+                    continue
+                trials = measure_formats(case, kind, what)
+                works = [trial.tried for trial in trials if trial.works]
+                failures = [
+                    f"{trial.tried}: {trial.failure or 'not met: ' + '; '.join(trial.unmet)}"
+                    for trial in trials
+                    if not trial.works
+                ]
+                smallest = str(works[-1]) if works else "none"
+                rows.append(
+                    (case.name, case.bits, kind, what, smallest, "; ".join(failures) or "-")
+                )
+    return Table(
+        title="Smallest formats that work, at the theorem's c",
+        columns=("model", "r", "kind", "what is rounded", "smallest", "smaller ones fail at"),
+        rows=tuple(rows),
+        note=(
+            "The mantissa is cut first, then the exponent. Where a format cannot hold c, nothing is"
+            " run, and the condition of the theorem that it breaks is told."
+        ),
+    )
+
+
+def depth_table(cases: Sequence[Case]) -> Table:
+    """How deep each case's model is, by the choice of denoised layers."""
+    rows: list[tuple[Cell, ...]] = []
+    for case in cases:
+        depths = measure_depth(case)
+        doubled = 2 * case.program.sizes.L
+        for depth in depths:
+            saved = f"{doubled - depth.num_layers} of {doubled}"
+            verdict = "yes" if depth.works else "no"
+            rows.append(
+                (case.name, case.bits, depth.where, depth.c, depth.num_layers, saved, verdict)
+            )
+    return Table(
+        title="Depth that is saved by denoising some layers only",
+        columns=("model", "r", "denoised layers", "c", "layers", "saved", "works"),
+        rows=tuple(rows),
+        note="measured: the fewest layers that are found by leaving out one after the other.",
+    )
+
+
+def _least_plot(kind: Kind, least: LeastCs) -> Plot:
+    series = []
+    for name in dict.fromkeys(name for name, _, _ in least):
+        of = {r: found for (n, r, k), found in least.items() if (n, k) == (name, kind)}
+        x = tuple(map(float, of))
+        bounds = tuple(found.bound for found in of.values())
+        needed = tuple(found.least for found in of.values())
+        series += [
+            Series(label=f"{name}: bound", x=x, y=bounds, style="--"),
+            Series(label=f"{name}: least", x=x, y=needed),
+        ]
+    return Plot(
+        name=f"least-c-{kind}",
+        title=f"The theorem's c, and the least that works: {kind}",
+        series=tuple(series),
+        x_label="r",
+        y_label="c",
+    )
+
+
+def _errors_plot(case: Case, kind: Kind, least: LeastCs) -> Plot:
+    at_least = measure_errors(case, kind, c=least[case.name, case.bits, kind].least)
+    at_bound = measure_errors(case, kind)
+    series = []
+    for label, errors in (("theorem's c", at_bound), ("least c", at_least)):
+        series += _error_series(label, errors)
+    return Plot(
+        name=f"errors-{case.name.lower()}-{kind}",
+        title=f"Error after heads over layers: {case.name}, {kind}, r = {case.bits}",
+        series=tuple(series),
+        x_label="layer",
+        y_label="log10 of the error (layers without error are left out)",
+    )
+
+
+def _error_series(label: str, errors: Sequence[LayerErrors]) -> list[Series]:
+    bound = [(float(e.layer), e.log10_heads_bound) for e in errors]
+    seen = [(float(e.layer), math.log10(e.after_heads)) for e in errors if e.after_heads > 0]
+    found = []
+    for name, points, style in (("bound", bound, "--"), ("reached", seen, "-")):
+        if points:
+            x, y = zip(*points, strict=True)
+            found.append(Series(label=f"{label}: {name}", x=x, y=y, style=style))
+    return found

@@ -1,0 +1,316 @@
+"""Validation at the paper's scale: random machines, compiled and compared token for token.
+
+Hardmax programs generate by look-ups. Converted ones, and those with rotary encodings, are given
+the expected sequences, all segments of a run in one pass: by induction over the tokens, greedy
+decoding writes a sequence exactly if the best token after each of its prefixes is the next one.
+
+Each pair has random numbers of its own, from the seed and its number, so that results do not depend
+on the number of workers. A pair is skipped only if the machine does not halt in time, or has no
+output; anything else that goes wrong is a failure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from compile_tm.constructions.compiled import CompiledMachine, compile_machine
+from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
+from compile_tm.constructions.vocabulary import Mode
+from compile_tm.conversion.rope.blueprint import Blueprint, Positions, make_blueprint
+from compile_tm.conversion.rope.conversion import convert
+from compile_tm.conversion.settings import (
+    Conversion,
+    Denoising,
+    RoundingPoints,
+    denoise_conversion,
+    layers_with_ties,
+)
+from compile_tm.machines.interpreter import Run, Status, run_machine
+from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
+from compile_tm.measure.checks import (
+    HeadMargin,
+    Problem,
+    check_trace,
+    margin_problems,
+    trace_margins,
+)
+from compile_tm.runtime.generation import generate_words
+from compile_tm.runtime.sparse import SparseError, SparseTransformer
+from compile_tm.runtime.trace import trace_program
+
+if TYPE_CHECKING:
+    from compile_tm.runtime.greedy import GreedyTransformer
+
+MODES: tuple[Mode, ...] = ("cot", "scot")
+_CHUNK = 16
+_NUM_TRACED = 64
+"""Positions of a hardmax program's longest sequence whose registers and scores are looked at."""
+Segments = list[tuple[npt.NDArray[np.int32], int]]
+"""Expected sequences, each with the length of its prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftmaxOptions:
+    """Check softmax transformers with rounding in place of hardmax ones."""
+
+    conversion: Literal["exact", "denoise"]
+    """Conversion 1 or 2 (see `softmax.conversion`), with the theorem's c for N = 2^r."""
+    points: RoundingPoints
+    """What is rounded."""
+    where: Denoising = Denoising.EVERY
+    """Which layers are denoised; those with ties are found on each pair's own sequences."""
+
+
+class Outcome(Enum):
+    """What became of a pair."""
+
+    CORRECT = "correct"
+    """CoT and SCoT have exactly the tokens of the definitions."""
+    NOT_HALTING = "skipped: not halted within the step limit"
+    NO_OUTPUT = "skipped: halted without an output"
+    WRONG = "wrong"
+    """See `PairResult.detail`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairResult:
+    """One machine and input."""
+
+    number: int
+    outcome: Outcome
+    detail: str = ""
+    """What was wrong, and where."""
+    num_tokens: int = 0
+    """Tokens compared, prompts left out."""
+    margin: HeadMargin | None = None
+    """The least gap between a head's best and next score; None where it was not taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """All pairs."""
+
+    counts: dict[Outcome, int]
+    num_tokens: int
+    failures: tuple[PairResult, ...]
+    least_margin: PairResult | None
+    """Pair with the least margin."""
+
+    @property
+    def share_correct(self) -> float:
+        """Correct pairs of all."""
+        return self.counts[Outcome.CORRECT] / max(1, sum(self.counts.values()))
+
+
+def check_pair(
+    number: int,
+    *,
+    seed: int,
+    machines: RandomMachineConfig,
+    max_steps: int,
+    max_extra_bits: int,
+    positions: Positions = "embedding",
+    softmax: SoftmaxOptions | None = None,
+) -> PairResult:
+    """Draw a machine, an input and r, compile, run and compare, with CoT and with SCoT."""
+    rng = np.random.default_rng([seed, number])
+    machine = random_machine(rng, machines)
+    word = random_word(rng, machine, max_length=machines.max_word)
+    run = run_machine(machine, word, max_steps=max_steps)
+    if run.status is not Status.HALTED:
+        return PairResult(number, Outcome.NOT_HALTING)
+    if run.output is None:
+        return PairResult(number, Outcome.NO_OUTPUT)
+    num_tokens, margins = 0, []
+    for mode in MODES:
+        bits = min_bits(run, mode=mode) + 2 * int(rng.integers(max_extra_bits // 2 + 1))
+        try:
+            compared, margin = _compare(run, mode, bits, positions, softmax)
+        except (AssertionError, SparseError) as error:
+            detail = f"{mode}, r = {bits}, {run.num_steps} steps: {error}"
+            return PairResult(number, Outcome.WRONG, detail)
+        num_tokens += compared
+        margins += [margin] if margin else []
+    margin = min(margins, key=lambda item: item.margin, default=None)
+    return PairResult(number, Outcome.CORRECT, num_tokens=num_tokens, margin=margin)
+
+
+def validate(
+    num_pairs: int,
+    *,
+    seed: int,
+    machines: RandomMachineConfig,
+    max_steps: int,
+    max_extra_bits: int,
+    num_workers: int,
+    positions: Positions = "embedding",
+    softmax: SoftmaxOptions | None = None,
+) -> Iterator[PairResult]:
+    """Results of pairs 0, 1, .. in order, by several processes."""
+    check = partial(
+        check_pair,
+        seed=seed,
+        machines=machines,
+        max_steps=max_steps,
+        max_extra_bits=max_extra_bits,
+        positions=positions,
+        softmax=softmax,
+    )
+    if num_workers == 1:
+        yield from map(check, range(num_pairs))
+        return
+    start = _use_one_thread if softmax or positions == "rope" else None
+    context = get_context("spawn")
+    with ProcessPoolExecutor(num_workers, mp_context=context, initializer=start) as pool:
+        yield from pool.map(check, range(num_pairs), chunksize=_CHUNK)
+
+
+def summarise(results: list[PairResult]) -> Summary:
+    """Count outcomes."""
+    counted = Counter(result.outcome for result in results)
+    with_margin = [(result.margin.margin, result) for result in results if result.margin]
+    least = min(with_margin, key=lambda pair: pair[0], default=None)
+    return Summary(
+        counts={outcome: counted[outcome] for outcome in Outcome},
+        num_tokens=sum(result.num_tokens for result in results),
+        failures=tuple(result for result in results if result.outcome is Outcome.WRONG),
+        least_margin=least and least[1],
+    )
+
+
+def _compare(
+    run: Run, mode: Mode, bits: int, positions: Positions, softmax: SoftmaxOptions | None
+) -> tuple[int, HeadMargin | None]:
+    """Run, and compare every token.
+
+    Returns:
+        How many were generated or predicted, and the least margin of a hardmax program's heads.
+
+    Raises:
+        AssertionError: a token, the output, or the gap between scores is not as it must be.
+        SparseError: the transformer is not ternary, or ties have different values.
+    """
+    compiled = compile_machine(run.machine, mode=mode, bits=bits, reachable_only=True)
+    expected = [(cot_ids(compiled.vocabulary, run, bits=bits), len(run.word) + 2)]
+    if mode == "scot":
+        expected = list(scot_segments(compiled.vocabulary, run, bits=bits))
+    margin = None
+    if softmax is None and positions == "embedding":
+        _compare_generated(compiled, run, expected)
+        margin = _check_registers(compiled, *max(expected, key=lambda part: len(part[0])))
+    else:
+        _compare_predicted(compiled, expected, positions, softmax)
+    return sum(len(ids) - prompt_length for ids, prompt_length in expected), margin
+
+
+def _check_registers(
+    compiled: CompiledMachine, ids: npt.NDArray[np.int32], prompt_length: int
+) -> HeadMargin | None:
+    """Check the first registers and scores; returns the least margin of a head."""
+    trace = trace_program(compiled.program, ids[:-1][:_NUM_TRACED])
+    margins = trace_margins(trace)
+    problems: list[Problem] = margin_problems(margins)
+    if prompt_length < len(trace.ids):
+        problems = [*check_trace(trace, prompt_length=prompt_length), *problems]
+    assert not problems, str(problems[0])
+    return min(margins, key=lambda item: item.margin, default=None)
+
+
+def _compare_generated(compiled: CompiledMachine, run: Run, expected: Segments) -> None:
+    model = SparseTransformer.from_program(compiled.program)
+    generation = generate_words(model, compiled, [run.word])[0]
+    for number, (ids, _) in enumerate(expected):
+        generated = generation.segments[number : number + 1]
+        assert generated, f"segment {number + 1} is missing"
+        same = min(len(ids), len(generated[0]))
+        _compare_tokens(compiled, number, 0, generated[0][:same], ids[:same])
+        assert len(generated[0]) == len(ids), f"segment {number + 1} has another length"
+    assert len(generation.segments) == len(expected), "there are segments after the last"
+    assert generation.output == run.output, f"output {generation.output}, must be {run.output}"
+    gap = model.stats.least_gap
+    assert gap is not None, "no token was generated"
+    assert gap >= 1, f"the best score is only {gap} above the next"
+
+
+def _compare_predicted(
+    compiled: CompiledMachine,
+    expected: Segments,
+    positions: Positions,
+    options: SoftmaxOptions | None,
+) -> None:
+    import torch
+
+    from compile_tm.conversion.rope.runtime import hardmax_transformer
+    from compile_tm.runtime.softmax import SoftmaxTransformer
+
+    blueprint = make_blueprint(compiled, positions)
+    model: GreedyTransformer[Any] = (
+        hardmax_transformer(blueprint)
+        if options is None
+        else SoftmaxTransformer(
+            compiled.program,
+            _convert(blueprint, expected, options),
+            rope=blueprint.rope,
+            points=options.points,
+        )
+    )
+    tokens = torch.zeros(len(expected), max(len(ids) for ids, _ in expected) - 1, dtype=torch.int64)
+    for row, (ids, _) in zip(tokens, expected, strict=True):
+        # No position looks at later ones, so that what follows a shorter segment does not matter.
+        row[: len(ids) - 1] = torch.from_numpy(ids[:-1].astype(np.int64))
+    scores, best = model(tokens).topk(2)
+    gaps, predicted = (scores[..., 0] - scores[..., 1]).numpy(), best[..., 0].numpy()
+    for number, (ids, prompt_length) in enumerate(expected):
+        new = slice(prompt_length - 1, len(ids) - 1)
+        _compare_tokens(
+            compiled, number, prompt_length, predicted[number, new], ids[prompt_length:]
+        )
+        # The proof of Theorem "hardtosoft" leaves so much; denoising leaves 1.
+        gap = gaps[number, new].min()
+        assert gap >= 1 / 2, f"the best score is only {gap} above the next"
+
+
+def _compare_tokens(
+    compiled: CompiledMachine,
+    number: int,
+    start: int,
+    got: npt.NDArray[np.integer],
+    expected: npt.NDArray[np.integer],
+) -> None:
+    """Compare tokens from position `start` of a segment on."""
+    differing = np.flatnonzero(got != expected)
+    assert not len(differing), (
+        f"segment {number + 1}, position {start + differing[0]}: generated "
+        f"{compiled.vocabulary.token(int(got[differing[0]]))}, must be "
+        f"{compiled.vocabulary.token(int(expected[differing[0]]))}"
+    )
+
+
+def _convert(blueprint: Blueprint, expected: Segments, options: SoftmaxOptions) -> Conversion:
+    if options.where is not Denoising.TIES:
+        return convert(blueprint, options.conversion, points=options.points, where=options.where)
+    program = blueprint.program
+    return denoise_conversion(
+        program,
+        length=program.max_positions,
+        points=options.points,
+        where=options.where,
+        tie_layers=layers_with_ties(program, [ids for ids, _ in expected]),
+    )
+
+
+def _use_one_thread() -> None:
+    """Keep workers from taking each other's cores."""
+    import torch
+
+    torch.set_num_threads(1)

@@ -1,0 +1,1 @@
+"""The data set builder: ingestion, sharding, publication."""

@@ -1,0 +1,265 @@
+"""Building a data set: read, make shards in parallel, publish.
+
+Everything happens in a folder beside the output, `.NAME.partial`, which is renamed to the output
+at the end. An interrupted build leaves it there, and `resume` goes on from the shards that are
+finished. Part i of n of a job array makes every n-th shard, in a folder `NAME.parts/i-of-n`;
+`merge` puts the parts together into the very bytes that one build makes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data.builder.funnel import ReadCounts, add_counts, funnel_record
+from data.builder.plan import (
+    BUILD_FILE,
+    BuildConfig,
+    Part,
+    Plan,
+    check_identity,
+    find_parts,
+    identity,
+    make_plan,
+    part_folder,
+    parts_folder,
+    write_identity,
+)
+from data.builder.shards import ShardReport, finished_report, make_shard, report_path
+from data.puzzle_sources.sources import Source
+from data.runtime.files import (
+    LOCK_FILE,
+    check_replaceable,
+    clear_locked_folder,
+    locked_folder,
+    publish_directory,
+    publish_file,
+    to_json,
+)
+from data.runtime.parallel import map_in_order, num_threads
+from data.runtime.progress import progress
+from data.store import SCHEMA_VERSION, Manifest, TokenStore, write_metadata
+from solver.boards import get_board
+from solver.vocabulary import Vocabulary
+
+logger = logging.getLogger(__name__)
+
+_SPOOL_FILES = ("spool.json", "grids", "ids", "answer_ids")  # what says they are whole, first
+_PART_FILE = "part.json"
+
+
+def build(
+    source: Source,
+    out: Path,
+    *,
+    config: BuildConfig,
+    workers: int | None = None,
+    part: Part | None = None,
+    exclude: Sequence[TokenStore] = (),
+    resume: bool = False,
+    rebuild: bool = False,
+    strict: bool = False,
+) -> Manifest | None:
+    """Build a data set, or one part of it.
+
+    Args:
+        source: The puzzles.
+        out: Folder of the data set.
+        config: What to make of the puzzles.
+        workers: Threads; None for the CPUs that this process may use.
+        part: Make this part only, for `merge`.
+        exclude: Data sets whose puzzles are left out: the training data, for test data.
+        resume: Go on with an interrupted build of the same source and configuration; a finished
+            one is left as it is.
+        rebuild: Start afresh and replace what is there.
+        strict: Stop at the first bad row instead of counting it.
+
+    Returns:
+        The manifest; None for a part.
+
+    Raises:
+        FileExistsError: `out`, or an interrupted build, is there and neither flag is set; or `out`
+            is no data set, which `rebuild` does not replace.
+        ValueError: `resume` with another source or configuration; a bad row when `strict`; another
+            process is building the same.
+        OSError: the disk is full, say; what is finished stays, for `resume`.
+    """
+    final = part_folder(out, part) if part else out
+    staging = final.with_name(f".{final.name}.partial")
+    wanted = identity(source, config, exclude=exclude)
+    if final.exists() and not rebuild:
+        check_identity(final, wanted, resume=resume)
+        logger.info("%s: finished already", final)
+        return None if part else TokenStore.open(out).manifest
+    check_replaceable(final, marker=BUILD_FILE)
+    staging.mkdir(parents=True, exist_ok=True)
+    with locked_folder(staging):
+        if rebuild:
+            clear_locked_folder(staging)
+        elif (staging / BUILD_FILE).exists():
+            check_identity(staging, wanted, resume=resume)
+        write_identity(staging, wanted)
+        plan = make_plan(source, staging, config=config, exclude=exclude, strict=strict)
+        numbers = range(plan.num_shards)
+        if part:
+            numbers = numbers[part.index :: part.count]
+        reports = _make_shards(plan, staging, numbers, workers=workers)
+        manifest = None
+        if part:
+            facts = {"read": asdict(plan.choice.counts), "num_shards": plan.num_shards}
+            publish_file(staging / _PART_FILE, to_json(facts))
+        else:
+            manifest = _manifest(wanted, plan.choice.counts, reports)
+            write_metadata(staging, manifest)
+        # What a resume needs goes when nothing is left that could fail for want of room.
+        _remove_files(staging / name for name in _SPOOL_FILES)
+        if not part:
+            _remove_files(report_path(staging, number) for number in numbers)
+        _remove_files(staging.glob(".*.tmp"))  # of a kill in the middle of a file's publication
+        (staging / LOCK_FILE).unlink()
+        publish_directory(staging, final, replace=rebuild)
+    return manifest
+
+
+def _remove_files(paths: Iterable[Path]) -> None:
+    for path in list(paths):
+        path.unlink()
+
+
+def merge(out: Path, *, rebuild: bool = False) -> Manifest:
+    """Put the parts in `NAME.parts` together into the data set `out`, and remove them.
+
+    Done again it changes nothing; cut short, it is finished by doing it again.
+
+    Raises:
+        FileExistsError: `out` is another data set than that of the parts, and `rebuild` is off; or
+            it is no data set.
+        FileNotFoundError: no parts, or some are missing; the message lists them.
+        ValueError: parts of different builds, or a shard that does not fit its report; or another
+            process is merging the same.
+    """
+    if out.exists() and not rebuild:
+        return _finish_merge(out)
+    check_replaceable(out, marker=BUILD_FILE)
+    folders = find_parts(out, marker=_PART_FILE)
+    first = json.loads((folders[0] / _PART_FILE).read_bytes())
+    wanted = json.loads((folders[0] / BUILD_FILE).read_bytes())
+    for folder in folders:
+        check_identity(folder, wanted, resume=True)
+        if json.loads((folder / _PART_FILE).read_bytes()) != first:
+            raise ValueError(f"{folder}: read other rows than {folders[0]}")
+    # Not `.NAME.partial`: that may be an interrupted build.
+    staging = out.with_name(f".{out.name}.merging")
+    with locked_folder(parts_folder(out)):
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+        write_identity(staging, wanted)
+        reports = _take_shards(folders, staging, num_shards=first["num_shards"])
+        manifest = _manifest(wanted, ReadCounts(**first["read"]), reports)
+        write_metadata(staging, manifest)
+        publish_directory(staging, out, replace=rebuild)
+    shutil.rmtree(parts_folder(out))
+    return manifest
+
+
+def _take_shards(folders: Sequence[Path], staging: Path, *, num_shards: int) -> list[ShardReport]:
+    """Put the shards of all parts into a folder too; returns their reports in order."""
+    reports = []
+    for number in range(num_shards):
+        folder = folders[number % len(folders)]
+        report = finished_report(folder, number)
+        if report is None:
+            raise ValueError(f"{folder}: shard {number} is missing or damaged; make the part again")
+        shard, target = folder / report.shard.name, staging / report.shard.name
+        try:
+            target.hardlink_to(shard)
+        except OSError:  # some file systems have no hard links, or none between folders
+            shutil.copyfile(shard, target)
+        reports.append(report)
+    return reports
+
+
+def _finish_merge(out: Path) -> Manifest:
+    """Remove what is left of parts that are in `out`, which appears whole or not at all."""
+    parts = parts_folder(out)
+    identities = {path.read_bytes() for path in parts.glob(f"*-of-*/{BUILD_FILE}")}
+    if not (out / BUILD_FILE).exists() or identities - {(out / BUILD_FILE).read_bytes()}:
+        raise FileExistsError(f"{out}: exists, and is not of these parts; --rebuild replaces it")
+    shutil.rmtree(parts, ignore_errors=True)
+    logger.info("%s: merged already", out)
+    return TokenStore.open(out).manifest
+
+
+def _make_shards(
+    plan: Plan, folder: Path, numbers: Sequence[int], *, workers: int | None
+) -> list[ShardReport]:
+    """Make the shards that are not finished; returns the reports in the order of `numbers`."""
+    logger.info("%d shards of %d puzzles", len(numbers), plan.shard_puzzles)
+    workers = num_threads(workers)
+    reports = {number: finished_report(folder, number) for number in numbers}
+    todo = [number for number, report in reports.items() if report is None]
+    sizes = {number: int(np.diff(plan.shard_range(number))[0]) for number in numbers}
+    total = sum(sizes.values())
+    done = total - sum(sizes[number] for number in todo)
+    with progress("tracing", total=total, unit="puzzles", done=done) as advance:
+        made = map_in_order(partial(_make_shard, plan, folder), todo, workers=workers)
+        for number, report in zip(todo, made, strict=True):
+            if all(report is None for report in reports.values()):
+                _log_size(report, folder, num_shards=len(numbers))
+            reports[number] = report
+            advance(sizes[number])
+    return [report for report in reports.values() if report is not None]
+
+
+def _make_shard(plan: Plan, folder: Path, number: int) -> ShardReport:
+    start, end = plan.shard_range(number)
+    report = make_shard(
+        plan.recipe,
+        plan.spool,
+        plan.choice,
+        folder=folder,
+        name=plan.shard_name(number),
+        start=start,
+        end=end,
+    )
+    publish_file(report_path(folder, number), report.to_bytes())
+    return report
+
+
+def _log_size(report: ShardReport, folder: Path, *, num_shards: int) -> None:
+    """Say from the first shard what the build will take, and warn of a disk that is too small."""
+    expected = (folder / report.shard.name).stat().st_size * num_shards
+    free = shutil.disk_usage(folder).free
+    level = logging.WARNING if expected > free else logging.INFO
+    logger.log(level, "about %.2f GB in all, %.2f GB free", expected / 1e9, free / 1e9)
+
+
+def _manifest(wanted: dict[str, Any], read: ReadCounts, reports: Sequence[ShardReport]) -> Manifest:
+    config = BuildConfig(**wanted["config"])
+    traces = add_counts([report.counts for report in reports])
+    bins = np.sum([report.bins for report in reports], axis=0)
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        board=wanted["board"],
+        mode=config.mode,
+        vocabulary_digest=Vocabulary(get_board(wanted["board"])).digest,
+        trace_rule=wanted["trace_rule"],
+        segment_tokens=config.segment_tokens if config.mode == "scot" else None,
+        max_cot_length=config.max_cot_length,
+        seed=config.seed,
+        source=wanted["source"],
+        funnel=funnel_record(read, traces, bins),
+        num_rows=sum(report.shard.num_rows for report in reports),
+        num_puzzles=traces.kept,
+        num_tokens=sum(report.shard.num_tokens for report in reports),
+        num_loss_tokens=sum(report.num_loss_tokens for report in reports),
+        shards=[report.shard for report in reports],
+    )

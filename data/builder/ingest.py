@@ -1,0 +1,204 @@
+"""From a source to the puzzles to trace: a spool on disk, without duplicates, in the asked order.
+
+The spool holds the well-formed, consistent puzzles of the source in arrays on disk that are mapped
+into memory, so that memory does not grow with the input beyond a few bytes a puzzle.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from data.builder.funnel import ReadCounts
+from data.builder.permutation import permuted
+from data.puzzle_sources.sources import Source
+from data.runtime.files import publish_file, to_json
+from solver.boards import Board
+from solver.puzzles import PuzzleBlock, clashing_givens, puzzle_id
+
+logger = logging.getLogger(__name__)
+
+_IDS_PER_PASS = 1 << 23
+_CHUNK = 1 << 20
+_MAX_LOGGED_ERRORS = 20
+_DONE = "spool.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolCounts:
+    """Rows of the source."""
+
+    read: int
+    """Rows read."""
+    malformed: int
+    """Rows without a puzzle."""
+    conflicting: int
+    """Puzzles with givens that clash."""
+
+
+class Spool:
+    """Consistent puzzles of a source, mapped from disk; row k of every array is puzzle k."""
+
+    def __init__(self, folder: Path, board: Board) -> None:
+        self.counts = SpoolCounts(**json.loads((folder / _DONE).read_bytes()))
+        size = self.counts.read - self.counts.malformed - self.counts.conflicting
+        self.grids = _mapped(folder / "grids", np.uint8, (size, board.num_cells))
+        """uint8 (n, num_cells)."""
+        self.ids = _mapped(folder / "ids", np.uint64, (size,))
+        """Puzzle ids, uint64 (n,)."""
+        self.answer_ids = _mapped(folder / "answer_ids", np.uint64, (size,))
+        """Id of the stated answer taken as a grid, 0 where none is stated, uint64 (n,)."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def _mapped(path: Path, dtype: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    if shape[0] == 0:
+        return np.empty(shape, dtype=dtype)
+    return np.memmap(path, dtype=dtype, mode="r", shape=shape)
+
+
+def fill_spool(source: Source, folder: Path, *, strict: bool) -> Spool:
+    """Read the whole source into `folder`, unless an earlier session finished that.
+
+    Args:
+        source: The source.
+        folder: Existing folder for the arrays.
+        strict: Stop at the first row that is malformed or has clashing givens.
+
+    Raises:
+        ValueError: such a row, when `strict`; the message says where it is.
+    """
+    if (folder / _DONE).exists():
+        return Spool(folder, source.board)
+    counts = {"read": 0, "malformed": 0, "conflicting": 0}
+    names = ("grids", "ids", "answer_ids")
+    files: list[BinaryIO] = []
+    try:
+        files = [(folder / name).open("wb") for name in names]
+        for block in source.blocks():
+            _spool_block(source.board, block, files, counts, strict=strict)
+    finally:
+        for file in files:
+            file.close()
+    publish_file(folder / _DONE, to_json(asdict(SpoolCounts(**counts))))
+    return Spool(folder, source.board)
+
+
+def _spool_block(
+    board: Board,
+    block: PuzzleBlock,
+    files: list[BinaryIO],
+    counts: dict[str, int],
+    *,
+    strict: bool,
+) -> None:
+    problems, clashes = find_problems(board, block)
+    if strict and problems:
+        raise ValueError(problems[0])
+    for k, problem in enumerate(problems):
+        logged = counts["malformed"] + counts["conflicting"] + k
+        if logged < _MAX_LOGGED_ERRORS:
+            logger.warning("skipped: %s", problem)
+        elif logged == _MAX_LOGGED_ERRORS:
+            logger.warning("further bad rows are counted, not listed")
+    counts["read"] += len(block.grids) + len(block.errors)
+    counts["malformed"] += len(block.errors)
+    counts["conflicting"] += int(clashes.sum())
+    grids, answers = block.grids[~clashes], block.answers[~clashes]
+    answer_ids = puzzle_id(board, answers)
+    answer_ids[~answers.any(axis=1)] = 0
+    for file, array in zip(files, (grids, puzzle_id(board, grids), answer_ids), strict=True):
+        file.write(np.ascontiguousarray(array).data)
+
+
+def find_problems(board: Board, block: PuzzleBlock) -> tuple[list[str], npt.NDArray[np.bool_]]:
+    """Say what is wrong with each bad row of a block, in order.
+
+    Returns:
+        A message for each row that is malformed or has clashing givens, and which of the grids
+        have such givens, shape (n,).
+    """
+    clashes = clashing_givens(board, block.grids)
+    problems = [(error.row, str(error)) for error in block.errors]
+    problems += [
+        (row, f"row {row}, counted from 0: two equal givens in a unit")
+        for row in block.rows[clashes].tolist()
+    ]
+    return [message for _, message in sorted(problems)], clashes
+
+
+def first_occurrences(ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Tell which ids (n,) appear for the first time; takes one byte an id and 200 MB at most."""
+    is_first = np.zeros(len(ids), dtype=np.bool_)
+    num_passes = max(1, -(-len(ids) // _IDS_PER_PASS))
+    for remainder in range(num_passes):
+        positions = []
+        for start in range(0, len(ids), _CHUNK):
+            chunk = ids[start : start + _CHUNK]
+            positions.append(start + np.flatnonzero(chunk % np.uint64(num_passes) == remainder))
+        where = np.concatenate([np.empty(0, dtype=np.int64), *positions])
+        _, first = np.unique(ids[where], return_index=True)
+        is_first[where[first]] = True
+    return is_first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The puzzles to trace, in order."""
+
+    rows: npt.NDArray[np.uint32]
+    """Rows of the spool, shape (n,)."""
+    counts: ReadCounts
+    """What became of all rows of the source."""
+
+
+def choose_puzzles(
+    spool: Spool,
+    *,
+    excluded_ids: npt.NDArray[np.uint64],
+    sample: int | None,
+    shuffle: bool,
+    seed: int,
+) -> Choice:
+    """Drop duplicates and excluded puzzles, then sample and shuffle by a seeded permutation.
+
+    Args:
+        spool: The puzzles.
+        excluded_ids: Ids of puzzles to leave out, shape (m,).
+        sample: Number of puzzles to keep, or None for all.
+        shuffle: Put them into random order; else they keep that of the source.
+        seed: Seed of the permutation.
+
+    Raises:
+        ValueError: `sample` is more than the puzzles that are left.
+    """
+    distinct = np.flatnonzero(first_occurrences(spool.ids)).astype(np.uint32)
+    rows = distinct[~np.isin(spool.ids[distinct], excluded_ids)]
+    num_left = len(rows)
+    num_chosen = num_left if sample is None else sample
+    if num_chosen > num_left:
+        raise ValueError(f"sample: got {sample}, there are {num_left} distinct puzzles")
+    if num_left and (shuffle or sample is not None):
+        order = permuted(np.arange(num_chosen), size=num_left, seed=seed, epoch=0)
+        rows = rows[order if shuffle else np.sort(order)]
+    counts = spool.counts
+    return Choice(
+        rows=rows,
+        counts=ReadCounts(
+            read=counts.read,
+            malformed=counts.malformed,
+            conflicting=counts.conflicting,
+            duplicate=len(spool) - len(distinct),
+            excluded=len(distinct) - num_left,
+            not_sampled=num_left - num_chosen,
+            chosen=num_chosen,
+        ),
+    )

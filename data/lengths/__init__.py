@@ -1,0 +1,1 @@
+"""Tables of CoT lengths, one row per puzzle."""

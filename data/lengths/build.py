@@ -1,0 +1,207 @@
+"""Making the table of lengths: solve every row on threads, keep finished chunks, join them.
+
+While the work goes on, finished chunks lie in `.NAME.partial` beside the output, each a file that
+was renamed into place and begins with its own digest. Resuming reads the list again, which is fast,
+and solves the chunks that are missing or damaged. The table is a pure function of the list and the
+configuration, so it does not matter who made which chunk, or when.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from data.builder.ingest import find_problems, first_occurrences
+from data.builder.plan import BUILD_FILE, check_identity, write_identity
+from data.lengths.chunks import Chunk, chunk_bytes, chunk_table, cut_chunks, read_chunk
+from data.lengths.measure import LengthsConfig, Measures, measure_puzzles
+from data.lengths.table import IDENTITY_KEY, SCHEMA, SCHEMA_VERSION, LengthsTable
+from data.puzzle_sources.sources import Source
+from data.runtime.files import (
+    clear_locked_folder,
+    fsync_path,
+    locked_folder,
+    publish_file,
+    to_json,
+)
+from data.runtime.parallel import map_in_order, num_threads
+from data.runtime.progress import progress
+from solver.mrv.tracer import TRACE_RULE
+
+logger = logging.getLogger(__name__)
+
+CHUNK_ROWS = 2048
+"""Rows of a chunk at most."""
+BATCH_ROWS = 32
+"""Rows that one thread solves at a time; a chunk is spread over all threads."""
+_BATCHES_PER_WORKER = 256  # so many that nobody waits for one puzzle of 20 million tokens
+_ROW_GROUP_CHUNKS = 64
+_MAX_LOGGED_ERRORS = 20
+
+
+def measure_lengths(
+    source: Source,
+    out: Path,
+    *,
+    config: LengthsConfig,
+    workers: int | None = None,
+    resume: bool = False,
+    rebuild: bool = False,
+    strict: bool = False,
+) -> LengthsTable:
+    """Solve every puzzle of a list and write the table of lengths.
+
+    Args:
+        source: The list.
+        out: The Parquet file to write.
+        config: What to find out.
+        workers: Threads; None for the CPUs that this process may use.
+        resume: Go on with an interrupted run; a finished table is left as it is.
+        rebuild: Start afresh and replace what is there.
+        strict: Stop at the first row that is malformed or has clashing givens, before any work.
+
+    Raises:
+        FileExistsError: `out`, or an interrupted run, is there and neither flag is set.
+        ValueError: `resume` with another list or configuration; a bad row when `strict`; another
+            process is making the same table.
+        OSError: the disk is full, say; finished chunks stay, for `resume`.
+    """
+    identity = {
+        "schema_version": SCHEMA_VERSION,
+        "board": source.board.name,
+        "trace_rule": TRACE_RULE,
+        "source": source.describe(),
+        "config": asdict(config),
+    }
+    staging = out.with_name(f".{out.name}.partial")
+    if out.exists() and not rebuild:
+        table = _finished(out, identity, resume=resume)
+        if staging.exists():  # left by a kill right after the rename
+            with locked_folder(staging):
+                shutil.rmtree(staging, ignore_errors=True)
+        return table
+    if (staging / BUILD_FILE).exists() and not rebuild:
+        check_identity(staging, identity, resume=resume)
+    num_rows = _count_rows(source, strict=strict)
+    workers = num_threads(workers)
+    staging.mkdir(parents=True, exist_ok=True)
+    with locked_folder(staging):
+        if rebuild:
+            clear_locked_folder(staging)
+        write_identity(staging, identity)
+        _make_chunks(source, staging, num_rows=num_rows, config=config, workers=workers)
+        _join_chunks(staging, out, identity)
+    shutil.rmtree(staging, ignore_errors=True)
+    table = LengthsTable.open(out)
+    assert len(table) == num_rows, f"{len(table)} rows written, {num_rows} read"
+    return table
+
+
+def _finished(out: Path, identity: dict[str, Any], *, resume: bool) -> LengthsTable:
+    """Take a table that is there already."""
+    if not resume:
+        raise FileExistsError(
+            f"{out}: exists; --resume takes it as it is, --rebuild makes it afresh"
+        )
+    table = LengthsTable.open(out)
+    different = [name for name in identity if identity[name] != table.identity.get(name)]
+    if different:
+        raise ValueError(
+            f"{out}: made with another {', '.join(different)}; --rebuild makes it afresh"
+        )
+    logger.info("%s: finished already", out)
+    return table
+
+
+def _count_rows(source: Source, *, strict: bool) -> int:
+    """Count the rows and say which ones are bad."""
+    num_rows = num_bad = 0
+    for block in source.blocks():
+        problems, _ = find_problems(source.board, block)
+        if strict and problems:
+            raise ValueError(problems[0])
+        for problem in problems[: max(0, _MAX_LOGGED_ERRORS - num_bad)]:
+            logger.warning("no length: %s", problem)
+        num_bad += len(problems)
+        num_rows += len(block.grids) + len(block.errors)
+    if num_bad > _MAX_LOGGED_ERRORS:
+        logger.warning("no length: %d further bad rows", num_bad - _MAX_LOGGED_ERRORS)
+    return num_rows
+
+
+def _make_chunks(
+    source: Source, staging: Path, *, num_rows: int, config: LengthsConfig, workers: int
+) -> None:
+    """Solve the chunks that no earlier session finished."""
+    sizes = _finished_sizes(staging)
+
+    def batches() -> Iterator[tuple[Chunk, int]]:
+        for chunk in cut_chunks(source, chunk_rows=CHUNK_ROWS):
+            if sizes.get(chunk.number) != chunk.num_rows:
+                for start in range(0, max(1, len(chunk.grids)), BATCH_ROWS):
+                    yield chunk, start
+
+    def measure(batch: tuple[Chunk, int]) -> tuple[Chunk, Measures]:
+        chunk, start = batch
+        part = slice(start, start + BATCH_ROWS)
+        grids, answers = chunk.grids[part], chunk.answers[part]
+        return chunk, measure_puzzles(source.board, grids, answers=answers, config=config)
+
+    measured = map_in_order(
+        measure, batches(), workers=workers, items_per_worker=_BATCHES_PER_WORKER
+    )
+    done = sum(sizes.values())
+    with progress("solving", total=num_rows, unit="rows", done=done) as advance:
+        for number, group in itertools.groupby(measured, key=lambda pair: pair[0].number):
+            chunks, parts = zip(*group, strict=True)
+            measures = Measures(*map(np.concatenate, zip(*parts, strict=True)))
+            table = chunk_table(source.board, chunks[0], measures, config)
+            publish_file(staging / f"chunk-{number:06}", chunk_bytes(table))
+            advance(len(table))
+
+
+def _finished_sizes(staging: Path) -> dict[int, int]:
+    """Rows of each finished chunk."""
+    sizes = {}
+    for path in staging.glob("chunk-*"):
+        try:
+            sizes[int(path.name.removeprefix("chunk-"))] = len(read_chunk(path))
+        except ValueError as error:
+            logger.warning("%s; it is made again", error)
+    return sizes
+
+
+def _join_chunks(staging: Path, out: Path, identity: dict[str, Any]) -> None:
+    """Write all chunks into one Parquet file, with the duplicates marked, and rename it."""
+    paths = sorted(staging.glob("chunk-*"))
+    ids = [read_chunk(path).column("puzzle_id").drop_null().to_numpy() for path in paths]
+    is_first = first_occurrences(np.concatenate(ids))
+    schema = SCHEMA.with_metadata({IDENTITY_KEY: to_json(identity)})
+    table_path = staging / "table"
+    used = 0
+    with pq.ParquetWriter(table_path, schema, compression="zstd") as writer:
+        for start in range(0, len(paths), _ROW_GROUP_CHUNKS):
+            group = _read_group(paths[start : start + _ROW_GROUP_CHUNKS])
+            is_duplicate = np.zeros(len(group), dtype=np.bool_)
+            has_puzzle = group.column("puzzle_id").is_valid().to_numpy()
+            num_puzzles = int(has_puzzle.sum())
+            is_duplicate[has_puzzle] = ~is_first[used : used + num_puzzles]
+            used += num_puzzles
+            group = group.append_column(SCHEMA.field("is_duplicate"), pa.array(is_duplicate))
+            writer.write_table(group.cast(schema))
+    fsync_path(table_path)
+    table_path.replace(out)
+    fsync_path(out.parent)
+
+
+def _read_group(paths: Sequence[Path]) -> pa.Table:
+    return pa.concat_tables([read_chunk(path) for path in paths]).combine_chunks()

@@ -1,0 +1,132 @@
+"""What the solver says of puzzles: status, CoT length, segments, counted without keeping tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from data.lengths.table import RowStatus
+from data.segments import split_into_segments
+from solver.boards import Board, Grid, is_solution
+from solver.generation.counting import UNDECIDED, count_solutions_many
+from solver.mrv.tracer import DEFAULT_MAX_TOKENS, Status, tracer
+
+_SPARE_TOKENS = 1 << 20
+_UNIQUENESS_NODES = 1_000_000
+
+_STATUS_OF_SEARCH = np.zeros(len(Status), dtype=np.uint8)
+_STATUS_OF_SEARCH[Status.SOLVED] = RowStatus.OK
+_STATUS_OF_SEARCH[Status.UNSOLVABLE] = RowStatus.UNSOLVABLE
+_STATUS_OF_SEARCH[Status.CAPPED] = RowStatus.CAPPED
+_STATUS_OF_SEARCH[Status.CONFLICT] = RowStatus.CONFLICT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthsConfig:
+    """What a table of lengths depends on, beside the list of puzzles."""
+
+    segment_tokens: int = 512
+    """Trace tokens after which a summary is due, for the SCoT columns."""
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    """Stop the search of a puzzle at this many tokens; it then has a lower bound, no length."""
+    check_unique: bool = False
+    """Find out which puzzles have more than one solution."""
+
+    def __post_init__(self) -> None:
+        if self.segment_tokens < 1:
+            raise ValueError(f"segment_tokens: got {self.segment_tokens}, must be at least 1")
+        if not 1 <= self.max_tokens < 2**32 - 1:
+            raise ValueError(f"max_tokens: got {self.max_tokens}, allowed are 1 to {2**32 - 2}")
+
+
+class Measures(NamedTuple):
+    """What is known of consecutive puzzles; shapes (n,), 0 where there is nothing to say."""
+
+    statuses: npt.NDArray[np.uint8]
+    """`RowStatus` of each puzzle."""
+    cot_lengths: npt.NDArray[np.int64]
+    """Tokens of the CoT."""
+    num_segments: npt.NDArray[np.int64]
+    """Segments of the SCoT."""
+    scot_tokens: npt.NDArray[np.int64]
+    """Tokens of all segments."""
+    scot_loss_tokens: npt.NDArray[np.int64]
+    """Tokens of all segments outside prompts."""
+    num_assignments: npt.NDArray[np.int64]
+    """Digits placed by the search."""
+
+
+def measure_puzzles(board: Board, grids: Grid, *, answers: Grid, config: LengthsConfig) -> Measures:
+    """Solve puzzles on the calling thread.
+
+    Args:
+        board: The board.
+        grids: Givens, uint8 (n, num_cells).
+        answers: Stated answers, zeros where none is stated, uint8 (n, num_cells).
+        config: What to find out.
+    """
+    # Pages that no trace reaches cost nothing; the spare ones let a call trace many easy puzzles.
+    out = np.empty(config.max_tokens + _SPARE_TOKENS, dtype=tracer(board).dtype)
+    parts = [Measures(np.empty(0, dtype=np.uint8), *[np.empty(0, dtype=np.int64)] * 5)]
+    done = 0
+    while done < len(grids):
+        batch = tracer(board).trace_many(grids[done:], cap=config.max_tokens, out=out)
+        num_done = len(batch.ends)
+        part = slice(done, done + num_done)
+        cut = split_into_segments(
+            board, batch.tokens, batch.ends, segment_tokens=config.segment_tokens
+        )
+        lengths = np.diff(cut.ends, prepend=0)
+        parts.append(
+            Measures(
+                statuses=_judge(
+                    board,
+                    _STATUS_OF_SEARCH[batch.statuses],
+                    grids=grids[part],
+                    answers=answers[part],
+                    solutions=batch.solutions,
+                    check_unique=config.check_unique,
+                ),
+                cot_lengths=np.diff(batch.ends, prepend=0),
+                num_segments=np.bincount(cut.puzzles, minlength=num_done),
+                scot_tokens=_sums(lengths, cut.puzzles, num_done),
+                scot_loss_tokens=_sums(lengths - cut.prompt_lengths, cut.puzzles, num_done),
+                num_assignments=batch.num_assignments,
+            )
+        )
+        done += num_done
+    return Measures(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _sums(
+    values: npt.NDArray[np.int64], owners: npt.NDArray[np.int64], num_owners: int
+) -> npt.NDArray[np.int64]:
+    """Sum of the values of each owner; exact, as sums stay below 2^53."""
+    return np.bincount(owners, weights=values, minlength=num_owners).astype(np.int64)
+
+
+def _judge(
+    board: Board,
+    statuses: npt.NDArray[np.uint8],
+    *,
+    grids: Grid,
+    answers: Grid,
+    solutions: Grid,
+    check_unique: bool,
+) -> npt.NDArray[np.uint8]:
+    """Tell ambiguous puzzles and wrong answers apart among the solved ones; shapes (n, ...)."""
+    judged = statuses.copy()
+    if check_unique:
+        solved = np.flatnonzero(judged == RowStatus.OK)
+        counts = count_solutions_many(board, grids[solved], limit=2, max_nodes=_UNIQUENESS_NODES)
+        judged[solved[counts == 2]] = RowStatus.AMBIGUOUS
+        judged[solved[counts == UNDECIDED]] = RowStatus.UNDECIDED
+    is_other = answers.any(axis=1) & (answers != solutions).any(axis=1)
+    for row in np.flatnonzero(is_other & (judged == RowStatus.OK)).tolist():
+        # A right answer that is not the one found is a second solution.
+        is_right = is_solution(board, grid=answers[row], givens=grids[row])
+        judged[row] = RowStatus.AMBIGUOUS if is_right else RowStatus.WRONG_ANSWER
+    return judged

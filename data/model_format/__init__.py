@@ -1,0 +1,1 @@
+"""What a model folder states: facts, precision policy, weight digests."""

@@ -1,0 +1,1 @@
+"""Sources of puzzles: files, the hub, the generator; overlaps between sets."""

@@ -1,0 +1,226 @@
+"""Puzzle files from the generator, or mined for CoTs of a wanted length.
+
+Puzzle k of a seed is always the same, and a file holds puzzles 0, 1, 2, ... in that order. When
+lengths are wanted, mined puzzles that missed them are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from data.runtime.files import staged_file
+from data.runtime.parallel import map_in_order
+from data.runtime.progress import progress
+from solver.boards import Board, Grid, get_board
+from solver.generation.generator import generate_puzzles
+from solver.generation.mining import mine_puzzles
+from solver.mrv.tracer import cot_length
+from solver.puzzles import format_grid
+
+_BLOCK = 16
+_ROW_GROUP = 1 << 16
+_SCHEMA = pa.schema(
+    [
+        ("question", pa.string()),
+        ("answer", pa.string()),
+        ("cot_length", pa.uint32()),
+        ("number", pa.uint64()),
+    ]
+)
+FORMATS = (".csv", ".parquet", ".txt")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateConfig:
+    """Which puzzles are made."""
+
+    board: str = "9x9"
+    """Board: 4x4, 6x6, 9x9 or 16x16."""
+    seed: int = 0
+    """Seed; puzzle k of a seed is always the same."""
+    extra_givens: int = 0
+    """Givens to add to each minimal puzzle, which makes it easier."""
+    min_cot_length: int | None = None
+    """Mine for puzzles whose CoT has at least so many tokens."""
+    max_cot_length: int | None = None
+    """Mine for puzzles whose CoT has at most so many tokens; by default twice the least."""
+    patience: int = 100
+    """Give up after so many mined puzzles in a row that missed these lengths."""
+
+    def __post_init__(self) -> None:
+        get_board(self.board)
+        limits = {
+            "seed": 0,
+            "extra_givens": 0,
+            "min_cot_length": 1,
+            "max_cot_length": self.min_cot_length or 1,
+            "patience": 1,
+        }
+        for name, least in limits.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name}: got {value}, must be at least {least}")
+        if self.lengths is not None and self.extra_givens:
+            raise ValueError(
+                "extra_givens: allowed without wanted lengths, mined puzzles are minimal"
+            )
+
+    @property
+    def lengths(self) -> tuple[int, int] | None:
+        """Least and greatest wanted CoT length; None if any will do."""
+        if self.min_cot_length is None and self.max_cot_length is None:
+            return None
+        least = self.min_cot_length or 1
+        return least, self.max_cot_length or 2 * least
+
+
+class Puzzle(NamedTuple):
+    """One puzzle, as it is written."""
+
+    question: str
+    """The puzzle."""
+    answer: str
+    """Its solution."""
+    cot_length: int | None
+    """Tokens of its CoT; None if it is over the solver's default limit."""
+    number: int
+    """k of the seed."""
+
+
+def generate_file(
+    out: Path, *, count: int, config: GenerateConfig, workers: int = 1, rebuild: bool = False
+) -> int:
+    """Make puzzles and write them to a file.
+
+    Args:
+        out: The file; `.csv` and `.parquet` get the fields of `Puzzle` as columns, `.txt` gets a
+            puzzle a line.
+        count: Number of puzzles.
+        config: Which ones.
+        workers: Threads.
+        rebuild: Replace a file that is there.
+
+    Returns:
+        The number of puzzles written, less than `count` if patience ran out.
+
+    Raises:
+        FileExistsError: `out` exists and `rebuild` is off.
+        ValueError: another file name ending; or patience ran out before the first puzzle.
+        KeyboardInterrupt: Ctrl-C; the puzzles so far are in `out`, unless that holds an older file.
+    """
+    if out.suffix not in FORMATS:
+        raise ValueError(f"out: got ending {out.suffix!r}, allowed are {', '.join(FORMATS)}")
+    if out.exists() and not rebuild:
+        raise FileExistsError(f"{out}: exists; --rebuild replaces it")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    is_interrupted = False
+    with (
+        staged_file(out) as staged,
+        progress("generating", total=count, unit="puzzles") as advance,
+        contextlib.closing(generate(config, workers=workers)) as puzzles,
+    ):
+
+        def counted() -> Iterator[Puzzle]:
+            nonlocal is_interrupted
+            try:
+                for puzzle in itertools.islice(puzzles, count):
+                    yield puzzle
+                    advance(1)
+            except KeyboardInterrupt:
+                is_interrupted = True
+
+        num_written = _write(staged, out.suffix, counted())
+        if is_interrupted and (num_written == 0 or out.exists()):
+            raise KeyboardInterrupt
+        if num_written == 0:
+            raise ValueError(
+                f"patience: {config.patience} mined puzzles in a row have no CoT of "
+                f"{config.lengths} tokens; other lengths, or more patience, are needed"
+            )
+    if is_interrupted:
+        raise KeyboardInterrupt(
+            f"{out} has the first {num_written} of {count} puzzles; another --seed makes others"
+        )
+    return num_written
+
+
+def generate(config: GenerateConfig, *, workers: int = 1) -> Generator[Puzzle, None, None]:
+    """Yield puzzles in the order of their numbers; without end, unless patience runs out."""
+    board = get_board(config.board)
+    block = _BLOCK if config.lengths is None else 1
+
+    def make(start: int) -> list[Puzzle]:
+        if config.lengths is None:
+            return _generated(board, start, block, config)
+        return _mined(board, start, block, config, lengths=config.lengths)
+
+    num_missed = 0
+    with contextlib.closing(map_in_order(make, itertools.count(0, block), workers=workers)) as made:
+        for puzzles in made:
+            yield from puzzles
+            num_missed = 0 if puzzles else num_missed + block
+            if num_missed >= config.patience:
+                return
+
+
+def _generated(board: Board, start: int, count: int, config: GenerateConfig) -> list[Puzzle]:
+    grids, solutions = generate_puzzles(
+        board, seed=config.seed, start=start, count=count, extra_givens=config.extra_givens
+    )
+    lengths = [cot_length(board, grid) for grid in grids]
+    return _to_text(board, start, grids, solutions, lengths)
+
+
+def _mined(
+    board: Board, start: int, count: int, config: GenerateConfig, *, lengths: tuple[int, int]
+) -> list[Puzzle]:
+    least, greatest = lengths
+    mined = mine_puzzles(
+        board,
+        seed=config.seed,
+        start=start,
+        count=count,
+        min_cot_length=least,
+        max_cot_length=greatest,
+    )
+    puzzles = _to_text(board, start, mined.grids, mined.solutions, mined.cot_lengths.tolist())
+    return [puzzle for puzzle in puzzles if least <= (puzzle.cot_length or 0) <= greatest]
+
+
+def _to_text(
+    board: Board, start: int, grids: Grid, solutions: Grid, lengths: Sequence[int | None]
+) -> list[Puzzle]:
+    return [
+        Puzzle(format_grid(board, grid), format_grid(board, solution), length, start + k)
+        for k, (grid, solution, length) in enumerate(zip(grids, solutions, lengths, strict=True))
+    ]
+
+
+def _write(path: Path, ending: str, puzzles: Iterator[Puzzle]) -> int:
+    """Write a file in the format of its final name; returns the number of puzzles."""
+    num_written = 0
+    if ending == ".parquet":
+        with pq.ParquetWriter(path, _SCHEMA, compression="zstd") as parquet:
+            while batch := list(itertools.islice(puzzles, _ROW_GROUP)):
+                parquet.write_table(
+                    pa.Table.from_pylist([puzzle._asdict() for puzzle in batch], schema=_SCHEMA)
+                )
+                num_written += len(batch)
+        return num_written
+    is_csv = ending == ".csv"
+    with path.open("w", encoding="ascii", newline="\n") as file:
+        if is_csv:
+            file.write(",".join(Puzzle._fields) + "\n")
+        for puzzle in puzzles:
+            row = ["" if value is None else str(value) for value in puzzle]
+            file.write((",".join(row) if is_csv else puzzle.question) + "\n")
+            num_written += 1
+    return num_written

@@ -1,0 +1,142 @@
+"""Puzzles of any input as one stream: puzzle lists, splits on the hub, data sets of traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from data.puzzle_sources.sources import FileSource, open_files
+from data.store import MANIFEST_NAME, TokenStore
+from solver.boards import Board, Grid
+from solver.vocabulary import END_INPUT, INPUT, Tokens, Vocabulary
+
+Rows = npt.NDArray[np.int64]
+_BLOCK_ROWS = 8192
+
+
+class PuzzleSet(Protocol):
+    """Puzzles with the rows that they come from."""
+
+    @property
+    def board(self) -> Board:
+        """Board of all puzzles."""
+
+    def count(self) -> int:
+        """Count the puzzles."""
+
+    def blocks(self) -> Iterator[tuple[Rows, Grid]]:
+        """Stream rows (n,) and grids uint8 (n, num_cells), in the order of the rows.
+
+        What holds no puzzle is passed over.
+
+        Raises:
+            ValueError: the input is damaged.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPuzzles:
+    """The well-formed rows of a puzzle list."""
+
+    source: FileSource
+    """One file."""
+
+    @property
+    def board(self) -> Board:
+        """Board of all puzzles."""
+        return self.source.board
+
+    def count(self) -> int:
+        """Count the puzzles, which means to read them all."""
+        return sum(len(grids) for _, grids in self.blocks())
+
+    def blocks(self) -> Iterator[tuple[Rows, Grid]]:
+        """Stream rows and grids."""
+        for block in self.source.blocks():
+            yield block.rows, block.grids
+
+
+@dataclass(frozen=True, slots=True)
+class TracedPuzzles:
+    """The puzzles of a data set of traces, read back from its input blocks."""
+
+    store: TokenStore
+    """The data set."""
+
+    @property
+    def board(self) -> Board:
+        """Board of all puzzles."""
+        return self.store.board
+
+    def count(self) -> int:
+        """Count the puzzles."""
+        return self.store.manifest.num_puzzles
+
+    def blocks(self) -> Iterator[tuple[Rows, Grid]]:
+        """Stream rows and grids; of a SCoT the row of its first segment."""
+        store = self.store
+        rows = np.flatnonzero(store.segment_indices == 0)
+        for start in range(0, len(rows), _BLOCK_ROWS):
+            part = rows[start : start + _BLOCK_ROWS]
+            lengths = store.prompt_lengths[part].astype(np.int64)
+            prompts: Tokens = np.concatenate(
+                [store[row][:length] for row, length in zip(part, lengths, strict=True)]
+            )
+            yield part, givens_of_prompts(store.board, prompts, lengths)
+
+
+def givens_of_prompts(board: Board, tokens: Tokens, lengths: npt.NDArray[np.int64]) -> Grid:
+    """Read input blocks, one after another in `tokens`, back to grids.
+
+    Args:
+        board: The board.
+        tokens: Ids of all blocks, each `<input>`, pairs of coordinate and digit, `</input>`.
+        lengths: Tokens of each block, shape (n,).
+
+    Returns:
+        Givens, uint8 (n, num_cells).
+
+    Raises:
+        ValueError: not of that form.
+    """
+    first_digit = Vocabulary(board).first_digit
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    is_inside = np.ones(len(tokens), dtype=np.bool_)
+    is_inside[starts] = is_inside[ends - 1] = False
+    inside = tokens[is_inside].astype(np.int64)
+    cells = inside[::2] - Vocabulary(board).first_coordinate
+    digits = inside[1::2] - first_digit + 1
+    is_well_formed = (
+        (lengths % 2 == 0).all()
+        and (tokens[starts] == INPUT).all()
+        and (tokens[ends - 1] == END_INPUT).all()
+        and ((cells >= 0) & (cells < board.num_cells)).all()
+        and ((digits >= 1) & (digits <= board.side)).all()
+    )
+    if not is_well_formed:
+        raise ValueError("prompts: allowed are <input>, coordinates with digits, </input>")
+    grids = np.zeros((len(lengths), board.num_cells), dtype=np.uint8)
+    grids[np.repeat(np.arange(len(lengths)), lengths // 2 - 1), cells] = digits
+    return grids
+
+
+def open_puzzle_set(name: str, *, board: str | None = None) -> PuzzleSet:
+    """Open a data set directory, a puzzle file, or a split: `folder:train`, `owner/name:test`.
+
+    Raises:
+        OSError: the input cannot be read.
+        ValueError: it holds no puzzles of a known form.
+    """
+    if (Path(name) / MANIFEST_NAME).exists():
+        return TracedPuzzles(TokenStore.open(name))
+    split = None
+    if not Path(name).exists():
+        before, colon, after = name.rpartition(":")
+        name, split = (before, after) if colon else (name, None)
+    return ListedPuzzles(open_files((name,), board=board, split=split, revision=None))

@@ -1,0 +1,183 @@
+"""Where puzzles come from: files, a data set on the hub, or the generator.
+
+Every source names itself, tells the digest of its content, and streams blocks of puzzles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from data.runtime.parallel import map_in_order
+from solver.boards import Board, get_board
+from solver.generation.generator import Puzzles, generate_puzzles
+from solver.generation.mining import MinedPuzzles, mine_puzzles
+from solver.puzzles import PuzzleBlock, read_puzzles
+
+_GENERATED_BLOCK, _MINED_BLOCK = 256, 4
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+class Source(Protocol):
+    """Puzzles to read."""
+
+    @property
+    def board(self) -> Board:
+        """Board of all puzzles."""
+
+    def describe(self) -> dict[str, Any]:
+        """What the manifest says of the source; equal descriptions mean equal puzzles."""
+
+    def blocks(self) -> Iterator[PuzzleBlock]:
+        """Stream the puzzles, in the same order every time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSource:
+    """One or more files, read one after another."""
+
+    paths: tuple[Path, ...]
+    """Files in any form that `solver.puzzles` reads."""
+    board: Board
+    """Board of all puzzles."""
+    origin: dict[str, Any]
+    """Name of the data set, if the files are one."""
+
+    def describe(self) -> dict[str, Any]:
+        """Names and sha256 of the files; names only, so that moved files stay the same."""
+        files = [{"name": path.name, "sha256": _file_digest(path)} for path in self.paths]
+        return {"kind": "files", **self.origin, "files": files}
+
+    def blocks(self) -> Iterator[PuzzleBlock]:
+        """Stream the puzzles."""
+        for path in self.paths:
+            yield from read_puzzles(path, board=self.board)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorSource:
+    """Puzzles made by `solver.generation.generator`."""
+
+    board: Board
+    """Board of the puzzles."""
+    count: int
+    """Number of puzzles."""
+    seed: int
+    """Seed; puzzle k depends on it and k alone."""
+    extra_givens: int
+    """Givens beyond those of a minimal puzzle."""
+    cot_lengths: tuple[int, int] | None
+    """Least and greatest CoT length to mine for; None takes puzzles as they come."""
+    workers: int
+    """Threads."""
+
+    def describe(self) -> dict[str, Any]:
+        """Arguments of the generator."""
+        return {
+            "kind": "generator",
+            "count": self.count,
+            "seed": self.seed,
+            "extra_givens": self.extra_givens,
+            "cot_lengths": None if self.cot_lengths is None else list(self.cot_lengths),
+        }
+
+    def blocks(self) -> Iterator[PuzzleBlock]:
+        """Make the puzzles, several blocks at a time."""
+        size = _GENERATED_BLOCK if self.cot_lengths is None else _MINED_BLOCK
+        starts = range(0, self.count, size)
+        yield from map_in_order(partial(self._make_block, size), starts, workers=self.workers)
+
+    def _make_block(self, size: int, start: int) -> PuzzleBlock:
+        count = min(size, self.count - start)
+        puzzles: Puzzles | MinedPuzzles
+        if self.cot_lengths is None:
+            puzzles = generate_puzzles(
+                self.board, seed=self.seed, start=start, count=count, extra_givens=self.extra_givens
+            )
+        else:
+            least, greatest = self.cot_lengths
+            puzzles = mine_puzzles(
+                self.board,
+                seed=self.seed,
+                start=start,
+                count=count,
+                min_cot_length=least,
+                max_cot_length=greatest,
+            )
+        return PuzzleBlock(
+            grids=puzzles.grids,
+            rows=np.arange(start, start + count),
+            answers=puzzles.solutions,
+            ratings=np.full(count, np.nan),
+            sources=None,
+            errors=(),
+        )
+
+
+def open_files(
+    names: tuple[str, ...], *, board: str | None, split: str | None, revision: str | None
+) -> FileSource:
+    """Find files on the disk, or a data set on the hub, and the board of their puzzles.
+
+    Args:
+        names: Files; or one folder with `<split>.csv`; or the name of a data set on the hub,
+            `owner/name`, whose file `<split>.csv` is fetched into the hub's cache.
+        board: Name of the board, or None to take it from the puzzles.
+        split: Split of a folder or a hub data set.
+        revision: Revision of a hub data set.
+
+    Raises:
+        OSError: a file cannot be read, or the hub cannot be reached.
+        ValueError: no puzzles, files of different boards, or a split or revision of what has none.
+    """
+    origin: dict[str, Any] = {}
+    if len(names) == 1 and not Path(names[0]).exists() and _HUB_NAME.fullmatch(names[0]):
+        paths: tuple[Path, ...] = (_fetch(names[0], split=split, revision=revision),)
+        origin = {"dataset": names[0], "split": split, "revision": revision}
+    elif len(names) == 1 and Path(names[0]).is_dir():
+        paths = (Path(read_puzzles(names[0], split=split).file),)
+        origin = {"dataset": Path(names[0]).resolve().name, "split": split}
+    else:
+        if split is not None:
+            raise ValueError(f"split: got {split!r}, allowed for a folder or a hub data set only")
+        paths = tuple(Path(name) for name in names)
+    if revision is not None and "revision" not in origin:
+        raise ValueError(f"revision: got {revision!r}, allowed for a hub data set only")
+    wanted = None if board is None else get_board(board)
+    boards = {path: read_puzzles(path, board=wanted).board for path in paths}
+    if len(set(boards.values())) > 1:
+        found = ", ".join(f"{path} {found.name}" for path, found in boards.items())
+        raise ValueError(f"sources: boards differ ({found}); allowed is one board")
+    return FileSource(paths=paths, board=boards[paths[0]], origin=origin)
+
+
+def _fetch(name: str, *, split: str | None, revision: str | None) -> Path:
+    """Get `<split>.csv` of a hub data set; from the local cache when there is no network."""
+    if split is None:
+        raise ValueError(
+            f"{name}: no such file; a data set on the hub needs a split, such as --split train"
+        )
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        path = hf_hub_download(name, f"{split}.csv", repo_type="dataset", revision=revision)
+    except LocalEntryNotFoundError:
+        raise ConnectionError(
+            f"{name}: neither a file here nor in the hub's cache, and the hub cannot be reached"
+        ) from None
+    except (EntryNotFoundError, HfHubHTTPError) as error:
+        raise FileNotFoundError(f"{name}: {str(error).splitlines()[0]}") from None
+    return Path(path)
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,1 @@
+"""Support for long-running commands: files, signals, progress, threads, provenance."""

@@ -1,0 +1,152 @@
+"""Slots whose text lies on the device, without a look at the host between the steps.
+
+All that a step needs and changes lies in tensors on the device:
+
+    text       int16 (num_slots, capacity)    the ids of each sequence, by position
+    positions  int64 (num_slots,)             of the last id, which is not in the cache yet
+    remaining  int64 (num_slots,)             tokens that may still come; 0: the segment has ended
+    is_finite  bool  (num_slots,)             whether all logits since the start were
+
+A step feeds the last id of each slot, takes the largest logit and tests for the end. A slot that
+has ended repeats its last step, which changes nothing. On a GPU several steps are recorded as one
+CUDA graph, and the host looks only after them; on a CPU it looks after each one, and the slots that
+have ended take no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eval.engines.slots.base import BUCKET, Slots, Start
+from eval.network.types import Span, TokenNetwork
+from solver.vocabulary import STOP_TOKENS, Tokens
+
+GPU_STEPS = 16
+"""Steps between two looks of the host on a GPU."""
+
+
+class DeviceSlots(Slots):
+    """Slots of a network anywhere."""
+
+    def __init__(self, network: TokenNetwork, *, num_slots: int, capacity: int) -> None:
+        """See `Slots`."""
+        super().__init__(network, num_slots=num_slots, capacity=capacity)
+        device = network.device
+        self._is_cuda = device.type == "cuda"
+        self._text = torch.zeros(num_slots, self.cache.capacity, dtype=torch.int16, device=device)
+        self._positions = torch.zeros(num_slots, dtype=torch.int64, device=device)
+        self._remaining = torch.zeros_like(self._positions)
+        self._is_finite = torch.ones(num_slots, dtype=torch.bool, device=device)
+        self._all = torch.arange(num_slots, device=device)
+        self._stops = torch.tensor(STOP_TOKENS, device=device)
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._last_position = np.zeros(num_slots, dtype=np.int64)
+
+    def clear(self) -> None:
+        """See `Slots`."""
+        super().clear()
+        self._remaining.zero_()
+
+    @torch.inference_mode()
+    def _begin(self, starts: Sequence[Start]) -> None:
+        """All of each sequence but its last id goes through the network."""
+        spans = [
+            Span(slot=s.slot, start=s.num_cached, tokens=s.tokens[s.num_cached : -1])
+            for s in starts
+            if s.num_cached < len(s.tokens) - 1
+        ]
+        if spans:
+            self._network.extend(self.cache, spans, is_last_only=True)
+            self.num_forward_passes += 1
+        rows = self._to_device([start.slot for start in starts])
+        positions = self._to_device([len(start.tokens) - 1 for start in starts])
+        last_ids = self._to_device([int(start.tokens[-1]) for start in starts])
+        self._positions[rows] = positions
+        self._remaining[rows] = self._to_device([start.allowance for start in starts])
+        self._is_finite[rows] = True
+        self._text[rows, positions] = last_ids.to(self._text.dtype)
+        for start in starts:
+            self._last_position[start.slot] = len(start.tokens) - 1
+
+    @torch.inference_mode()
+    def advance(self) -> dict[int, Tokens]:
+        """See `Slots`."""
+        active = np.fromiter(self._starts, dtype=np.int64)
+        num_steps = GPU_STEPS if self._is_cuda else 1
+        last = int(self._last_position[active].max()) + num_steps
+        if self._is_cuda:
+            self._run_recorded(bound=min(-(-last // BUCKET) * BUCKET, self.cache.capacity))
+        else:
+            is_full = len(active) == len(self._all)
+            self._step(self._all if is_full else torch.from_numpy(active), bound=last)
+        self.num_forward_passes += num_steps
+        state = torch.stack((self._positions, self._remaining, self._is_finite)).cpu().numpy()
+        self._last_position[:] = state[0]
+        return self._take_ended(active, *state[:, active])
+
+    def _take_ended(
+        self,
+        active: np.ndarray[tuple[int], np.dtype[np.int64]],
+        positions: np.ndarray[tuple[int], np.dtype[np.int64]],
+        remaining: np.ndarray[tuple[int], np.dtype[np.int64]],
+        is_finite: np.ndarray[tuple[int], np.dtype[np.int64]],
+    ) -> dict[int, Tokens]:
+        if not is_finite.all():
+            raise self._not_finite(int(active[is_finite.argmin()]))
+        ended: dict[int, Tokens] = {}
+        for row in np.flatnonzero(remaining == 0):
+            start = self._starts.pop(int(active[row]))
+            ids = self._text[start.slot, len(start.tokens) : int(positions[row]) + 1]
+            ended[start.slot] = cast("Tokens", ids.cpu().numpy().astype(start.tokens.dtype))
+        return ended
+
+    def _step(self, rows: Tensor, *, bound: int) -> None:
+        """One step of the slots `rows`, on the device alone."""
+        positions, remaining = self._positions[rows], self._remaining[rows]
+        tokens = self._text[rows, positions].long()
+        logits = self._network.step(
+            self.cache,
+            tokens,
+            positions,
+            slots=None if rows is self._all else rows,
+            bound=bound,
+        )
+        is_going = remaining > 0
+        chosen = torch.where(is_going, logits.argmax(dim=-1), tokens)
+        positions = positions + is_going
+        is_stop = torch.isin(chosen, self._stops)
+        self._positions[rows] = positions
+        self._remaining[rows] = (remaining - 1).clamp(min=0) * ~is_stop
+        self._text[rows, positions] = chosen.to(self._text.dtype)
+        # A sum is finite only if all its terms are.
+        self._is_finite[rows] &= logits.sum(dim=-1).isfinite() | ~is_going
+
+    def _run_recorded(self, *, bound: int) -> None:
+        """Take `GPU_STEPS` steps; from the second time for a bound on as one CUDA graph."""
+        graph = self._graphs.get(bound)
+        if graph is not None:
+            graph.replay()
+            return
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # these steps count, and warm up what gets recorded
+            for _ in range(GPU_STEPS):
+                self._step(self._all, bound=bound)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(GPU_STEPS):
+                self._step(self._all, bound=bound)
+        self._graphs[bound] = graph
+
+    def _grow(self, capacity: int) -> None:
+        self._text = torch.nn.functional.pad(self._text, (0, capacity - self._text.shape[1]))
+        self._graphs.clear()
+
+    def _to_device(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, device=self._all.device)

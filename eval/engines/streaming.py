@@ -1,0 +1,77 @@
+"""One puzzle, token by token, as a model writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eval.engines.puzzle_run import PuzzleRun
+from eval.network.types import Span, TokenNetwork
+from solver.vocabulary import STOP_TOKENS, Tokens
+
+
+class TokenSequence(Protocol):
+    """A model that goes on with one sequence, token by token."""
+
+    num_ids: int
+    """Width of the logits."""
+    max_positions: int
+    """Longest sequence in tokens."""
+
+    def begin(self, prompt: Tokens) -> Tensor:
+        """Begin a new sequence; the logits (1, num_ids) of its next token."""
+
+    def append(self, token: int) -> Tensor:
+        """Append a token to the sequence; the logits (1, num_ids) of the next."""
+
+
+class SlotSequence:
+    """A `TokenSequence` in the only slot of a network's cache."""
+
+    def __init__(self, network: TokenNetwork) -> None:
+        self.num_ids, self.max_positions = network.num_ids, network.max_positions
+        self._network, self._length = network, 0
+        # On a CPU, what is not written to takes no memory.
+        self._cache = network.new_cache(num_slots=1, capacity=network.max_positions)
+
+    def begin(self, prompt: Tokens) -> Tensor:
+        """See `TokenSequence`."""
+        self._length = len(prompt)
+        span = Span(slot=0, start=0, tokens=prompt)
+        return self._network.extend(self._cache, [span], is_last_only=True)
+
+    def append(self, token: int) -> Tensor:
+        """See `TokenSequence`."""
+        position = self._length
+        self._length += 1
+        return self._network.step(
+            self._cache, torch.tensor([token]), torch.tensor([position]), bound=self._length
+        )
+
+
+def stream_tokens(model: TokenSequence, run: PuzzleRun) -> Iterator[int]:
+    """Decode a puzzle greedily and yield each token at once; `run` has the result in the end.
+
+    `run.prompt` is the prompt of a token's segment until the next token is asked for.
+
+    Raises:
+        FloatingPointError: the model's logits are not finite.
+    """
+    while run.ended_by is None:
+        tokens = list[int]()
+        logits = model.begin(run.prompt)
+        while True:
+            if not logits.isfinite().all():
+                raise FloatingPointError(
+                    f"puzzle {run.request.key}: the model's logits are not finite"
+                )
+            tokens.append(int(logits[0].argmax()))
+            yield tokens[-1]
+            if tokens[-1] in STOP_TOKENS or len(tokens) == run.allowance:
+                break
+            logits = model.append(tokens[-1])
+        run.end_segment(cast("Tokens", np.array(tokens)))

@@ -1,0 +1,1 @@
+"""Inspecting a model's output: replay, differences, line checks."""

@@ -1,0 +1,135 @@
+"""Where two evaluations of the same puzzles part, token by token.
+
+In fp32 two engines write the same tokens. In bf16 they sum in another order, so that a near-tie can
+fall differently; the share of puzzles on which that happens is the disagreement rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from eval.engines.contract import Request
+from eval.engines.puzzle_run import input_prompt
+from eval.inspect.replay import Preference, logits_after, preference_of
+from eval.network.types import TokenNetwork
+from eval.results.folder import TOKENS_FILE, EvaluationFolder
+from eval.results.runner import different_settings, request_of
+from solver.vocabulary import SUMMARY, Tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Difference:
+    """The first token in which two evaluations differ on a puzzle."""
+
+    key: str
+    """Puzzle."""
+    segment: int
+    """Segment, from 0."""
+    position: int
+    """Token after its prompt, from 0."""
+    before: Tokens
+    """Prompt and the tokens up to there, which are the same in both."""
+    tokens: tuple[int | None, int | None]
+    """What each writes; None where it had ended."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """Two evaluations of the same puzzles, token by token."""
+
+    num_puzzles: int
+    """Puzzles with a result in both."""
+    num_tokens: int
+    """Tokens up to the first difference of each, or all."""
+    differences: tuple[Difference, ...]
+    """By key."""
+    settings: tuple[str, ...]
+    """Settings in which they differ."""
+
+
+def compare(first: EvaluationFolder, second: EvaluationFolder) -> Comparison:
+    """Find the first token in which two evaluations differ, for each puzzle that both have.
+
+    Raises:
+        ValueError: other boards or modes, no puzzle in common, or tokens that were not kept.
+    """
+    for name in ("board", "mode"):
+        ours, theirs = getattr(first.config, name), getattr(second.config, name)
+        if ours != theirs:
+            raise ValueError(f"{name}: got {ours} and {theirs}, allowed is one")
+    for folder in (first, second):
+        if not (folder.path / TOKENS_FILE).exists():
+            raise ValueError(
+                f"{folder.path}: no {TOKENS_FILE}; `sudocot eval run --keep-tokens` writes it"
+            )
+    theirs_by_key = {row.key for row in second.rows}
+    shared = [row for row in first.rows if row.key in theirs_by_key]
+    if not shared:
+        raise ValueError(f"{first.path} and {second.path} have no puzzle in common")
+    keys = [row.key for row in shared]
+    written = [folder.generated(keys) for folder in (first, second)]
+    for folder, tokens in zip((first, second), written, strict=True):
+        lost = [key for key in keys if key not in tokens]
+        if lost:
+            raise ValueError(f"{folder.path / TOKENS_FILE}: no tokens of puzzle {lost[0]}")
+    differences, num_tokens = [], 0
+    for row in shared:
+        pair = written[0][row.key], written[1][row.key]
+        request = request_of(first.board, row.puzzle, first.config)
+        num_same, difference = first_difference(request, pair)
+        num_tokens += num_same
+        if difference is not None:
+            differences.append(difference)
+    return Comparison(
+        num_puzzles=len(shared),
+        num_tokens=num_tokens,
+        differences=tuple(differences),
+        settings=tuple(different_settings(first.config, second.config)),
+    )
+
+
+def preference_at(network: TokenNetwork, difference: Difference) -> Preference:
+    """Return what a model makes of the position at which two evaluations part."""
+    before = difference.before
+    [logits] = logits_after(network, before, first=len(before) - 1)
+    return preference_of(logits[-1])
+
+
+def first_difference(
+    request: Request, pair: tuple[Sequence[Tokens], Sequence[Tokens]]
+) -> tuple[int, Difference | None]:
+    """Return how many tokens two results of a puzzle share, and where they part if they do.
+
+    Args:
+        request: the puzzle.
+        pair: generated ids of each segment, of both.
+    """
+    prompt = input_prompt(request)
+    nothing = prompt[:0]
+    num_same = 0
+    for segment in range(max(map(len, pair))):
+        ours, theirs = (part[segment] if segment < len(part) else nothing for part in pair)
+        common = min(len(ours), len(theirs))
+        wrong = np.flatnonzero(ours[:common] != theirs[:common])
+        position = int(wrong[0]) if len(wrong) else common
+        num_same += position
+        if len(wrong) or len(ours) != len(theirs):
+            before = cast("Tokens", np.concatenate((prompt, ours[:position])))
+            return num_same, Difference(
+                key=request.key,
+                segment=segment,
+                position=position,
+                before=before,
+                tokens=(_token(ours, position), _token(theirs, position)),
+            )
+        starts = np.flatnonzero(ours == SUMMARY)
+        prompt = ours[starts[-1] :] if len(starts) else nothing
+    return num_same, None
+
+
+def _token(tokens: Tokens, position: int) -> int | None:
+    return int(tokens[position]) if position < len(tokens) else None

@@ -1,0 +1,100 @@
+"""Checking what a model writes, line by line, against the solver in the same state.
+
+A model's own lines are taken as they are: the solver is asked what it would write after them. So a
+line that is wrong is found, and the lines after it are judged by what a solver would make of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import numpy as np
+
+from solver.boards import Board
+from solver.mrv.tracer import Status, tracer
+from solver.vocabulary import (
+    END_SUMMARY,
+    NONE,
+    OUTPUT,
+    SUMMARY,
+    Tokens,
+    Vocabulary,
+)
+
+
+class LineChecker:
+    """What the solver would write next in one segment.
+
+    Attributes:
+        lines: givens and decision stack, a line each, as the prompt and the lines since give them.
+    """
+
+    def __init__(
+        self, board: Board, prompt: Tokens, *, num_givens: int, segment_tokens: int | None
+    ) -> None:
+        """Take up the state of a prompt.
+
+        Args:
+            board: the board.
+            prompt: an input block or a summary.
+            num_givens: givens of the puzzle.
+            segment_tokens: trace tokens after which a summary is due; None for CoT.
+        """
+        self._board, self._vocabulary = board, Vocabulary(board)
+        self._num_givens, self._segment_tokens = num_givens, segment_tokens
+        self.lines = [line.tolist() for line in split_lines(board, prompt[1:-1])]
+        self._num_written = 0
+
+    @property
+    def num_open(self) -> int:
+        """Cells on the decision stack that have candidates left to try."""
+        return sum(len(line) > 2 for line in self.lines)
+
+    def expected(self) -> list[int] | None:
+        """Return the line, summary or output block that the solver writes now.
+
+        None if the lines are no state of the solver: they clash, or nothing is left to try.
+        """
+        prompt = self._summary()
+        room = self._board.side + 2 * self._board.num_cells + 4
+        out: Tokens = np.empty(room, dtype=self._vocabulary.dtype)
+        try:
+            trace = tracer(self._board).resume_into(
+                cast("Tokens", np.array(prompt, dtype=self._vocabulary.dtype)), out=out
+            )
+        except ValueError:
+            return None
+        if trace.status is Status.CONFLICT or not len(trace.tokens):
+            return None
+        if trace.tokens[0] == OUTPUT:
+            return cast("list[int]", trace.tokens.tolist())
+        is_due = self._segment_tokens is not None and self._num_written >= self._segment_tokens
+        if is_due and len(self.lines) > self._num_givens:
+            return prompt
+        return cast("list[int]", next(split_lines(self._board, trace.tokens)).tolist())
+
+    def take(self, line: list[int]) -> None:
+        """Put a trace line that was written on the decision stack; blocks change nothing."""
+        if not self._vocabulary.first_coordinate <= line[0] < self._vocabulary.first_digit:
+            return
+        self._num_written += len(line)
+        if self.lines and self.lines[-1][-1] == NONE:
+            self.lines.pop()
+        cells = [kept[0] for kept in self.lines]
+        if line[0] in cells:
+            del self.lines[cells.index(line[0]) :]
+        self.lines.append(line)
+
+    def _summary(self) -> list[int]:
+        return [SUMMARY, *(token for line in self.lines for token in line), END_SUMMARY]
+
+
+def split_lines(board: Board, tokens: Tokens) -> Iterator[Tokens]:
+    """Yield trace lines and blocks: a line begins at a coordinate or at the mark of a block."""
+    vocabulary = Vocabulary(board)
+    is_start = (tokens >= vocabulary.first_coordinate) & (tokens < vocabulary.first_digit)
+    is_start |= (tokens == SUMMARY) | (tokens == OUTPUT)
+    starts = np.flatnonzero(is_start)
+    for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):
+        yield tokens[start:end]

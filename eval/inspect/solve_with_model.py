@@ -1,0 +1,197 @@
+"""`sudocot solve --model`: a model solves puzzles on the CPU, line by line, beside the solver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from data.model_format.precision import get_precision
+from data.text import tokens_to_text
+from eval.engines.begin import begin_run
+from eval.engines.contract import EndedBy, Request, Result, paper_caps
+from eval.engines.factory import make_network
+from eval.engines.puzzle_run import PuzzleRun, read_output
+from eval.engines.streaming import SlotSequence, TokenSequence, stream_tokens
+from eval.inspect.line_checks import LineChecker
+from eval.network.model_folder import ModelFolder
+from eval.network.transformers_model import TransformersSequence
+from solver.boards import Board, Grid
+from solver.puzzles import format_board
+from solver.vocabulary import END_OUTPUT, END_SUMMARY, OUTPUT, STOP_TOKENS, SUMMARY, Vocabulary
+
+_ENDINGS = {
+    EndedBy.SOLVED: "the model solved it",
+    EndedBy.WRONG: "the model's grid is not the solution",
+    EndedBy.MALFORMED: "the model's last block is malformed",
+    EndedBy.LOOP: "the model came back to a summary that it had written before: it would go on so",
+    EndedBy.SEGMENT_CAP: "the model wrote no summary and no output within the tokens of a segment",
+    EndedBy.TOTAL_CAP: "the model ran out of tokens; --max-tokens sets how far to go",
+    EndedBy.CONTEXT: "the model ran out of positions",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckedLine:
+    """A trace line, summary or output block that a model wrote."""
+
+    tokens: list[int]
+    """What it wrote."""
+    expected: list[int] | None
+    """What the solver would have written after the lines before; None if it knows nothing."""
+    depth: int
+    """Cells with candidates left to try before it."""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the solver would have written the same."""
+        return self.tokens == self.expected
+
+
+def checked_lines(
+    model: TokenSequence, run: PuzzleRun, *, segment_tokens: int | None
+) -> Iterator[CheckedLine]:
+    """Decode a puzzle and yield each line as soon as the model has finished it.
+
+    Args:
+        model: the model.
+        run: a puzzle that has not begun; it has the result in the end.
+        segment_tokens: trace tokens after which the model should end a segment; None for CoT.
+    """
+    vocabulary = Vocabulary(run.request.board)
+    coordinates = range(vocabulary.first_coordinate, vocabulary.first_digit)
+    checker: LineChecker | None = None
+    line: list[int] = []
+    closing: int | None = None  # the mark that ends the block that is being written
+    for token in stream_tokens(model, run):
+        if checker is None:
+            checker = LineChecker(
+                run.request.board,
+                run.prompt,
+                num_givens=int(np.count_nonzero(run.request.givens)),
+                segment_tokens=segment_tokens,
+            )
+        is_start = token in (SUMMARY, OUTPUT) or (token in coordinates and closing is None)
+        if line and is_start:
+            yield _check(checker, line)
+            line, closing = [], None
+        line.append(token)
+        if token in (SUMMARY, OUTPUT):
+            closing = END_SUMMARY if token == SUMMARY else END_OUTPUT
+        if token in STOP_TOKENS:
+            yield _check(checker, line)
+            line, closing, checker = [], None, None
+    if line and checker is not None:
+        yield _check(checker, line)
+
+
+def _check(checker: LineChecker, tokens: list[int]) -> CheckedLine:
+    line = CheckedLine(tokens=tokens, expected=checker.expected(), depth=checker.num_open)
+    checker.take(tokens)
+    return line
+
+
+class ModelSolver:
+    """A model that solves puzzles for people."""
+
+    def __init__(self, folder: Path, *, console: Console, max_tokens: int) -> None:
+        """Load the model.
+
+        Args:
+            folder: model folder.
+            console: where to write.
+            max_tokens: tokens that a puzzle may have, if fewer than the paper's limit.
+
+        Raises:
+            ValueError: the folder is malformed, or its network is of a kind that is not known.
+            OSError: it cannot be read.
+        """
+        self._folder = ModelFolder.open(folder)
+        self._model = _load(self._folder)
+        self._console = console
+        caps = paper_caps(self._folder.facts.mode)
+        self._caps = replace(caps, max_new_tokens=min(caps.max_new_tokens, max_tokens))
+
+    def solve(self, board: Board, givens: Grid, *, name: str, is_brief: bool = False) -> bool:
+        """Let the model solve a puzzle, write each line as it comes, then the result.
+
+        Args:
+            board: board of the puzzle.
+            givens: digits, uint8 (num_cells,).
+            name: what to call the puzzle.
+            is_brief: write the lines of the trace only.
+
+        Returns:
+            Whether it solved the puzzle.
+
+        Raises:
+            ValueError: the model is for another board.
+        """
+        facts = self._folder.facts
+        request = Request(key=name, board=board, givens=givens, mode=facts.mode, caps=self._caps)
+        run = begin_run(
+            request, num_ids=self._model.num_ids, max_positions=self._model.max_positions
+        )
+        if not is_brief:
+            self._console.print(Text(f"{name}: {board.name}, solved by a model", style="bold"))
+        self._console.print(tokens_to_text(board, run.prompt))
+        num_lines = num_right = 0
+        first_wrong: int | None = None
+        for line in checked_lines(self._model, run, segment_tokens=facts.segment_tokens):
+            num_lines += 1
+            num_right += line.is_right
+            is_first = first_wrong is None and not line.is_right
+            if is_first:
+                first_wrong = num_lines
+            self._console.print(_line_text(board, line, is_first=is_first))
+            self._console.file.flush()
+        result = run.result()
+        if not is_brief:
+            self._show(request, result)
+            self._console.print(_counts_text(result, num_lines, num_right, first_wrong))
+        return result.ended_by is EndedBy.SOLVED
+
+    def _show(self, request: Request, result: Result) -> None:
+        grids = [request.givens]
+        grid = None if result.output is None else read_output(request, result.output)
+        if grid is not None:
+            grids.append(grid)
+        table = Table.grid(padding=(0, 6, 0, 0))
+        table.add_row(*(Text(format_board(request.board, shown)) for shown in grids))
+        self._console.print(table)
+        is_solved = result.ended_by is EndedBy.SOLVED
+        self._console.print(Text(_ENDINGS[result.ended_by], style="green" if is_solved else "red"))
+
+
+def _load(folder: ModelFolder) -> TokenSequence:
+    if folder.computed is None:
+        return TransformersSequence(folder)
+    precision, device = get_precision("fp32"), torch.device("cpu")
+    return SlotSequence(make_network(folder, precision=precision, device=device))
+
+
+def _line_text(board: Board, line: CheckedLine, *, is_first: bool) -> Text:
+    text = Text("  " * line.depth + tokens_to_text(board, line.tokens))
+    if line.is_right:
+        return text
+    text.append("   <- " + ("first deviation, " if is_first else ""), style="bold red")
+    if line.expected is None:
+        return text.append("the solver cannot go on from the lines above", style="red")
+    return text.append(f"solver: {tokens_to_text(board, line.expected)}", style="red")
+
+
+def _counts_text(result: Result, num_lines: int, num_right: int, first_wrong: int | None) -> str:
+    deviation = "none" if first_wrong is None else f"the first in line {first_wrong:,}"
+    rate = result.num_new_tokens / max(result.seconds, 1e-9)
+    return (
+        f"tokens       {result.num_new_tokens:,}, {rate:,.0f} a second\n"
+        f"segments     {result.num_segments:,}\n"
+        f"lines        {num_lines:,}, of them {num_right:,} as the solver's;"
+        f" deviations: {deviation}"
+    )

@@ -1,0 +1,174 @@
+"""Keys and values in fixed slots, and attention over them: for any device, padded.
+
+    keys, values of a layer: (num_slots, num_kv_heads, capacity, key_size or value_size)
+
+Rows of different length go through one call of torch's attention each layer, under a mask. Every
+row of a mask sees some position, so none gives NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+from eval.network.types import SlotCache, Span
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""Attention of one layer: its index, q (N, num_heads, key_size), k (N, num_kv_heads, key_size) and
+v (N, num_kv_heads, value_size) to (N, num_heads, value_size); it writes k and v into the cache
+first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CacheShape:
+    """What a cache holds of one layer, or of heads that attend together."""
+
+    num_kv_heads: int
+    """Key and value heads; the query heads are a multiple of them."""
+    key_size: int
+    """Width of a key."""
+    value_size: int
+    """Width of a value."""
+
+
+class PaddedCache:
+    """A `SlotCache` in any number format, on any device."""
+
+    def __init__(
+        self,
+        layers: Sequence[CacheShape],
+        *,
+        num_slots: int,
+        capacity: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        scale: float | None = None,
+    ) -> None:
+        """Allocate it.
+
+        Args:
+            layers: shape of each layer.
+            num_slots: sequences.
+            capacity: positions of a slot.
+            device: where.
+            dtype: format of keys and values.
+            scale: factor of the scores; None for one over the root of a key's width.
+        """
+        self.num_slots, self.capacity = num_slots, capacity
+        self._scale = scale
+        self._rows = torch.arange(num_slots, device=device)
+
+        def allocate(num_kv_heads: int, size: int) -> Tensor:
+            # Zeros, since a masked value still counts 0 times what it is: that must be finite.
+            shape = (num_slots, num_kv_heads, capacity, size)
+            return torch.zeros(shape, device=device, dtype=dtype)
+
+        self.keys = [allocate(shape.num_kv_heads, shape.key_size) for shape in layers]
+        self.values = [allocate(shape.num_kv_heads, shape.value_size) for shape in layers]
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of keys and values."""
+        return sum(part.nbytes for part in (*self.keys, *self.values))
+
+    def grow(self, capacity: int) -> None:
+        """See `SlotCache`."""
+        added = (0, 0, 0, max(0, capacity - self.capacity))
+        self.keys = [pad(part, added) for part in self.keys]
+        self.values = [pad(part, added) for part in self.values]
+        self.capacity += added[-1]
+
+    def step_attention(self, positions: Tensor, *, slots: Tensor | None, bound: int) -> Attend:
+        """Attention of one position a row; arguments as in `TokenNetwork.step`."""
+        rows = self._rows if slots is None else slots
+        mask = torch.arange(bound, device=positions.device) <= positions[:, None, None, None]
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            keys, values = self.keys[layer], self.values[layer]
+            keys[rows, :, positions] = k
+            values[rows, :, positions] = v
+            return self._attend(q[:, :, None], keys, values, slots, mask)[:, :, 0]
+
+        return attend
+
+    def span_attention(self, spans: Sequence[Span]) -> Attend:
+        """Attention of packed spans, padded to the longest of them."""
+        device = self._rows.device
+        sizes = [len(span.tokens) for span in spans]
+        longest, bound = max(sizes), max(span.end for span in spans)
+        slots = torch.tensor([span.slot for span in spans], device=device)
+        starts = torch.tensor([span.start for span in spans], device=device)
+        lengths = torch.tensor(sizes, device=device)
+        ahead = torch.arange(longest, device=device)
+        is_token = ahead < lengths[:, None]
+        # What pads a span sees the first position, which is least work.
+        last = torch.where(is_token, starts[:, None] + ahead, 0)
+        mask = (torch.arange(bound, device=device) <= last[:, :, None])[:, None]
+        rows = slots.repeat_interleave(lengths, output_size=sum(sizes))
+        positions = torch.from_numpy(span_positions(spans)).to(device)
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            keys, values = self.keys[layer], self.values[layer]
+            keys[rows, :, positions] = k
+            values[rows, :, positions] = v
+            padded = q.new_zeros(len(spans), longest, *q.shape[1:])
+            padded[is_token] = q
+            attended = self._attend(padded.transpose(1, 2), keys, values, slots, mask)
+            return attended.transpose(1, 2)[is_token]
+
+        return attend
+
+    def _attend(
+        self, q: Tensor, keys: Tensor, values: Tensor, slots: Tensor | None, mask: Tensor
+    ) -> Tensor:
+        """Attention of rows (B, num_heads, T, key_size) to the leading positions of slots.
+
+        Args:
+            q: queries.
+            keys: of all slots.
+            values: of all slots.
+            slots: slot of each row (B,); None for all slots in order.
+            mask: whether a query sees a position (B, 1, T, positions).
+
+        Returns:
+            (B, num_heads, T, value_size).
+        """
+        bound, rows = mask.shape[-1], slice(None) if slots is None else slots
+        keys, values = keys[rows, :, :bound], values[rows, :, :bound]
+        return scaled_dot_product_attention(
+            q,
+            keys,
+            values,
+            attn_mask=mask,
+            scale=self._scale,
+            enable_gqa=q.shape[1] != keys.shape[1],
+        )
+
+
+def span_positions(spans: Sequence[Span]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Positions of the packed tokens of spans, (T,)."""
+    return np.concatenate([np.arange(span.start, span.end) for span in spans])
+
+
+def check_spans(spans: Sequence[Span], *, cache: SlotCache) -> None:
+    """Refuse spans that do not fit a cache.
+
+    Raises:
+        ValueError: a span does not fit, or two are for one slot.
+    """
+    slots = [span.slot for span in spans]
+    if len(set(slots)) != len(slots):
+        raise ValueError(f"spans: got slots {slots}, allowed is each slot once")
+    for span in spans:
+        if not (0 <= span.slot < cache.num_slots and span.start >= 0 and len(span.tokens)):
+            raise ValueError(
+                f"span: got slot {span.slot}, start {span.start}, {len(span.tokens)} tokens, "
+                f"allowed is a slot below {cache.num_slots} and at least one token"
+            )
+        if span.end > cache.capacity:
+            raise ValueError(f"span: ends at {span.end}, allowed is at most {cache.capacity}")

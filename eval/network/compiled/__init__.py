@@ -1,0 +1,1 @@
+"""Inference of compiled transformers with sparse products."""

@@ -1,0 +1,219 @@
+"""A Hugging Face model folder, opened for evaluation: facts, shape and checked weights.
+
+Nothing is loaded through transformers here, and nothing that could run code is read: pickled
+weights are refused. Of a family that no network of ours computes, only sizes are read: the engine
+`hf` leaves the rest to transformers.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from data.model_format.facts import FACTS_FILE, ModelFacts, read_facts, read_json
+from data.model_format.weights import weights_digest
+from eval.network.compiled.config import FOREIGN_KEYS, CompiledConfig, read_compiled_config
+from eval.network.compiled.weights import check_entries
+from eval.network.config import (
+    FAMILIES,
+    OUTPUT_MATRIX,
+    NetworkConfig,
+    Shapes,
+    read_network_config,
+    tensor_shapes,
+)
+from eval.network.families import COMPILED_FAMILY
+from solver.boards import Board, get_board
+from solver.vocabulary import Vocabulary
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# In memory transformers has the name that the other families have, in a file this one.
+_NEOX_OUTPUT_MATRIX = "embed_out.weight"
+# Constants that older versions of transformers wrote beside the weights.
+_BUFFERS = ("rotary_emb.inv_freq", "attention.bias", "attention.masked_bias")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ModelFolder:
+    """A model folder whose files were read and checked."""
+
+    path: Path
+    """The folder."""
+    facts: ModelFacts
+    """What the model was trained on and for."""
+    config: dict[str, Any]
+    """Content of `config.json`."""
+    computed: NetworkConfig | CompiledConfig | None
+    """Shape of the network; None where transformers alone computes it."""
+    num_parameters: int
+    """Weights, a tied matrix once; integers beside them are places of sparse weights."""
+    weights_digest: str
+    """Hex sha256 of the names, shapes, types and bytes of all weights."""
+
+    @classmethod
+    def open(cls, path: Path) -> ModelFolder:
+        """Read a folder and check it, weights included.
+
+        Raises:
+            ValueError: a file is malformed, weights are missing, left over, damaged or of another
+                shape, the vocabulary is smaller than the board's, or the network is of a kind that
+                is not implemented.
+            OSError: a file is missing.
+        """
+        facts = read_facts(path)
+        config = read_json(path / CONFIG_FILE)
+        computed = _read_shape(config, source=str(path / CONFIG_FILE))
+        num_ids = Vocabulary(get_board(facts.board)).size
+        for name, least in (("vocab_size", num_ids), ("max_position_embeddings", 1)):
+            size = config.get(name)
+            if not isinstance(size, int) or size < least:
+                raise ValueError(
+                    f"{path / CONFIG_FILE}: {name}: got {size}, "
+                    f"allowed for {facts.board} is at least {least}"
+                )
+        tensors = _read_tensors(path, computed)
+        digest = _digest(tensors, config)
+        recorded = read_json(path / FACTS_FILE)["weights_digest"]
+        if recorded != digest:
+            logger.warning("%s: the weights are not those that %s describes", path, FACTS_FILE)
+        return cls(
+            path=path,
+            facts=facts,
+            config=config,
+            computed=computed,
+            num_parameters=sum(
+                tensor.numel() for tensor in tensors.values() if tensor.is_floating_point()
+            ),
+            weights_digest=digest,
+        )
+
+    @property
+    def network(self) -> NetworkConfig:
+        """Shape of a network of `FAMILIES`.
+
+        Raises:
+            ValueError: it is of another family.
+        """
+        if isinstance(self.computed, NetworkConfig):
+            return self.computed
+        key, got = "model_type", self.family
+        engines = "the engine hf alone decodes it"
+        if self.family == COMPILED_FAMILY:
+            for name in FOREIGN_KEYS:
+                if self.config.get(name) is not None:
+                    key, got = name, self.config[name]
+            if self.computed is not None:
+                engines = "the engines hf, segment and verify decode it"
+        raise ValueError(
+            f"{self.path / CONFIG_FILE}: {key}: got {got!r}, {engines}, "
+            f"the others take {', '.join(FAMILIES)}"
+        )
+
+    @property
+    def family(self) -> str:
+        """Family of the network, as transformers names it."""
+        family: str = self.config["model_type"]
+        return family
+
+    @property
+    def board(self) -> Board:
+        """Board whose puzzles the model solves."""
+        return get_board(self.facts.board)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Ids that the model may write; the network may have more rows than these."""
+        return Vocabulary(self.board)
+
+    @property
+    def max_positions(self) -> int:
+        """Longest sequence in tokens, prompt included."""
+        positions: int = self.config["max_position_embeddings"]
+        return positions
+
+    def read_weights(self) -> dict[str, Tensor]:
+        """Read all weights, as fp32 on the CPU, by their names in the folder.
+
+        Raises:
+            ValueError: the files changed since `open` and are unfit now.
+        """
+        tensors = _read_tensors(self.path, self.computed)
+        return {
+            name: tensor.float() if tensor.is_floating_point() else tensor
+            for name, tensor in tensors.items()
+        }
+
+
+def _read_shape(config: dict[str, Any], *, source: str) -> NetworkConfig | CompiledConfig | None:
+    match config.get("model_type"):
+        case family if family in (None, *FAMILIES):
+            return read_network_config(config, source=source)
+        case family if family == COMPILED_FAMILY:
+            return read_compiled_config(config, source=source)
+    return None
+
+
+def _read_tensors(path: Path, computed: NetworkConfig | CompiledConfig | None) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for file in _weight_files(path):
+        try:
+            tensors |= load_file(file)
+        except SafetensorError as error:
+            raise ValueError(f"{file}: damaged weights: {error}") from error
+    tensors = {
+        OUTPUT_MATRIX if name == _NEOX_OUTPUT_MATRIX else name: tensor
+        for name, tensor in tensors.items()
+        if not name.endswith(_BUFFERS)
+    }
+    if isinstance(computed, CompiledConfig):
+        _check_tensors(path, tensors, computed.tensor_shapes)
+        check_entries(tensors, computed, source=str(path))
+    elif computed is not None:
+        if computed.has_tied_embeddings:
+            tensors.pop(OUTPUT_MATRIX, None)
+        _check_tensors(path, tensors, tensor_shapes(computed))
+    return tensors
+
+
+def _check_tensors(path: Path, tensors: dict[str, Tensor], expected: Shapes) -> None:
+    missing, unknown = expected.keys() - tensors.keys(), tensors.keys() - expected.keys()
+    for kind, names in (("missing", missing), ("unknown", unknown)):
+        if names:
+            raise ValueError(f"{path}: {len(names)} {kind} weights, the first is {min(names)}")
+    for name, shape in expected.items():
+        if tuple(tensors[name].shape) != shape:
+            got = tuple(tensors[name].shape)
+            raise ValueError(f"{path}: {name}: got shape {got}, allowed is {shape}")
+        allowed = (torch.int32,) if name.endswith(".places") else _DTYPES
+        if tensors[name].dtype not in allowed:
+            raise ValueError(f"{path}: {name}: got {tensors[name].dtype}, allowed are {allowed}")
+
+
+def _weight_files(path: Path) -> list[Path]:
+    if (path / WEIGHTS_FILE).exists():
+        return [path / WEIGHTS_FILE]
+    if not (path / INDEX_FILE).exists():
+        raise FileNotFoundError(f"{path}: neither {WEIGHTS_FILE} nor {INDEX_FILE}")
+    names = read_json(path / INDEX_FILE)["weight_map"].values()
+    return [path / name for name in sorted(set(names))]
+
+
+def _digest(tensors: dict[str, Tensor], config: dict[str, Any]) -> str:
+    """Digest as training writes it: of a state dict, where a tied matrix has both its names."""
+    if config.get("tie_word_embeddings"):
+        prefix = "gpt_neox.embed_in" if config["model_type"] == "gpt_neox" else "model.embed_tokens"
+        tensors = {**tensors, OUTPUT_MATRIX: tensors[f"{prefix}.weight"]}
+    return weights_digest(tensors)

@@ -1,0 +1,64 @@
+"""Keys and values in fixed slots: fp32 on the CPU, each sequence at the cost of its own length."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from eval.network.config import NetworkConfig
+from eval.network.kernels import BLOCK, UNROLLED
+
+Floats = npt.NDArray[np.float32]
+
+
+class RaggedCache:
+    """A `SlotCache` for `eval.network.rows`; the layout is that of `eval.network.kernels`.
+
+    The system commits memory as it is first written to, and it fills from the beginning: so a large
+    capacity costs nothing until a sequence gets that long.
+
+    Attributes:
+        layers: keys and values of each layer.
+        length: positions that were written to, in any slot.
+    """
+
+    def __init__(self, config: NetworkConfig, *, num_slots: int, capacity: int) -> None:
+        """Reserve it."""
+        self.num_slots, self.capacity = num_slots, capacity
+        self.length = 0
+        self._config = config
+        self.layers = self._reserve(capacity)
+
+    @staticmethod
+    def can_hold(config: NetworkConfig, *, device: torch.device, dtype: torch.dtype) -> bool:
+        """Whether the kernels take a network: fp32 on the CPU, and widths of a multiple of 4."""
+        is_plain = device.type == "cpu" and dtype == torch.float32
+        return is_plain and not (config.head_size % UNROLLED or config.hidden_size % UNROLLED)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of keys and values, when every slot is full."""
+        return sum(part.nbytes for layer in self.layers for part in layer)
+
+    def grow(self, capacity: int) -> None:
+        """See `SlotCache`."""
+        if capacity <= self.capacity:
+            return
+        old, self.layers = self.layers, self._reserve(capacity)
+        num_blocks = -(-self.length // BLOCK)
+        for before, after in zip(old, self.layers, strict=True):
+            for source, target in zip(before, after, strict=True):
+                target[:num_blocks] = source[:num_blocks]
+        self.capacity = capacity
+
+    def _reserve(self, capacity: int) -> tuple[tuple[Floats, Floats], ...]:
+        size = self._config.head_size
+        shape = (-(-capacity // BLOCK), self.num_slots, self._config.num_kv_heads)
+        return tuple(
+            (
+                np.zeros((*shape, size, BLOCK), dtype=np.float32),
+                np.zeros((*shape, BLOCK, size), dtype=np.float32),
+            )
+            for _ in range(self._config.num_layers)
+        )

@@ -1,0 +1,59 @@
+"""Models that transformers loads and computes, of any family that it knows."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, DynamicCache, GenerationConfig, PreTrainedModel
+
+from data.model_format.vector_math import settle_vector_math
+from data.model_format.weights import no_progress_bars
+from eval.network.families import register_family
+from eval.network.model_folder import ModelFolder
+from solver.vocabulary import Tokens
+
+
+class TransformersSequence:
+    """A `TokenSequence` on the CPU, in fp32."""
+
+    def __init__(self, folder: ModelFolder) -> None:
+        """Load the model."""
+        self.num_ids, self.max_positions = folder.vocabulary.size, folder.max_positions
+        self._model = cast("Any", load_model(folder))
+        self._cache = DynamicCache()
+
+    def begin(self, prompt: Tokens) -> Tensor:
+        """See `TokenSequence`."""
+        self._cache = DynamicCache()
+        return self._append(torch.from_numpy(prompt.astype(np.int64)))
+
+    def append(self, token: int) -> Tensor:
+        """See `TokenSequence`."""
+        return self._append(torch.tensor([token]))
+
+    @torch.inference_mode()
+    def _append(self, ids: Tensor) -> Tensor:
+        output = self._model(ids[None], past_key_values=self._cache, use_cache=True)
+        logits: Tensor = output.logits[0, -1:, : self.num_ids]
+        return logits
+
+
+def load_model(folder: ModelFolder) -> PreTrainedModel:
+    """Load the weights of a folder, as fp32 on the CPU.
+
+    Raises:
+        ValueError: transformers does not know the family.
+    """
+    settle_vector_math()
+    register_family(folder.family)
+    load: Any = AutoModelForCausalLM.from_pretrained
+    model: PreTrainedModel
+    with no_progress_bars():
+        model = load(folder.path, dtype=torch.float32, local_files_only=True)
+    # The folder's own settings, a longest length among them, would be merged into ours.
+    model.generation_config = GenerationConfig()
+    nn.Module.eval(model)
+    return model

@@ -1,0 +1,1 @@
+"""Publishing results: the model card and W&B."""

@@ -1,0 +1,1 @@
+"""Evaluations on disk: records, folder, runner, summary, scores."""

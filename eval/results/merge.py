@@ -1,0 +1,89 @@
+"""The parts of a job array put together into one evaluation."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from data.builder.plan import Part, find_parts, parts_folder
+from data.runtime.files import check_replaceable, staged_directory
+from eval.results.folder import CONFIG_FILE, RESULTS_FILE, TOKENS_FILE, EvaluationFolder
+from eval.results.runner import different_settings, part_of_sample
+
+logger = logging.getLogger(__name__)
+
+
+def merge(out: Path, *, rebuild: bool = False) -> EvaluationFolder:
+    """Put the parts in `NAME.parts` together into the evaluation `out`, and remove them.
+
+    Done again it changes nothing; cut short, it is finished by doing it again.
+
+    Raises:
+        FileExistsError: `out` is another evaluation than that of the parts, and `rebuild` is off;
+            or it is no evaluation, which `rebuild` does not replace.
+        FileNotFoundError: no parts, or some are missing; the message lists them.
+        ValueError: parts of different evaluations, a puzzle in two of them or in none.
+    """
+    if out.exists() and not rebuild:
+        return _finish_merge(out)
+    check_replaceable(out, marker=CONFIG_FILE)
+    paths = find_parts(out, marker=CONFIG_FILE)
+    folders = [EvaluationFolder.open(path) for path in paths]
+    first = folders[0]
+    owners: dict[str, EvaluationFolder] = {}
+    for folder in folders:
+        differences = different_settings(first.config, folder.config)
+        if differences:
+            raise ValueError(
+                f"{folder.path}: differs from {first.path.name} in {'; '.join(differences)}"
+            )
+        for row in folder.rows:
+            if row.key in owners:
+                names = f"{owners[row.key].path.name} and {folder.path.name}"
+                raise ValueError(f"{out}: puzzle {row.key} is in both {names}")
+            owners[row.key] = folder
+    _check_complete(first, folders, found=owners.keys())
+    sessions = tuple(session for folder in folders for session in folder.config.sessions)
+    with staged_directory(out, replace=rebuild) as staged:
+        merged = EvaluationFolder.create(
+            staged, replace(first.config, sessions=sessions), first.sample
+        )
+        for name in (RESULTS_FILE, TOKENS_FILE):
+            files = [path / name for path in paths if (path / name).exists()]
+            if files:
+                (staged / name).write_bytes(b"".join(file.read_bytes() for file in files))
+        merged.finish()
+    shutil.rmtree(paths[0].parent)
+    return EvaluationFolder.open(out)
+
+
+def _finish_merge(out: Path) -> EvaluationFolder:
+    """Remove what is left of parts that are in `out`, which appears whole or not at all."""
+    parts = parts_folder(out)
+    left = [EvaluationFolder.open(path.parent) for path in parts.glob(f"*-of-*/{CONFIG_FILE}")]
+    merged = EvaluationFolder.open(out) if (out / CONFIG_FILE).exists() else None
+    if (
+        merged is None
+        or not merged.is_complete
+        or any(different_settings(merged.config, part.config) for part in left)
+    ):
+        raise FileExistsError(f"{out}: exists, and is not of these parts; --rebuild replaces it")
+    shutil.rmtree(parts, ignore_errors=True)
+    logger.info("%s: merged already", out)
+    return merged
+
+
+def _check_complete(
+    first: EvaluationFolder, folders: Sequence[EvaluationFolder], *, found: Collection[str]
+) -> None:
+    for index, folder in enumerate(folders):
+        part = Part(index=index, count=len(folders))
+        missing = [p.key for p in part_of_sample(first.sample, part) if p.key not in found]
+        if missing:
+            raise ValueError(
+                f"{folder.path}: {len(missing)} puzzles have no result, the first is "
+                f"{missing[0]}; run this part again to finish it"
+            )

@@ -1,0 +1,307 @@
+"""What an evaluation writes down: its puzzles, its settings, one row for each puzzle that ended.
+
+Every class here is one form of JSON object, versioned by `SCHEMA`. What depends on speed, on the
+order in which puzzles ended or on the machine is in `Cost` and `Session` alone: all else is equal
+for equal settings, however often a run was interrupted and into how many parts it was divided.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, cast
+
+import numpy as np
+
+from data.model_format.facts import Mode
+from data.model_format.precision import PrecisionPolicy
+from eval.engines.contract import Caps, EndedBy, Result
+from solver.boards import get_board
+from solver.vocabulary import Tokens, Vocabulary
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampledPuzzle:
+    """A puzzle to evaluate, and what is known of it."""
+
+    key: str
+    """Puzzle hash: `solver.puzzles.puzzle_id` as 16 hex digits."""
+    givens: str
+    """Cells in row-major order, `.` for a blank, as `solver.puzzles.format_grid` writes them."""
+    cot_length: int
+    """Tokens of the solver's CoT."""
+    rating: float | None
+    """Rating that the list states."""
+    groups: dict[str, str]
+    """Label of the group that it counts in, for each way of grouping: `cot_length`, `rating`,
+    `target`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """Work and time; of a row, what was spent since the row before it, so that sums are totals."""
+
+    wall_seconds: float = 0.0
+    """Time since the row before it in its session, or since the session began to decode."""
+    num_forward_passes: int = 0
+    """Calls of the model, of whatever shape."""
+    num_prompt_tokens: int = 0
+    """Tokens that were given to the model."""
+    num_drafted_tokens: int = 0
+    """Tokens that the solver proposed (`verify`)."""
+    num_accepted_tokens: int = 0
+    """Proposed tokens that were the model's own (`verify`)."""
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        )
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(
+            **{f.name: getattr(self, f.name) - getattr(other, f.name) for f in fields(self)}
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ResultRow:
+    """One line of `results.jsonl`: a puzzle that ended."""
+
+    puzzle: SampledPuzzle
+    """The puzzle; its fields are those of the line itself."""
+    ended_by: EndedBy
+    """Why the decoding ended."""
+    num_new_tokens: int
+    """Generated tokens over all segments."""
+    num_segments: int
+    """Segments begun."""
+    output: Tokens | None
+    """Ids of the output block, if there is one: enough to score the row again."""
+    seconds: float
+    """From the first to the last token of the puzzle, others in flight included."""
+    cost: Cost
+    """What it took."""
+
+    @classmethod
+    def of_result(cls, puzzle: SampledPuzzle, result: Result, *, cost: Cost) -> ResultRow:
+        """Write down a result."""
+        return cls(
+            puzzle=puzzle,
+            ended_by=result.ended_by,
+            num_new_tokens=result.num_new_tokens,
+            num_segments=result.num_segments,
+            output=result.output,
+            seconds=result.seconds,
+            cost=cost,
+        )
+
+    @property
+    def key(self) -> str:
+        """Puzzle hash."""
+        return self.puzzle.key
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether the output block is the solution."""
+        return self.ended_by is EndedBy.SOLVED
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain form; `seconds` and `cost` come last."""
+        return {
+            "schema": SCHEMA,
+            **asdict(self.puzzle),
+            "ended_by": str(self.ended_by),
+            "num_new_tokens": self.num_new_tokens,
+            "num_segments": self.num_segments,
+            "output": None if self.output is None else self.output.tolist(),
+            "seconds": self.seconds,
+            "cost": asdict(self.cost),
+        }
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any], *, board: str) -> ResultRow:
+        """Read the plain form.
+
+        Raises:
+            ValueError: another schema, or a class of the end that is not known.
+            KeyError, TypeError: a field is missing or too many.
+        """
+        check_schema(record)
+        output = record["output"]
+        dtype = Vocabulary(get_board(board)).dtype
+        return cls(
+            puzzle=SampledPuzzle(**{f.name: record[f.name] for f in fields(SampledPuzzle)}),
+            ended_by=EndedBy(record["ended_by"]),
+            num_new_tokens=record["num_new_tokens"],
+            num_segments=record["num_segments"],
+            output=None if output is None else cast("Tokens", np.array(output, dtype=dtype)),
+            seconds=record["seconds"],
+            cost=Cost(**record["cost"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelRecord:
+    """The model that was evaluated."""
+
+    name: str
+    """Name of its folder."""
+    digest: str
+    """Digest of its weights."""
+    model_type: str
+    """`llama` or `gpt_neox`."""
+    num_parameters: int
+    """Parameters, embeddings included."""
+    facts: dict[str, Any]
+    """`data.model_format.facts.ModelFacts` as plain values: training data, tokens, seed, ..."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataRecord:
+    """Where the puzzles came from."""
+
+    name: str
+    """Name of the list or of the data set."""
+    digest: str
+    """Digest of all of it."""
+    sample_digest: str
+    """Digest of the sampled puzzles: equal ones mean the same test set."""
+    num_usable: int
+    """Puzzles that could be sampled: solvable, each once. Only chosen ones are looked at for a
+    second solution, and those that have one are not counted."""
+    excluded: dict[str, int]
+    """Rows that could not, by reason."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplingRecord:
+    """The `eval.sampling.selection.SamplingConfig` of an evaluation, defaults filled in."""
+
+    kind: str
+    """`random`, `targets`, `hardest`, `buckets` or `all`."""
+    count: int | None
+    """Puzzles, of each target or bucket where there are some; None for all."""
+    seed: int
+    """Seed of the choice."""
+    targets: tuple[int, ...] = ()
+    """CoT lengths aimed at."""
+    bucket_by: str | None = None
+    """What the buckets divide."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetSpread:
+    """How close the puzzles picked for a target length are to it."""
+
+    target: int
+    """CoT length aimed at."""
+    num_puzzles: int
+    """Puzzles picked."""
+    min_cot_length: int | None
+    """Shortest CoT picked; None where there is none."""
+    max_cot_length: int | None
+    """Longest CoT picked."""
+    is_sparse: bool
+    """Fewer puzzles than wanted, or some that are far from the target."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Session:
+    """One start of the program for an evaluation."""
+
+    started_at: str
+    """ISO 8601, UTC."""
+    part: str | None
+    """`i/n` for one part of several."""
+    device: str
+    """Where the model computed."""
+    num_slots: int
+    """Puzzles or segments in flight at most."""
+    versions: dict[str, str]
+    """Versions of python, sudocot and the libraries that decide the numbers; and, under `commit`,
+    the commit of sudocot, where it is run from a checkout (`data.runtime.code_commit`)."""
+    num_replicas: int = 1
+    """Copies of the model that shared the puzzles."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationConfig:
+    """`evaluation.json`: what the results of a folder are the results of."""
+
+    board: str
+    """Board of the puzzles."""
+    mode: Mode
+    """`cot` or `scot`."""
+    model: ModelRecord
+    """The model."""
+    data: DataRecord
+    """The puzzles."""
+    sampling: SamplingRecord
+    """How they were chosen."""
+    spreads: tuple[TargetSpread, ...]
+    """With target lengths: what was found for each."""
+    num_sampled: int
+    """Puzzles chosen, of all parts together."""
+    caps: Caps
+    """Limits of a puzzle."""
+    engine: str
+    """`hf`, `segment`, `verify` or `vllm`."""
+    precision: PrecisionPolicy
+    """Number formats that the engine computes in."""
+    keeps_tokens: bool = False
+    """Whether what the model generates is kept in `tokens.jsonl`."""
+    sessions: tuple[Session, ...] = field(default=())
+    """Every start of the program, in order."""
+
+    def identity(self) -> dict[str, Any]:
+        """What must be equal for results to belong together.
+
+        That is everything but the sessions; of the number formats the name of the policy, from
+        which the others follow.
+        """
+        record = self.to_json()
+        del record["sessions"]
+        return {**record, "precision": self.precision.name}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain form, as JSON gives it back."""
+        record = asdict(self)
+        record["sampling"]["targets"] = list(self.sampling.targets)
+        record["spreads"] = list(record["spreads"])
+        record["sessions"] = list(record["sessions"])
+        return {"schema": SCHEMA, **record}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> EvaluationConfig:
+        """Read the plain form.
+
+        Raises:
+            ValueError: another schema.
+            KeyError, TypeError: a field is missing or too many.
+        """
+        check_schema(record)
+        values = {name: value for name, value in record.items() if name != "schema"}
+        sampling = {**record["sampling"], "targets": tuple(record["sampling"]["targets"])}
+        return cls(
+            **values
+            | {
+                "model": ModelRecord(**record["model"]),
+                "data": DataRecord(**record["data"]),
+                "sampling": SamplingRecord(**sampling),
+                "spreads": tuple(TargetSpread(**spread) for spread in record["spreads"]),
+                "caps": Caps(**record["caps"]),
+                "precision": PrecisionPolicy(**record["precision"]),
+                "sessions": tuple(Session(**session) for session in record["sessions"]),
+            }
+        )
+
+
+def check_schema(record: dict[str, Any]) -> None:
+    """Check the version of a JSON object.
+
+    Raises:
+        ValueError: another one than this version of sudocot reads.
+    """
+    if record.get("schema") != SCHEMA:
+        raise ValueError(f"schema: got {record.get('schema')}, this version reads {SCHEMA}")

@@ -1,0 +1,178 @@
+"""Evaluating: what is to be done, and the loop that does it.
+
+    folder = open_or_create(out, config, sample)
+    evaluate(folder, engine, part=None)
+
+The longest puzzles come first, so that a lack of memory shows at once and no long one is left alone
+at the end. A part takes every n-th of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from data.builder.plan import Part
+from data.runtime.files import locked_folder
+from data.runtime.progress import progress
+from eval.engines.contract import Engine, Request
+from eval.results.folder import CONFIG_FILE, SAMPLE_FILE, SUMMARY_FILE, EvaluationFolder, ResultLog
+from eval.results.records import Cost, EvaluationConfig, ResultRow, SampledPuzzle
+from solver.boards import Board
+from solver.puzzles import parse_puzzle
+
+logger = logging.getLogger(__name__)
+
+
+def open_existing(out: Path, config: EvaluationConfig) -> EvaluationFolder | None:
+    """Open the evaluation that is in `out`, if there is one.
+
+    Args:
+        out: The folder, which need not exist.
+        config: Settings to go on with.
+
+    Raises:
+        ValueError: the folder holds something else, or an evaluation with other settings, which
+            are named.
+    """
+    if not (out / CONFIG_FILE).exists():
+        if out.exists() and any(path.name != SAMPLE_FILE for path in out.glob("[!.]*")):
+            raise ValueError(f"out: {out} holds other files and no evaluation")
+        return None
+    folder = EvaluationFolder.open(out)
+    differences = different_settings(folder.config, config)
+    if differences:
+        raise ValueError(
+            f"out: {out} holds an evaluation that differs in {'; '.join(differences)}. "
+            "Give the same options to go on with it, or another folder"
+        )
+    return folder
+
+
+def open_or_create(
+    out: Path, config: EvaluationConfig, sample: Sequence[SampledPuzzle]
+) -> EvaluationFolder:
+    """Begin an evaluation, or go on with the one that is there.
+
+    Args:
+        out: The folder.
+        config: Settings, with this session as the only one.
+        sample: The puzzles, by key.
+
+    Raises:
+        ValueError: as `open_existing`; or another process is evaluating there.
+    """
+    folder = open_existing(out, config)
+    if folder is None:
+        return EvaluationFolder.create(out, config, sample)
+    with locked_folder(out):
+        folder.write_config(replace(config, sessions=folder.config.sessions + config.sessions))
+    return folder
+
+
+def different_settings(theirs: EvaluationConfig, ours: EvaluationConfig) -> list[str]:
+    """List the settings in which two evaluations differ, sessions apart."""
+    differences = []
+    for name, value in ours.identity().items():
+        their_value = theirs.identity()[name]
+        if isinstance(value, dict) and isinstance(their_value, dict):
+            pairs = {
+                f"{name}.{key}": (their_value.get(key), value.get(key))
+                for key in sorted(value.keys() | their_value.keys())
+            }
+        else:
+            pairs = {name: (their_value, value)}
+        differences += [f"{key} ({a}, got {b})" for key, (a, b) in pairs.items() if a != b]
+    return differences
+
+
+def part_of_sample(sample: Sequence[SampledPuzzle], part: Part | None) -> list[SampledPuzzle]:
+    """Return the puzzles of a part, or all, longest first."""
+    ordered = sorted(sample, key=lambda puzzle: (-puzzle.cot_length, puzzle.key))
+    return ordered[part.index :: part.count] if part else ordered
+
+
+def request_of(board: Board, puzzle: SampledPuzzle, config: EvaluationConfig) -> Request:
+    """Make the request of a puzzle."""
+    _, givens = parse_puzzle(puzzle.givens, board=board)
+    return Request(key=puzzle.key, board=board, givens=givens, mode=config.mode, caps=config.caps)
+
+
+def is_finished(folder: EvaluationFolder, *, part: Part | None) -> bool:
+    """Tell whether all puzzles of a part have a result and were summed up."""
+    done = {row.key for row in folder.rows}
+    is_done = all(puzzle.key in done for puzzle in part_of_sample(folder.sample, part))
+    return is_done and (folder.path / SUMMARY_FILE).exists()
+
+
+def evaluate(folder: EvaluationFolder, engine: Engine, *, part: Part | None) -> EvaluationFolder:
+    """Evaluate the puzzles that have no result yet, then order the results and sum them up.
+
+    Whatever ends it early, what is written stays, and the next call goes on from there.
+
+    Args:
+        folder: Where to.
+        engine: The model.
+        part: Part of the puzzles; None for all.
+
+    Returns:
+        The folder, opened anew.
+
+    Raises:
+        ValueError, FloatingPointError: as `eval.engines.contract.Engine.decode`; or another process
+            is evaluating there.
+        OSError: the disk is full, say.
+    """
+    with locked_folder(folder.path):
+        _evaluate(EvaluationFolder.open(folder.path), engine, part)
+        finished = EvaluationFolder.open(folder.path)
+        finished.finish()
+    return finished
+
+
+def _evaluate(folder: EvaluationFolder, engine: Engine, part: Part | None) -> None:
+    # `score` sums up unfinished results too: its summary must not pass for that of all.
+    (folder.path / SUMMARY_FILE).unlink(missing_ok=True)
+    puzzles = part_of_sample(folder.sample, part)
+    done = {row.key for row in folder.rows}
+    todo = {puzzle.key: puzzle for puzzle in puzzles if puzzle.key not in done}
+    if done:
+        logger.info("%d of %d puzzles have a result", len(puzzles) - len(todo), len(puzzles))
+    requests = [request_of(folder.board, puzzle, folder.config) for puzzle in todo.values()]
+    total = sum(puzzle.cot_length for puzzle in puzzles)
+    num_left = sum(puzzle.cot_length for puzzle in todo.values())
+    # The solver's tokens are a better measure of what is left than the puzzles are.
+    bar = progress("evaluating", total=total, unit="solver tokens", done=total - num_left)
+    with ResultLog(folder) as log, bar as advance:
+        meter = _Meter(engine)
+        for result in engine.decode(requests):
+            puzzle = todo.pop(result.key)
+            log.append(ResultRow.of_result(puzzle, result, cost=meter.read()), result.segments)
+            advance(puzzle.cot_length)
+    assert not todo, f"no result for {', '.join(todo)}"
+
+
+class _Meter:
+    """Tells what an engine has spent since it was last asked."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._last = self._spent()
+
+    def read(self) -> Cost:
+        now = self._spent()
+        since, self._last = now - self._last, now
+        return since
+
+    def _spent(self) -> Cost:
+        stats = self._engine.stats
+        return Cost(
+            wall_seconds=time.perf_counter(),
+            num_forward_passes=stats.num_forward_passes,
+            num_prompt_tokens=stats.num_prompt_tokens,
+            num_drafted_tokens=stats.num_drafted_tokens,
+            num_accepted_tokens=stats.num_accepted_tokens,
+        )

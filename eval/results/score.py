@@ -1,0 +1,41 @@
+"""Scoring results again from their output blocks, without the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from data.runtime.files import locked_folder
+from eval.engines.contract import EndedBy
+from eval.engines.puzzle_run import score_output
+from eval.results.folder import EvaluationFolder
+from eval.results.records import ResultRow
+from eval.results.runner import request_of
+
+
+def score_again(folder: EvaluationFolder) -> list[tuple[ResultRow, ResultRow]]:
+    """Judge every output block anew, then write the results and the summary.
+
+    What ended without an output block is left as it is: loops, caps, the end of the positions.
+
+    Returns:
+        The rows that changed, before and after.
+
+    Raises:
+        ValueError: a damaged folder, or one that another process is evaluating.
+    """
+    with locked_folder(folder.path):
+        rows = [_score(folder, row) for row in folder.rows]
+        pairs = zip(folder.rows, rows, strict=True)
+        changes = [(old, new) for old, new in pairs if old.ended_by is not new.ended_by]
+        folder.replace_rows(rows)
+        folder.finish()
+    return changes
+
+
+def _score(folder: EvaluationFolder, row: ResultRow) -> ResultRow:
+    if row.output is None:
+        if row.ended_by in (EndedBy.SOLVED, EndedBy.WRONG):
+            raise ValueError(f"{folder.path}: puzzle {row.key}: {row.ended_by} without an output")
+        return row
+    request = request_of(folder.board, row.puzzle, folder.config)
+    return replace(row, ended_by=score_output(request, row.output))

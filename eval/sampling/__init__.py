@@ -1,0 +1,1 @@
+"""Selection of the puzzles to evaluate."""

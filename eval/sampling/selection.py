@@ -1,0 +1,242 @@
+"""Which puzzles to evaluate: the paper's three choices, buckets, or all.
+
+    random    a random subset, the same for every model
+    targets   those whose CoT length is closest to each of some lengths
+    hardest   those with the longest CoT
+    buckets   a random subset of each bucket of CoT lengths or ratings: 512-1023, 1024-2047, ...
+
+A choice depends on the set of puzzles and the seed alone (`eval.sampling.choices`). A puzzle counts
+once, and only if it has one solution.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from data.runtime.parallel import map_in_order, num_threads
+from eval.results.records import DataRecord, SampledPuzzle, SamplingRecord, TargetSpread
+from eval.sampling.choices import (
+    Indices,
+    bucket_label,
+    choose_hardest,
+    choose_random,
+    choose_targets,
+)
+from eval.sampling.pool import PuzzlePool, digest_of_puzzles
+from solver.boards import Board, Grid
+from solver.generation.counting import count_solutions_many
+from solver.puzzles import format_grid
+
+Kind = Literal["random", "targets", "hardest", "buckets", "all"]
+BucketBy = Literal["cot_length", "rating"]
+PAPER_COUNTS: dict[Kind, int | None] = {
+    "random": 10_000,
+    "targets": 1_000,
+    "hardest": 100,
+    "buckets": 1_000,
+    "all": None,
+}
+"""Puzzles by default, for each target or bucket where there are some (Appendix "Evaluation")."""
+LONGEST_DEFAULT_TARGET = 32_768
+SPARSE_DISTANCE = 0.1
+"""A puzzle further from its target than this share of it makes the target sparse."""
+
+_UNIQUENESS_NODES = 1_000_000
+_UNIQUENESS_BATCH = 256
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplingConfig:
+    """Which puzzles to evaluate; the defaults are those of the paper."""
+
+    sample: Kind = "random"
+    """How to choose: random, targets, hardest, buckets or all."""
+    count: int | None = None
+    """Puzzles, of each target or bucket where there are some; by default 10,000 random ones, 1,000
+    a target or bucket, the 100 hardest."""
+    targets: tuple[int, ...] = ()
+    """CoT lengths to aim at; by default the powers of two among the lengths, up to 32,768."""
+    bucket_by: BucketBy = "cot_length"
+    """What the buckets divide: cot_length or rating."""
+    seed: int = 0
+    """Seed of the choice."""
+
+    def __post_init__(self) -> None:
+        if self.count is not None and (self.count < 1 or self.sample == "all"):
+            raise ValueError(f"count: got {self.count}, allowed is at least 1, and none with all")
+        if self.targets and self.sample != "targets":
+            raise ValueError(f"targets: got some with sample {self.sample}, allowed with targets")
+        if any(target < 1 for target in self.targets):
+            raise ValueError(f"targets: got {self.targets}, must be at least 1")
+        if len(set(self.targets)) < len(self.targets):
+            raise ValueError(f"targets: got {self.targets}, must differ")
+        if self.seed < 0:
+            raise ValueError(f"seed: got {self.seed}, must be at least 0")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """Chosen puzzles, and what to write down of the choice."""
+
+    puzzles: tuple[SampledPuzzle, ...]
+    """By key."""
+    record: SamplingRecord
+    """How they were chosen."""
+    data: DataRecord
+    """What they were chosen from."""
+    spreads: tuple[TargetSpread, ...]
+    """How close they are to the targets."""
+
+
+def draw_sample(pool: PuzzlePool, config: SamplingConfig) -> Sample:
+    """Choose puzzles of a pool.
+
+    Raises:
+        ValueError: there are none to choose from.
+    """
+    record = resolve(config, pool)
+    is_usable = np.ones(len(pool), dtype=np.bool_)
+    if config.sample == "buckets" and config.bucket_by == "rating":
+        is_usable &= ~np.isnan(pool.ratings)
+    num_unrated = int((~is_usable).sum())
+    num_not_unique = 0
+    # The choice among all does not change when one that was not chosen leaves, so only chosen ones
+    # need to be looked at, and the result is as if all had been.
+    while True:
+        usable = np.flatnonzero(is_usable)
+        parts = [usable[part] for part in _choose(pool, usable, record)]
+        chosen = np.concatenate([np.empty(0, dtype=np.intp), *parts])
+        givens = pool.read_givens(chosen)
+        is_unique = _have_one_solution(pool.board, givens)
+        if is_unique.all():
+            break
+        is_usable[chosen[~is_unique]] = False
+        num_not_unique += int((~is_unique).sum())
+    if not len(chosen):
+        raise ValueError(
+            f"data: {pool.name} has no puzzle for --sample {config.sample}, "
+            f"targets {record.targets}"
+        )
+    if config.sample == "hardest" and pool.excluded.get("capped"):
+        logger.warning(
+            "%d puzzles without a known CoT length; one of them may be among the hardest",
+            pool.excluded["capped"],
+        )
+    excluded = {**pool.excluded, "not unique": num_not_unique, "unrated": num_unrated}
+    return Sample(
+        puzzles=_describe(pool, chosen, givens, parts, record),
+        record=record,
+        data=DataRecord(
+            name=pool.name,
+            digest=pool.digest,
+            sample_digest=digest_of_puzzles(pool.board, pool.puzzle_ids[chosen]),
+            num_usable=int(is_usable.sum()),
+            excluded={reason: count for reason, count in excluded.items() if count},
+        ),
+        spreads=_spreads(pool, parts, record),
+    )
+
+
+def resolve(config: SamplingConfig, pool: PuzzlePool) -> SamplingRecord:
+    """Fill in the defaults of a choice from a pool."""
+    targets = tuple(sorted(config.targets))
+    if config.sample == "targets" and not targets and len(pool):
+        least, greatest = int(pool.cot_lengths.min()), int(pool.cot_lengths.max())
+        powers = [2**k for k in range(LONGEST_DEFAULT_TARGET.bit_length())]
+        targets = tuple(power for power in powers if least <= power <= greatest)
+    return SamplingRecord(
+        kind=config.sample,
+        count=config.count or PAPER_COUNTS[config.sample],
+        seed=config.seed,
+        targets=targets,
+        bucket_by=config.bucket_by if config.sample == "buckets" else None,
+    )
+
+
+def _choose(pool: PuzzlePool, usable: Indices, record: SamplingRecord) -> list[Indices]:
+    """Choose among `usable`; indices into it, one array for each target, bucket, or for all."""
+    ids, lengths = pool.puzzle_ids[usable], pool.cot_lengths[usable]
+    count, seed = record.count, record.seed
+    if record.kind == "targets":
+        assert count is not None
+        return choose_targets(ids, lengths, targets=record.targets, count=count, seed=seed)
+    if record.kind == "hardest":
+        assert count is not None
+        return [choose_hardest(ids, lengths, count=count, seed=seed)]
+    if record.kind == "buckets":
+        values = lengths if record.bucket_by == "cot_length" else pool.ratings[usable]
+        labels = np.array([bucket_label(value) for value in values.tolist()])
+        members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        return [part[choose_random(ids[part], count=count, seed=seed)] for part in members]
+    return [choose_random(ids, count=count, seed=seed)]
+
+
+def _describe(
+    pool: PuzzlePool,
+    chosen: Indices,
+    givens: Grid,
+    parts: list[Indices],
+    record: SamplingRecord,
+) -> tuple[SampledPuzzle, ...]:
+    targets: list[int | None] = [None] * len(chosen)
+    if record.kind == "targets":
+        targets = np.repeat(record.targets, [len(part) for part in parts]).tolist()
+    puzzles = []
+    for index, grid, target in zip(chosen.tolist(), givens, targets, strict=True):
+        cot_length, rating = int(pool.cot_lengths[index]), float(pool.ratings[index])
+        groups = {"cot_length": bucket_label(cot_length)}
+        if not math.isnan(rating):
+            groups["rating"] = bucket_label(rating)
+        if target is not None:
+            groups["target"] = str(target)
+        puzzles.append(
+            SampledPuzzle(
+                key=f"{pool.puzzle_ids[index]:016x}",
+                givens=format_grid(pool.board, grid),
+                cot_length=cot_length,
+                rating=None if math.isnan(rating) else rating,
+                groups=groups,
+            )
+        )
+    return tuple(sorted(puzzles, key=lambda puzzle: puzzle.key))
+
+
+def _spreads(
+    pool: PuzzlePool, parts: list[Indices], record: SamplingRecord
+) -> tuple[TargetSpread, ...]:
+    spreads = []
+    pairs = zip(record.targets, parts, strict=True) if record.kind == "targets" else ()
+    for target, part in pairs:
+        lengths = pool.cot_lengths[part]
+        is_far = (np.abs(lengths - target) > SPARSE_DISTANCE * target).any()
+        spreads.append(
+            TargetSpread(
+                target=target,
+                num_puzzles=len(part),
+                min_cot_length=int(lengths.min()) if len(part) else None,
+                max_cot_length=int(lengths.max()) if len(part) else None,
+                is_sparse=len(part) < (record.count or 0) or bool(is_far),
+            )
+        )
+    return tuple(spreads)
+
+
+def _have_one_solution(board: Board, givens: Grid) -> npt.NDArray[np.bool_]:
+    """Tell which puzzles (n, num_cells) have one solution; not those where it stayed open."""
+
+    def count(start: int) -> npt.NDArray[np.int64]:
+        part = givens[start : start + _UNIQUENESS_BATCH]
+        return count_solutions_many(board, part, limit=2, max_nodes=_UNIQUENESS_NODES)
+
+    starts = range(0, len(givens), _UNIQUENESS_BATCH)
+    counts = map_in_order(count, starts, workers=num_threads(None))
+    is_unique = [part == 1 for part in counts]
+    return np.concatenate([np.empty(0, dtype=np.bool_), *is_unique])

@@ -1,0 +1,1 @@
+"""The `sudocot` command line."""

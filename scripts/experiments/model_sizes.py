@@ -1,0 +1,58 @@
+"""Parameters of the models of the paper's table, as built here and as the paper has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PAPER_PARAMETERS = {
+    "paper-l4": 12_710_912,
+    "paper-l5": 15_863_296,
+    "paper-l6": 19_015_680,
+    "paper-l7": 22_168_064,
+    "paper-l8": 25_320_448,
+    "paper-l12": 85_206_528,
+}
+"""By model preset (paper, table of model sizes)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSize:
+    """One model."""
+
+    preset: str
+    """Name of the model preset."""
+    hidden_size: int
+    """Width d."""
+    num_heads: int
+    """Heads H."""
+    num_layers: int
+    """Layers L."""
+    num_parameters: int
+    """Parameters of the model that the preset builds."""
+    paper: int
+    """Parameters in the paper's table."""
+
+
+def read_model_sizes() -> list[ModelSize]:
+    """Count the parameters of every model of the table, without memory for them."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from training.models.families import MODEL_PRESETS, count_parameters, transformers_config
+
+    sizes = []
+    for preset, paper in PAPER_PARAMETERS.items():
+        config = MODEL_PRESETS[preset]()
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(transformers_config(config))
+        sizes.append(
+            ModelSize(
+                preset=preset,
+                hidden_size=config.hidden_size,
+                num_heads=config.num_heads,
+                num_layers=config.num_layers,
+                num_parameters=count_parameters(model),
+                paper=paper,
+            )
+        )
+    return sizes

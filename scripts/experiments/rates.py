@@ -1,0 +1,85 @@
+"""The rates that costs are worked out from: one data file, each with its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from importlib import resources
+from typing import Any, Literal, get_args
+
+import yaml
+
+RATES_FILE = "rates.yaml"
+Kind = Literal["measured", "others", "vendor", "assumed"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rate:
+    """One number and where it comes from."""
+
+    name: str
+    """Field of `Rates`."""
+    value: float
+    """The number."""
+    unit: str
+    """Its unit."""
+    kind: Kind
+    """Whose number it is."""
+    source: str
+    """How it was found."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"kind: got {self.kind!r}, allowed are {', '.join(get_args(Kind))}")
+        if not self.value > 0:
+            raise ValueError(f"value: got {self.value}, allowed is above 0")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rates:
+    """All rates by name; `rates.yaml` says what each is, and its unit."""
+
+    gpu_bf16_flops: float
+    gpu_fp32_flops: float
+    mfu: float
+    launch_s_per_layer: float
+    node_gpus: float
+    nvlink_bytes_per_s: float
+    network_bytes_per_s: float
+    gpu_memory_bytes_per_s: float
+    decode_efficiency: float
+    decode_step_s_per_layer: float
+    mean_test_cot: float
+    build_tokens_per_core_s: float
+    disk_write_bytes_per_s: float
+    dataset_bytes_per_token: float
+    cpu_train_tokens_per_s: float
+
+
+def read_rates() -> list[Rate]:
+    """Read the data file.
+
+    Raises:
+        ValueError: an entry is not of the form; the message names it.
+    """
+    text = resources.files("scripts.experiments").joinpath(RATES_FILE).read_text(encoding="utf-8")
+    return [_parse_entry(entry) for entry in yaml.safe_load(text)]
+
+
+def _parse_entry(entry: dict[str, Any]) -> Rate:
+    try:
+        return Rate(**entry)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{RATES_FILE}: {entry.get('name')}: {error}") from error
+
+
+def rates_by_name(entries: list[Rate]) -> Rates:
+    """Put the rates under their names.
+
+    Raises:
+        ValueError: one is missing, unknown or given twice.
+    """
+    names = [rate.name for rate in entries]
+    wanted = [field.name for field in fields(Rates)]
+    if sorted(names) != sorted(wanted):
+        raise ValueError(f"{RATES_FILE}: got {', '.join(names)}, allowed are {', '.join(wanted)}")
+    return Rates(**{rate.name: float(rate.value) for rate in entries})

@@ -1,0 +1,183 @@
+"""From an experiment to a recipe of `scripts.launch`: build, train, evaluate, report.
+
+ROOT/data/MODE             training data, shared by all experiments
+ROOT/data/test-MODE        test data, where puzzles are generated
+ROOT/lengths-SPLIT.parquet CoT lengths of a list of puzzles
+ROOT/runs/TRAINING         runs
+ROOT/evals/TRAINING-SAMPLE evaluations
+ROOT/reports/NAME.md       what came out, with a folder of plots
+ROOT/jobs/NAME             scripts, logs and marks of finished jobs
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.experiments.experiments import Experiment
+from scripts.experiments.settings import Settings
+from scripts.experiments.trainings import Mode, SampleName, Training
+from scripts.experiments.worlds import World
+from scripts.launch.recipe import Recipe, Resources, Stage, Words
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where things are."""
+
+    root: Path
+    """Folder of everything."""
+
+    def data(self, mode: Mode) -> Path:
+        """Training data."""
+        return self.root / "data" / mode
+
+    def test(self, mode: Mode) -> Path:
+        """Test data, where puzzles are generated."""
+        return self.root / "data" / f"test-{mode}"
+
+    def lengths(self, split: str) -> Path:
+        """Table of CoT lengths."""
+        return self.root / f"lengths-{split}.parquet"
+
+    def run(self, training: Training) -> Path:
+        """Run folder."""
+        return self.root / "runs" / training.name
+
+    def evaluation(self, training: Training, sample: SampleName) -> Path:
+        """Evaluation folder."""
+        return self.root / "evals" / f"{training.name}-{sample}"
+
+    def report(self, experiment: Experiment) -> Path:
+        """Page of the results."""
+        return self.root / "reports" / f"{experiment.name}.md"
+
+    def jobs(self, experiment: Experiment) -> Path:
+        """Folder of the jobs."""
+        return self.root / "jobs" / experiment.name
+
+
+def make_recipe(settings: Settings, *, resources: Resources) -> Recipe:
+    """Make the recipe of an experiment.
+
+    Args:
+        settings: The experiment.
+        resources: What the stages get, each what it can use: shards for builds and evaluations,
+            GPUs for trainings and evaluations, nodes and processes for trainings.
+    """
+    stages = list(_stages(settings, resources))
+    report = Stage(
+        name="report",
+        words=("paper", "report", *settings.words),
+        needs=tuple(stage.name for stage in stages),
+        resources=_only(resources),
+    )
+    return Recipe(name=settings.name, stages=(*stages, report))
+
+
+def _stages(settings: Settings, resources: Resources) -> Iterator[Stage]:
+    experiment, world, layout = settings.experiment, settings.world, Layout(settings.root)
+    if experiment.has_data_table:
+        yield from _data_table_stages(world, layout, resources)
+    for mode in dict.fromkeys(training.mode for training in experiment.trainings):
+        yield from _data_stages(world, layout, resources, mode)
+    if world.source is not None and experiment.trainings:
+        yield _lengths_stage(world.source, "test", layout, resources)
+    for training in experiment.trainings:
+        yield _training_stage(training, world, layout, resources)
+        for sample in training.samples:
+            yield _evaluation_stage(training, sample, world, layout, resources)
+
+
+def _data_table_stages(world: World, layout: Layout, resources: Resources) -> Iterator[Stage]:
+    if world.source is not None:
+        yield _lengths_stage(world.source, "train", layout, resources)
+        return
+    puzzles = str(layout.root / "puzzles.csv")
+    count = str(world.num_puzzles)
+    yield Stage(
+        name="puzzles",
+        words=("data", "generate", count, "--board", world.board, "--rebuild", "--out", puzzles),
+        resources=_only(resources),
+    )
+    words = ("data", "lengths", puzzles, "--segment-tokens", str(world.segment_tokens))
+    yield Stage(
+        name="lengths-train",
+        words=(*words, "--out", str(layout.lengths("train")), "--resume"),
+        needs=("puzzles",),
+        resources=_only(resources),
+    )
+
+
+def _lengths_stage(source: str, split: str, layout: Layout, resources: Resources) -> Stage:
+    out = str(layout.lengths(split))
+    return Stage(
+        name=f"lengths-{split}",
+        words=("data", "lengths", source, "--split", split, "--out", out, "--resume"),
+        resources=_only(resources),
+    )
+
+
+def _data_stages(world: World, layout: Layout, resources: Resources, mode: Mode) -> Iterator[Stage]:
+    yield Stage(
+        name=f"data-{mode}",
+        words=world.build_words(mode, layout.data(mode)),
+        resources=_only(resources, shards=resources.shards if world.source is not None else 1),
+    )
+    if world.source is None:
+        yield Stage(
+            name=f"test-{mode}",
+            words=world.build_test_words(mode, layout.test(mode), exclude=layout.data(mode)),
+            needs=(f"data-{mode}",),
+            resources=_only(resources),
+        )
+
+
+def _training_stage(
+    training: Training, world: World, layout: Layout, resources: Resources
+) -> Stage:
+    mode = training.mode
+    words = world.train_words(
+        training, num_processes=resources.nodes * resources.processes_per_node
+    )
+    held_out: Words = ()
+    needs = [f"data-{mode}"]
+    if world.source is None:
+        held_out = ("--held-out", str(layout.test(mode)))
+        needs.append(f"test-{mode}")
+    folders = ("--data", str(layout.data(mode)), *held_out, "--out", str(layout.run(training)))
+    return Stage(
+        name=training.name,
+        words=(*words, *folders),
+        needs=tuple(needs),
+        resources=dataclasses.replace(resources, shards=1),
+    )
+
+
+def _evaluation_stage(
+    training: Training, sample: SampleName, world: World, layout: Layout, resources: Resources
+) -> Stage:
+    if world.source is None:
+        data: Words = ("--data", str(layout.test(training.mode)))
+        needs = [training.name]
+    else:
+        lengths = str(layout.lengths("test"))
+        data = ("--data", f"{world.source}:test", "--lengths", lengths)
+        needs = [training.name, "lengths-test"]
+    folders = (
+        *("--model", str(layout.run(training) / "final"), *data),
+        *("--out", str(layout.evaluation(training, sample))),
+    )
+    return Stage(
+        name=f"{training.name}-{sample}",
+        words=(*world.eval_words(training, sample), *folders),
+        needs=tuple(needs),
+        resources=_only(resources, shards=resources.shards, gpus=min(1, resources.gpus)),
+    )
+
+
+def _only(resources: Resources, *, shards: int = 1, gpus: int = 0) -> Resources:
+    """Resources of a stage that is no training."""
+    return dataclasses.replace(resources, shards=shards, gpus=gpus, nodes=1, processes=1)

@@ -1,0 +1,166 @@
+"""What came out of an experiment: evaluations, curves and sizes, each beside the paper's number."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from data.runtime.intervals import wilson_interval
+from data.stats import PAPER_TABLE, Cutoff, Statistics, check_comparable, compute_statistics
+from eval.report.build import LengthPoint, length_points
+from eval.report.entries import Entry, read_entries
+from eval.report.published import PublishedResult, read_published
+from eval.results.summary import Accuracy
+from scripts.experiments.experiments import Experiment
+from scripts.experiments.recipe import Layout
+from scripts.experiments.trainings import SampleName, Training
+from training.reporting.plots import RunCurves, read_curves
+
+LOSSES, SOLVE_RATES = (1.5, 1.0, 0.3, 0.1), (0.5, 0.9)
+"""Levels whose first tokens are told of small trainings."""
+_T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""97.5% quantiles of Student's t with 1 to 9 degrees of freedom."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One evaluation of one training."""
+
+    training: Training
+    """The training."""
+    sample: SampleName
+    """Puzzles it is evaluated on."""
+    entry: Entry | None
+    """The evaluation; None if it has not been run, or is not finished."""
+    paper: Accuracy | None
+    """The paper's number, with an interval made here."""
+
+    @property
+    def accuracy(self) -> Accuracy | None:
+        """Our number."""
+        return None if self.entry is None else self.entry.summary.accuracy
+
+    @property
+    def points(self) -> tuple[LengthPoint, ...]:
+        """Our accuracy by CoT length."""
+        return () if self.entry is None else length_points(self.entry)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeedMean:
+    """Mean over trainings that differ in the seed."""
+
+    num_seeds: int
+    """Trainings."""
+    mean: float
+    """Mean of their accuracies."""
+    low: float
+    """Least of them."""
+    high: float
+    """Greatest of them."""
+    interval: tuple[float, float] | None
+    """95% t interval of the mean, within 0 and 1; None for one training, and for more than ten."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Results:
+    """All that an experiment has so far."""
+
+    rows: tuple[Row, ...]
+    """Evaluations, in the order of the trainings."""
+    curves: dict[str, list[RunCurves]]
+    """Curves of the trainings that have begun, by arm."""
+    sizes: Statistics | None
+    """Sizes of the training sets, where they are part of it and were measured."""
+
+    @property
+    def num_missing(self) -> int:
+        """Evaluations that are not there."""
+        return sum(row.entry is None for row in self.rows)
+
+
+def read_results(experiment: Experiment, layout: Layout) -> Results:
+    """Read what is there; what is not leaves a gap, not an error."""
+    published = {result.method: result for result in read_published()["full"]}
+    rows = tuple(
+        Row(
+            training=training,
+            sample=sample,
+            entry=_read_entry(layout, training, sample),
+            paper=_paper_accuracy(training, sample, published),
+        )
+        for training in experiment.trainings
+        for sample in training.samples
+    )
+    curves: dict[str, list[RunCurves]] = {}
+    for training in experiment.trainings:
+        if (layout.run(training) / "final").is_dir():
+            curves.setdefault(training.arm, []).append(read_curves(layout.run(training)))
+    lengths = layout.lengths("train")
+    has_sizes = experiment.has_data_table and lengths.is_file()
+    sizes = compute_statistics(lengths) if has_sizes else None
+    return Results(rows=rows, curves=curves, sizes=sizes)
+
+
+def _read_entry(layout: Layout, training: Training, sample: SampleName) -> Entry | None:
+    folder = layout.evaluation(training, sample)
+    if not (folder / "summary.json").is_file():
+        return None
+    (entry,) = read_entries([f"{training.name}={folder}"])
+    return entry
+
+
+def _paper_accuracy(
+    training: Training, sample: SampleName, published: dict[str, PublishedResult]
+) -> Accuracy | None:
+    if training.published is None or sample not in ("random", "hardest"):
+        return None
+    result = published[training.published]
+    if sample == "hardest":
+        return None if result.hardest is None else _accuracy(result.hardest, num_puzzles=100)
+    assert result.num_tested is not None
+    num_solved = round(result.num_tested * result.accuracy / 100)
+    return _accuracy(num_solved, num_puzzles=result.num_tested)
+
+
+def _accuracy(num_solved: int, *, num_puzzles: int) -> Accuracy:
+    low, high = wilson_interval(num_solved, trials=num_puzzles)
+    return Accuracy(
+        num_puzzles=num_puzzles,
+        num_solved=num_solved,
+        accuracy=num_solved / num_puzzles,
+        low=low,
+        high=high,
+    )
+
+
+def seed_mean(accuracies: Sequence[float]) -> SeedMean:
+    """Mean over seeds, with an interval for the spread between them."""
+    mean, n = statistics.fmean(accuracies), len(accuracies)
+    interval = None
+    if 1 < n <= len(_T95) + 1:
+        spread = _T95[n - 2] * statistics.stdev(accuracies) / math.sqrt(n)
+        interval = max(0.0, mean - spread), min(1.0, mean + spread)
+    return SeedMean(
+        num_seeds=n, mean=mean, low=min(accuracies), high=max(accuracies), interval=interval
+    )
+
+
+def means_by_arm(rows: Sequence[Row]) -> dict[tuple[str, SampleName], SeedMean]:
+    """Means of the arms that were trained more than once and have results."""
+    groups: dict[tuple[str, SampleName], list[float]] = {}
+    for row in rows:
+        if row.accuracy is not None and row.accuracy.accuracy is not None:
+            groups.setdefault((row.training.arm, row.sample), []).append(row.accuracy.accuracy)
+    return {key: seed_mean(values) for key, values in groups.items() if len(values) > 1}
+
+
+def paper_sizes(sizes: Statistics, cutoff: Cutoff) -> tuple[int, int, int, int] | None:
+    """The paper's sizes for a cut-off, if ours are about the same list of puzzles."""
+    try:
+        check_comparable(sizes)
+    except ValueError:
+        return None
+    return PAPER_TABLE.get(cutoff.max_cot_length)

@@ -1,0 +1,1 @@
+"""Generating, mining and counting puzzles."""

@@ -1,0 +1,225 @@
+"""Puzzles with long traces, or with traces of any length that is asked for.
+
+Random minimal 9x9 puzzles have short traces: half of them are under 700 tokens, one in a hundred
+is over 9,000. Here each puzzle gets a target, drawn so that its logarithm is uniform between two
+bounds. A random minimal puzzle is then changed step by step: a given is dropped, others are added
+until the solution is unique again, and what is needless now is dropped. The change is kept if the
+CoT length comes no further from the target, in ratio. So mined puzzles are minimal as well.
+
+The search ends within 10% of the target. When it does not get nearer for `PATIENCE` steps it
+starts again from another grid; after `MAX_STARTS` starts the nearest puzzle found is returned, with
+its own length. Like `solver.generation.generator`, puzzle k of a seed is a pure function of both,
+and of the bounds. Mined puzzles are biased as their search is, towards puzzles that are hard for
+MRV in row-major order, and not for other solvers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.boards import Board, Grid
+from solver.generation.counting import search
+from solver.generation.generator import (
+    NEED_NODES,
+    Maker,
+    check_range,
+    copy_grid,
+    draw_unit,
+    drop_needless,
+    generate,
+    make_maker,
+    shuffle_cells,
+    start_stream,
+)
+from solver.jit import inline_kernel, kernel
+from solver.mrv.candidate_planes import set_givens
+from solver.mrv.kernel import SOLVED, trace
+from solver.mrv.search_state import make_search, make_tables
+from solver.vocabulary import Vocabulary
+
+NEAR_ENOUGH = 1.1
+"""Ratio of CoT length and target, whichever is greater, that ends the search."""
+PATIENCE = 1000
+"""Changes without progress after which the search starts again."""
+MAX_STARTS = 10
+"""Starts for a puzzle."""
+LARGEST_SIDE = 9
+"""Largest boards on which traces of minimal puzzles come to an end."""
+
+
+class MinedPuzzles(NamedTuple):
+    """Puzzles with one solution each, and the length of their traces."""
+
+    grids: Grid
+    """Givens, uint8 (n, num_cells), 0 for blank."""
+    solutions: Grid
+    """Solved grids, uint8 (n, num_cells)."""
+    cot_lengths: npt.NDArray[np.int64]
+    """CoT lengths, int64 (n,); 0 where the search met none up to the upper bound."""
+
+
+class _Miner(NamedTuple):
+    """Working memory to mine one puzzle at a time."""
+
+    maker: Maker
+    tables: Any
+    """Record of `solver.mrv.search_state.make_tables`."""
+    search: Any
+    """Record of `solver.mrv.search_state.make_search`."""
+    current: Grid
+    """Puzzle that is being changed, (num_cells,)."""
+    solution: Grid
+    """Its solution, (num_cells,)."""
+    changed: Grid
+    """Puzzle after the change, (num_cells,)."""
+    traced: Grid
+    """Solution that the tracer writes, (num_cells,)."""
+    tokens: Any
+    """Buffer for traces, as long as the longest one wanted."""
+
+
+def mine_puzzles(
+    board: Board,
+    *,
+    seed: int,
+    start: int = 0,
+    count: int,
+    min_cot_length: int,
+    max_cot_length: int,
+) -> MinedPuzzles:
+    """Make puzzles `start` to `start + count - 1` of a seed, with CoT lengths between bounds.
+
+    A target beyond what the board has gives the nearest puzzle found; on 4x4 nearly all traces
+    have one length. Runs on the calling thread without the GIL. Any split of a range gives the
+    same puzzles.
+
+    Args:
+        board: The board, up to 9x9; the traces of minimal puzzles on larger ones have no end.
+        seed: 0 to 2^64 - 1.
+        start: Number of the first puzzle.
+        count: Number of puzzles.
+        min_cot_length: Least target, in tokens; no trace is shorter than `4 * num_cells + 4`.
+        max_cot_length: Greatest target; working memory of that many tokens is allocated.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    check_range(seed=seed, start=start, count=count)
+    if board.side > LARGEST_SIDE:
+        raise ValueError(f"board {board.name}: allowed are sides up to {LARGEST_SIDE}")
+    shortest = 4 * board.num_cells + 4
+    if max_cot_length < max(min_cot_length, shortest):
+        raise ValueError(
+            f"max_cot_length: got {max_cot_length}, must be at least min_cot_length = "
+            f"{min_cot_length}, and {shortest}, the shortest trace on {board.name}"
+        )
+    miner = _Miner(
+        maker=make_maker(board),
+        tables=make_tables(board),
+        search=make_search(board),
+        current=np.zeros(board.num_cells, dtype=np.uint8),
+        solution=np.zeros(board.num_cells, dtype=np.uint8),
+        changed=np.zeros(board.num_cells, dtype=np.uint8),
+        traced=np.zeros(board.num_cells, dtype=np.uint8),
+        tokens=np.empty(max_cot_length, dtype=Vocabulary(board).dtype),
+    )
+    grids = np.zeros((count, board.num_cells), dtype=np.uint8)
+    solutions = np.zeros_like(grids)
+    cot_lengths = np.zeros(count, dtype=np.int64)
+    with np.errstate(over="ignore"):
+        _mine_rows(
+            miner,
+            np.uint64(seed),
+            start,
+            max(min_cot_length, shortest),
+            grids,
+            solutions,
+            cot_lengths,
+        )
+    return MinedPuzzles(grids, solutions, cot_lengths)
+
+
+@kernel
+def _mine_rows(
+    miner: _Miner,
+    seed: Any,
+    start: int,
+    min_cot_length: int,
+    grids: Any,
+    solutions: Any,
+    cot_lengths: Any,
+) -> None:
+    lowest = min_cot_length * NEAR_ENOUGH
+    highest = max(lowest, len(miner.tokens) / NEAR_ENOUGH)
+    for row in range(len(grids)):
+        start_stream(miner.maker, seed, start + row)
+        target = int(lowest * (highest / lowest) ** draw_unit(miner.maker))
+        nearest = np.inf
+        for _ in range(MAX_STARTS):
+            cot_length = _search_near(miner, target)
+            if _distance(cot_length, target) <= nearest:
+                nearest = _distance(cot_length, target)
+                cot_lengths[row] = cot_length
+                copy_grid(miner.current, grids[row])
+                copy_grid(miner.solution, solutions[row])
+            if nearest <= NEAR_ENOUGH:
+                break
+
+
+@inline_kernel
+def _search_near(miner: _Miner, target: int) -> Any:
+    """Set `current` to a puzzle with a CoT length near `target`; returns the length."""
+    generate(miner.maker, miner.current, miner.solution)
+    cot_length = _cot_length(miner, miner.current)
+    distance = _distance(cot_length, target)
+    num_idle = 0
+    while distance > NEAR_ENOUGH and num_idle < PATIENCE:
+        _change(miner)
+        new_length = _cot_length(miner, miner.changed)
+        new_distance = _distance(new_length, target)
+        num_idle = 0 if new_distance < distance else num_idle + 1
+        if new_distance <= distance:
+            copy_grid(miner.changed, miner.current)
+            cot_length, distance = new_length, new_distance
+    return cot_length
+
+
+@inline_kernel
+def _cot_length(miner: _Miner, grid: Any) -> Any:
+    """Return the CoT length, or 0 if it is longer than the buffer."""
+    outcome = trace(miner.tables, miner.search, grid, miner.traced, miner.tokens)
+    return outcome.num_tokens if outcome.status == SOLVED else 0
+
+
+@inline_kernel
+def _distance(cot_length: int, target: int) -> Any:
+    """Ratio of CoT length and target, at least 1; infinite where the length is not known."""
+    if cot_length == 0:
+        return np.inf
+    return max(cot_length, target) / min(cot_length, target)
+
+
+@inline_kernel
+def _change(miner: _Miner) -> None:
+    """Set `changed` to a minimal puzzle with the same solution that lacks a given of `current`."""
+    maker, changed = miner.maker, miner.changed
+    copy_grid(miner.current, changed)
+    shuffle_cells(maker)
+    dropped = 0
+    while changed[maker.cells[dropped]] == 0:
+        dropped += 1
+    changed[maker.cells[dropped]] = 0
+    added = len(changed)
+    while _is_ambiguous(maker, changed, miner.solution):
+        added -= 1
+        changed[maker.cells[added]] = miner.solution[maker.cells[added]]
+    drop_needless(maker, changed)
+
+
+@inline_kernel
+def _is_ambiguous(maker: Maker, grid: Any, solution: Any) -> Any:
+    set_givens(maker.tables, maker.state, grid)
+    return search(maker.tables, maker.state, solution, 1, NEED_NODES) != 0

@@ -1,0 +1,232 @@
+"""The MRV backtracking solver and the traces it writes (paper, "Datasets and Tokenization").
+
+The rule: take the first cell in row-major order among those with fewest candidates, zero included;
+write its line; try the digits in increasing order. An empty candidate set writes `<none>`, and the
+search goes back to the latest line with candidates left, which is written again without the digit
+that failed. `TRACE_RULE` names the rule in everything made from traces.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.boards import Board, Grid
+from solver.mrv import kernel as mrv_kernel
+from solver.mrv import random_order as mrv_random
+from solver.mrv.search_state import make_search, make_tables
+from solver.prompts import parse_prompt
+from solver.vocabulary import Tokens, Vocabulary
+
+TRACE_RULE = "mrv-row-major-ascending-1"
+RANDOM_TRACE_RULE = "mrv-random-1"
+DEFAULT_MAX_TOKENS = 20_000_000
+"""Default cap: over the longest trace of any 17-clue 9x9 puzzle, 18,697,123 tokens."""
+
+
+class Status(IntEnum):
+    """How a search ended."""
+
+    SOLVED = mrv_kernel.SOLVED
+    UNSOLVABLE = mrv_kernel.UNSOLVABLE
+    CAPPED = mrv_kernel.CAPPED
+    CONFLICT = mrv_kernel.CONFLICT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """Tokens that the solver wrote, and how its search ended."""
+
+    status: Status
+    """SOLVED; UNSOLVABLE; CAPPED at the token limit; CONFLICT, when givens or lines clash."""
+    tokens: Tokens
+    """Ids, shape (n,); the whole sequence, or what follows the prompt when resumed."""
+    num_assignments: int
+    """Digits placed by the search, retries included."""
+    solution: Grid | None
+    """Solved grid, shape (num_cells,), when SOLVED."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceBatch:
+    """Traces of consecutive puzzles; the tokens of unsolved ones are not kept."""
+
+    tokens: Tokens
+    """Ids of all kept traces, one after another."""
+    ends: npt.NDArray[np.int64]
+    """Where the tokens of each puzzle end, shape (n,)."""
+    statuses: npt.NDArray[np.uint8]
+    """`Status` of each puzzle, shape (n,)."""
+    num_assignments: npt.NDArray[np.int64]
+    """Digits placed, shape (n,)."""
+    solutions: Grid
+    """Solved grids, shape (n, num_cells); rows of unsolved puzzles have no meaning."""
+
+
+class Tracer:
+    """Working memory for tracing on one board; one search at a time, so one per thread."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self.dtype = Vocabulary(board).dtype
+        self._tables = make_tables(board)
+        self._search = make_search(board)
+
+    def trace_into(self, givens: Grid, *, out: Tokens) -> Trace:
+        """Write the CoT of `givens` into `out`, at most `len(out)` tokens.
+
+        Args:
+            givens: Digits, uint8 (num_cells,), 0 for blank.
+            out: Buffer of the board's id type; `tokens` of the result is a view of it.
+        """
+        solution = np.empty(self.board.num_cells, dtype=np.uint8)
+        outcome = mrv_kernel.trace(self._tables, self._search, givens, solution, out)
+        return _to_trace(outcome, out=out, solution=solution)
+
+    def resume_into(self, prompt: Tokens, *, out: Tokens) -> Trace:
+        """Write into `out` what the solver writes after `prompt`, an input block or a summary.
+
+        Lines are taken as decisions whose first candidate is in place; a given is a decision
+        without alternatives, so that a given and a one-candidate line need not be told apart.
+
+        Raises:
+            ValueError: the prompt is not well formed; clashing lines give CONFLICT instead.
+        """
+        cells, candidates = parse_prompt(self.board, prompt)
+        solution = np.zeros(self.board.num_cells, dtype=np.uint8)
+        outcome = mrv_kernel.resume(self._tables, self._search, cells, candidates, solution, out)
+        return _to_trace(outcome, out=out, solution=solution)
+
+    def trace_many(self, grids: Grid, *, cap: int, out: Tokens) -> TraceBatch:
+        """Trace rows of `grids` (n, num_cells), each to at most `cap` tokens, as far as `out` goes.
+
+        It stops before a puzzle for which less than `cap` tokens of `out` are left: the batch can
+        be shorter than `grids`, never empty.
+
+        Raises:
+            ValueError: `out` is shorter than `cap`.
+        """
+        if len(out) < cap:
+            raise ValueError(f"out: got {len(out)} tokens, needs at least cap = {cap}")
+        num_rows = len(grids)
+        ends = np.zeros(num_rows, dtype=np.int64)
+        statuses = np.zeros(num_rows, dtype=np.uint8)
+        num_assignments = np.zeros(num_rows, dtype=np.int64)
+        solutions = np.empty((num_rows, self.board.num_cells), dtype=np.uint8)
+        done = mrv_kernel.trace_many(
+            self._tables, self._search, grids, cap, out, ends, statuses, num_assignments, solutions
+        )
+        return TraceBatch(
+            tokens=out[: ends[done - 1] if done else 0],
+            ends=ends[:done],
+            statuses=statuses[:done],
+            num_assignments=num_assignments[:done],
+            solutions=solutions[:done],
+        )
+
+
+def _to_trace(outcome: Any, *, out: Tokens, solution: Grid) -> Trace:
+    status = Status(outcome.status)
+    return Trace(
+        status=status,
+        tokens=out[: outcome.num_tokens],
+        num_assignments=int(outcome.num_assignments),
+        solution=solution if status is Status.SOLVED else None,
+    )
+
+
+_per_thread = threading.local()
+
+
+def tracer(board: Board) -> Tracer:
+    """Return the calling thread's `Tracer` for `board`."""
+    tracers: dict[Board, Tracer] | None = getattr(_per_thread, "tracers", None)
+    if tracers is None:
+        tracers = _per_thread.tracers = {}
+    if board not in tracers:
+        tracers[board] = Tracer(board)
+    return tracers[board]
+
+
+def trace(
+    board: Board,
+    givens: Grid,
+    *,
+    max_tokens: int = DEFAULT_MAX_TOKENS,
+    random_seed: int | None = None,
+) -> Trace:
+    """Solve a puzzle and return its CoT.
+
+    Args:
+        board: The board.
+        givens: Digits, uint8 (num_cells,), 0 for blank.
+        max_tokens: The trace stops exactly there, with status CAPPED.
+        random_seed: Break ties and order digits at random from this seed (0 .. 2^64-1); each
+            line then lists its digits in the order in which they are tried.
+
+    Raises:
+        ValueError: `givens` has another size, a digit that the board lacks, or `max_tokens` < 1.
+    """
+    checked = check_givens(board, givens)
+    out = _token_buffer(board, max_tokens)
+    if random_seed is None:
+        result = tracer(board).trace_into(checked, out=out)
+    else:
+        solution = np.empty(board.num_cells, dtype=np.uint8)
+        outcome = mrv_random.trace_random(board, checked, random_seed, solution=solution, out=out)
+        result = _to_trace(outcome, out=out, solution=solution)
+    return _compact(result)
+
+
+def resume(board: Board, prompt: Tokens, *, max_tokens: int = DEFAULT_MAX_TOKENS) -> Trace:
+    """Return what the solver writes after `prompt`, the ids of an input block or a summary.
+
+    Raises:
+        ValueError: the prompt is not well formed, or `max_tokens` < 1.
+    """
+    return _compact(tracer(board).resume_into(prompt, out=_token_buffer(board, max_tokens)))
+
+
+def cot_length(board: Board, givens: Grid, *, max_tokens: int = DEFAULT_MAX_TOKENS) -> int | None:
+    """Return the tokens of the puzzle's CoT; None when it is unsolvable, clashes or is longer."""
+    out = _token_buffer(board, max_tokens)
+    result = tracer(board).trace_into(check_givens(board, givens), out=out)
+    return len(result.tokens) if result.status is Status.SOLVED else None
+
+
+def check_givens(board: Board, givens: Grid) -> Grid:
+    """Return `givens` as contiguous uint8 (num_cells,).
+
+    Raises:
+        ValueError: another size, or a digit that the board lacks.
+    """
+    grid = np.reshape(givens, -1)
+    if grid.shape != (board.num_cells,):
+        raise ValueError(
+            f"givens: got {grid.size} cells, a {board.name} board has {board.num_cells}"
+        )
+    # Before the cast, in which 257 would become 1.
+    wrong = grid[(grid < 0) | (grid > board.side)]
+    if wrong.size:
+        raise ValueError(f"givens: got digit {wrong[0]}, allowed are 0 to {board.side}")
+    return np.ascontiguousarray(grid, dtype=np.uint8)
+
+
+def _token_buffer(board: Board, max_tokens: int) -> Tokens:
+    if max_tokens < 1:
+        raise ValueError(f"max_tokens: got {max_tokens}, must be at least 1")
+    return np.empty(max_tokens, dtype=Vocabulary(board).dtype)  # untouched pages cost nothing
+
+
+def _compact(result: Trace) -> Trace:
+    return Trace(
+        status=result.status,
+        tokens=result.tokens.copy(),
+        num_assignments=result.num_assignments,
+        solution=result.solution,
+    )

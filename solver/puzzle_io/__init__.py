@@ -1,0 +1,1 @@
+"""Reading puzzles from files of any common format."""

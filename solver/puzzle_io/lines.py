@@ -1,0 +1,119 @@
+"""From blocks of lines to blocks of puzzles, for formats with one puzzle a line.
+
+Compiled loops find and read the fields of the plain lines; every other line goes to the line parser
+of its format. Both give the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.boards import Board
+from solver.puzzle_io.cells import CellError
+from solver.puzzle_io.input import LineBlock
+from solver.puzzle_io.kernels import NUM_FIELDS, ODD, SKIPPED
+from solver.puzzle_io.rows import Columns, ParsedRow, PuzzleBlock, RowError, TextColumn
+
+FEW_LINES = 64
+"""Up to so many lines are parsed one by one: to load the compiled loops takes longer."""
+
+LocatedLines = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
+"""Kinds of lines, shape (n,), and spans of their fields, shape (fields, 2, n)."""
+
+
+class LineFormat(Protocol):
+    """A format with one puzzle a line."""
+
+    @property
+    def board(self) -> Board:
+        """Board of the puzzles."""
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether the lines state sources."""
+
+    def is_skipped(self, text: str) -> bool:
+        """Tell whether a line is no data row."""
+
+    def locate(self, block: LineBlock) -> LocatedLines:
+        """Find the fields of the plain lines."""
+
+    def read(self, columns: Columns, fields: list[TextColumn]) -> None:
+        """Read the fields of the plain lines."""
+
+    def parse(self, text: str) -> ParsedRow:
+        """Read one line; raises `CellError`."""
+
+
+def read_text_blocks(
+    form: LineFormat, blocks: Iterator[LineBlock], *, file: str, block_rows: int
+) -> Iterator[PuzzleBlock]:
+    """Yield the puzzles of the lines, `block_rows` lines at a time."""
+    first_row = 0
+    for block in blocks:
+        for begin in range(0, len(block), block_rows):
+            part = block.part(begin, begin + block_rows)
+            puzzles, num_rows = read_lines(form, part, file=file, first_row=first_row)
+            first_row += num_rows
+            if num_rows:
+                yield puzzles
+
+
+def read_lines(
+    form: LineFormat,
+    block: LineBlock,
+    *,
+    file: str,
+    first_row: int,
+    few_lines: int = FEW_LINES,
+) -> tuple[PuzzleBlock, int]:
+    """Read the lines of a block.
+
+    Args:
+        form: What the lines are.
+        block: The lines.
+        file: Name of the input in errors.
+        first_row: Data row of the first data line.
+        few_lines: Up to so many lines are all left to the line parser.
+
+    Returns:
+        The puzzles, and the number of data rows, malformed ones included.
+    """
+    if len(block) > few_lines:
+        kinds, spans = form.locate(block)
+    else:
+        kinds, spans = no_lines_located(block)
+        kinds[[i for i, (_, text) in enumerate(block.texts()) if form.is_skipped(text)]] = SKIPPED
+    lines = np.flatnonzero(kinds != SKIPPED)
+    columns = Columns(form.board, num_rows=len(lines), has_sources=form.has_sources)
+    if (kinds[lines] != ODD).any():
+        columns.is_read[:] = kinds[lines] != ODD
+        data = np.frombuffer(block.data, dtype=np.uint8)
+        if len(lines) < len(block):
+            spans = spans[:, :, lines]
+        form.read(columns, [TextColumn(data, *spans[field]) for field in range(NUM_FIELDS)])
+
+    def read_row(index: int) -> ParsedRow | RowError:
+        line = int(lines[index])
+        try:
+            return form.parse(block.text(line))
+        except CellError as error:
+            return RowError(
+                file=file,
+                line=block.first_line + line,
+                column=error.offset + 1,
+                message=str(error),
+                row=first_row + index,
+            )
+
+    return columns.finish(first_row, read_row), len(lines)
+
+
+def no_lines_located(block: LineBlock) -> LocatedLines:
+    """Return the lines as all left to the line parser."""
+    kinds = np.full(len(block), ODD, dtype=np.uint8)
+    return kinds, np.zeros((NUM_FIELDS, 2, len(block)), dtype=np.int64)

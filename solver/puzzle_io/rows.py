@@ -1,0 +1,183 @@
+"""What a reader yields: blocks of puzzles, with the malformed rows labelled.
+
+A block is assembled in two steps. Compiled loops read the plain rows of all columns at once; each
+row that they leave is read again by a line parser, which returns the row or says what is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.boards import Board, Grid
+from solver.puzzle_io.cells import SEPARATORS, SPACES, CellError, byte_values, read_grid
+from solver.puzzle_io.kernels import copy_cells, copy_numbers
+
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowError:
+    """One malformed row; `str` gives `file:line:column: message`."""
+
+    file: str
+    """Name of the input."""
+    line: int
+    """Line counted from 1; in Parquet, which has no lines, the data row counted from 1."""
+    column: int | str
+    """Character of the line counted from 1; in Parquet, the name of the column."""
+    message: str
+    """What was found and what is allowed."""
+    row: int
+    """Data row counted from 0."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PuzzleBlock:
+    """Consecutive rows of an input: the well-formed ones as arrays, the others as errors."""
+
+    grids: npt.NDArray[np.uint8]
+    """Givens of the well-formed rows, shape (n, num_cells)."""
+    rows: npt.NDArray[np.int64]
+    """Data row of each grid, counted from 0 over well-formed and malformed rows, shape (n,)."""
+    answers: npt.NDArray[np.uint8]
+    """Answers that the input states, all zeros where it states none, shape (n, num_cells)."""
+    ratings: npt.NDArray[np.float64]
+    """Ratings that the input states, NaN where it states no number, shape (n,)."""
+    sources: list[str] | None
+    """Sources that the input states, or None for an input without such a column."""
+    errors: tuple[RowError, ...]
+    """The malformed rows."""
+
+
+class ParsedRow(NamedTuple):
+    """One well-formed row."""
+
+    grid: Grid
+    """Givens, shape (num_cells,)."""
+    answer: Grid | None = None
+    """Answer, shape (num_cells,)."""
+    rating: float = np.nan
+    """Rating."""
+    source: str = ""
+    """Source."""
+
+
+class TextColumn(NamedTuple):
+    """One text for each row: the bytes `data[starts[row]:stops[row]]`."""
+
+    data: npt.NDArray[np.uint8]
+    """Bytes of all texts."""
+    starts: npt.NDArray[np.int64]
+    """First byte of each text, shape (n,)."""
+    stops: npt.NDArray[np.int64]
+    """Byte after each text, shape (n,)."""
+
+    def to_list(self) -> list[str]:
+        """Decode all texts; equal texts become one string."""
+        data = self.data.tobytes()
+        spans = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
+        texts = [data[start:stop] for start, stop in spans]
+        decoded = {text: text.decode(errors="replace") for text in set(texts)}
+        return [decoded[text] for text in texts]
+
+
+class Columns:
+    """The columns of `num_rows` rows while they are read."""
+
+    def __init__(self, board: Board, *, num_rows: int, has_sources: bool) -> None:
+        self.board = board
+        self.grids = np.zeros((num_rows, board.num_cells), dtype=np.uint8)
+        self.answers = np.zeros((num_rows, board.num_cells), dtype=np.uint8)
+        self.ratings = np.full(num_rows, np.nan)
+        self.sources = [""] * num_rows if has_sources else None
+        self.is_read = np.zeros(num_rows, dtype=np.bool_)
+        """Rows that need no line parser."""
+
+    def read_puzzles(self, column: TextColumn) -> npt.NDArray[np.int64]:
+        """Read the plain givens; returns the number of digits of each grid, -1 if unread."""
+        num_digits = np.empty(len(self.grids), dtype=np.int64)
+        copy_cells(*column, byte_values(self.board), self.grids, num_digits)
+        self.is_read &= num_digits >= 0
+        return num_digits
+
+    def read_answers(self, column: TextColumn) -> None:
+        """Read the plain answers; an empty text is none."""
+        num_digits = np.empty(len(self.grids), dtype=np.int64)
+        copy_cells(*column, byte_values(self.board), self.answers, num_digits)
+        is_absent = column.starts == column.stops
+        self.is_read &= is_absent | (num_digits == self.board.num_cells)
+
+    def read_ratings(self, column: TextColumn) -> None:
+        """Read the plain numbers; an empty text is none."""
+        is_number = np.empty(len(self.grids), dtype=np.bool_)
+        copy_numbers(*column, self.ratings, is_number)
+        self.is_read &= is_number
+
+    def finish(
+        self, first_row: int, read_row: Callable[[int], ParsedRow | RowError]
+    ) -> PuzzleBlock:
+        """Read the rows that are left with `read_row` (given the index) and make the block."""
+        errors = []
+        for index in np.flatnonzero(~self.is_read).tolist():
+            row = read_row(index)
+            if isinstance(row, RowError):
+                errors.append(row)
+                continue
+            self.is_read[index] = True
+            self.grids[index] = row.grid
+            self.answers[index] = 0 if row.answer is None else row.answer
+            self.ratings[index] = row.rating
+            if self.sources is not None:
+                self.sources[index] = row.source
+        kept = np.flatnonzero(self.is_read)
+        is_whole = len(kept) == len(self.grids)
+        sources = self.sources
+        if sources is not None and not is_whole:
+            sources = [sources[i] for i in kept.tolist()]
+        return PuzzleBlock(
+            grids=self.grids if is_whole else self.grids[kept],
+            rows=first_row + kept,
+            answers=self.answers if is_whole else self.answers[kept],
+            ratings=self.ratings if is_whole else self.ratings[kept],
+            sources=sources,
+            errors=tuple(errors),
+        )
+
+
+def parse_number(text: str) -> float:
+    """Return an ASCII decimal as float, or NaN for any other text."""
+    text = text.strip(SPACES)
+    return float(text) if _NUMBER.fullmatch(text) else np.nan
+
+
+def parse_answer(board: Board, text: str, *, offset: int = 0) -> Grid | None:
+    """Read an answer, `offset` characters into its line; separators alone are none.
+
+    Raises:
+        CellError: it is no complete grid.
+    """
+    if not text.strip(SEPARATORS):
+        return None
+    answer = read_grid(board, text, offset=offset)
+    if not answer.all():
+        raise CellError(offset, "an answer with blanks; allowed are digits only")
+    return answer
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Put the name of a column before the message of a `CellError`."""
+    try:
+        yield
+    except CellError as error:
+        raise CellError(error.offset, f"{name}: {error}") from None

@@ -1,0 +1,158 @@
+"""Puzzle tables: the names of columns, and CSV and TSV with a header.
+
+A line is a row of the table: it ends with its line, and has as many columns as the header. A stray
+quote therefore costs one row. Empty lines are skipped; comments come before the header only.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.boards import Board, Grid
+from solver.puzzle_io.cells import SPACES, CellError, Word, read_grid
+from solver.puzzle_io.input import LineBlock
+from solver.puzzle_io.kernels import ANSWER, PUZZLE, RATING, SOURCE, locate_columns
+from solver.puzzle_io.lines import LocatedLines, no_lines_located
+from solver.puzzle_io.rows import Columns, ParsedRow, TextColumn, naming, parse_answer, parse_number
+
+FIELD_NAMES = {
+    PUZZLE: ("question", "puzzle", "puzzles", "quiz", "quizzes", "sudoku", "givens", "grid"),
+    ANSWER: ("answer", "answers", "solution", "solutions"),
+    RATING: ("rating", "difficulty"),
+    SOURCE: ("source",),
+}
+"""Names of columns, any case; of several in one table the first one listed here counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFormat:
+    """Lines below a header."""
+
+    board: Board
+    """Board of the puzzles."""
+    delimiter: str
+    """Character between two columns."""
+    names: tuple[str, ...]
+    """Names of the columns."""
+    column_of_field: dict[int, int]
+    """Column of each field (PUZZLE, ANSWER, RATING, SOURCE) that the table has."""
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether the table has a column of sources."""
+        return SOURCE in self.column_of_field
+
+    def is_skipped(self, text: str) -> bool:
+        """Tell whether a line is no data row."""
+        return not text.strip(SPACES)
+
+    def locate(self, block: LineBlock) -> LocatedLines:
+        """Return the kinds, shape (n,), and the spans, shape (fields, 2, n), of the lines."""
+        kinds, spans = no_lines_located(block)
+        field_of_column = np.full(len(self.names), -1)
+        for field, column in self.column_of_field.items():
+            field_of_column[column] = field
+        data, delimiter = np.frombuffer(block.data, dtype=np.uint8), ord(self.delimiter)
+        locate_columns(data, block.starts, block.stops, delimiter, field_of_column, kinds, spans)
+        return kinds, spans
+
+    def read(self, columns: Columns, fields: list[TextColumn]) -> None:
+        """Read the plain rows."""
+        columns.read_puzzles(fields[PUZZLE])
+        columns.read_answers(fields[ANSWER])
+        columns.read_ratings(fields[RATING])
+        if self.has_sources:
+            columns.sources = fields[SOURCE].to_list()
+
+    def puzzle_text(self, text: str) -> str:
+        """Return the text of the puzzle column, empty where a line has no such column."""
+        try:
+            return split_columns(text, self.delimiter)[self.column_of_field[PUZZLE]].text
+        except (CellError, IndexError):
+            return ""
+
+    def parse(self, text: str) -> ParsedRow:
+        """Read one line.
+
+        Raises:
+            CellError: the line is malformed.
+        """
+        cells = split_columns(text, self.delimiter)
+        num_columns = len(self.names)
+        if len(cells) != num_columns:
+            raise CellError(
+                cells[num_columns].offset if len(cells) > num_columns else len(text),
+                f"{len(cells)} columns; allowed are {num_columns} as in the header",
+            )
+        found = {field: cells[column] for field, column in self.column_of_field.items()}
+        with naming(self.names[self.column_of_field[PUZZLE]]):
+            grid = read_grid(self.board, found[PUZZLE].text, offset=found[PUZZLE].offset)
+        answer: Grid | None = None
+        if ANSWER in found:
+            with naming(self.names[self.column_of_field[ANSWER]]):
+                answer = parse_answer(self.board, found[ANSWER].text, offset=found[ANSWER].offset)
+        return ParsedRow(
+            grid,
+            answer,
+            parse_number(found[RATING].text) if RATING in found else np.nan,
+            found[SOURCE].text.strip(SPACES) if SOURCE in found else "",
+        )
+
+
+def find_fields(names: Sequence[str], *, file: str) -> dict[int, int]:
+    """Return the column of each field that has one; empty without a puzzle column.
+
+    Raises:
+        ValueError: a name that counts is there twice.
+    """
+    folded = [name.strip().lower() for name in names]
+    fields = {}
+    for field, known in FIELD_NAMES.items():
+        name = next((name for name in known if name in folded), None)
+        if name is None:
+            continue
+        if folded.count(name) > 1:
+            raise ValueError(f"{file}: column {name!r} is there twice; allowed is once")
+        fields[field] = folded.index(name)
+    return fields if PUZZLE in fields else {}
+
+
+def describe_missing_column(names: Sequence[str], *, file: str) -> ValueError:
+    """Say which columns are there and which names a puzzle column may have."""
+    return ValueError(
+        f"{file}: no puzzle column in {', '.join(map(repr, names))}; "
+        f"allowed names are {', '.join(FIELD_NAMES[PUZZLE])}"
+    )
+
+
+def split_columns(text: str, delimiter: str) -> list[Word]:
+    """Split a table line; quotes around a column are taken off, doubled quotes in it made single.
+
+    Raises:
+        CellError: a quoted column does not end where the next one begins.
+    """
+    columns, at = [], 0
+    while True:
+        match = _column_pattern(delimiter).match(text, at)
+        if match is None:
+            raise CellError(at, "a quote that does not end its column; allowed are pairs of quotes")
+        quoted, plain, end = match.groups()
+        if quoted is None:
+            columns.append(Word(at, plain or ""))
+        else:
+            columns.append(Word(at + 1, quoted.replace('""', '"')))
+        if not end:
+            return columns
+        at = match.end()
+
+
+@functools.cache
+def _column_pattern(delimiter: str) -> re.Pattern[str]:
+    return re.compile(
+        rf'(?:"((?:[^"]|"")*)"|([^"{delimiter}][^{delimiter}]*)?)({delimiter}|\Z)', re.DOTALL
+    )

@@ -1,0 +1,1 @@
+"""Symmetries of boards and canonical forms under them."""

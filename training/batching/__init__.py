@@ -1,0 +1,1 @@
+"""Batches: sampling of rows, packing and padding, usage counts."""

@@ -1,0 +1,277 @@
+"""Which rows make up which update: a pure function of the seed and the position.
+
+The training data is one endless stream of samples: sample `s` is row `s % num_rows` of the
+pseudo-random order of epoch `s // num_rows` (`data.builder.permutation`). The stream is cut into
+windows of `window_rows` samples, and each window, on its own, into updates:
+
+    window    samples [w * window_rows, (w + 1) * window_rows)
+    packing   into micro-batches of similar lengths (padded) or nearly full ones (packed)
+    shuffle   of the micro-batches, seeded by the window
+    updates   consecutive micro-batches, each update as near to `tokens_per_update` as can be
+
+The position is the number of samples drawn since the start of the run. It says which window comes
+next and where in it, so a resume plans one window and starts: it replays nothing. Processes take
+different micro-batches of the same update, so the updates do not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from data.builder.permutation import Indices, permuted
+from training.batching.batches import PackedShape
+
+if TYPE_CHECKING:
+    from data.store import TokenStore
+
+Layout = Literal["padded", "packed"]
+
+POSITIONS_MULTIPLE = 128
+"""Packed micro-batches have a multiple of this many positions: whole tiles for a GPU's matmul."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplerConfig:
+    """What decides the order and the size of the batches."""
+
+    seed: int
+    """Seed of the order."""
+    tokens_per_update: int
+    """Non-padding tokens that an update has on average."""
+    max_micro_tokens: int
+    """Positions, with padding, that a micro-batch has at most: the limit on memory."""
+    layout: Layout
+    """Form of the micro-batches."""
+    window_rows: int
+    """Samples planned together: more give less padding."""
+    max_cot_length: int | None = None
+    """N: rows of puzzles with a longer CoT are left out; None keeps all."""
+
+    def __post_init__(self) -> None:
+        for name in ("tokens_per_update", "max_micro_tokens", "window_rows"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    @property
+    def micro_tokens(self) -> int:
+        """Positions that a micro-batch is filled to: an update is a whole number of them."""
+        num_micro_batches = -(-self.tokens_per_update // self.max_micro_tokens)
+        return -(-self.tokens_per_update // num_micro_batches)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Update:
+    """The rows of one optimiser update, over all processes, with exact counts."""
+
+    position: int
+    """Samples drawn before this update."""
+    micro_batches: tuple[Indices, ...]
+    """Row numbers in the store of each micro-batch."""
+    num_tokens: int
+    """Non-padding tokens."""
+    num_loss_tokens: int
+    """Tokens that bear a loss."""
+    num_pad_tokens: int
+    """Padding positions."""
+
+    @property
+    def rows(self) -> Indices:
+        """Row numbers of all micro-batches."""
+        return np.concatenate(self.micro_batches)
+
+    @property
+    def end(self) -> int:
+        """Samples drawn after this update."""
+        return self.position + sum(rows.size for rows in self.micro_batches)
+
+    def share(self, *, process: int, num_processes: int) -> list[Indices]:
+        """Micro-batches of one process: as many for each, the last ones empty if they run out."""
+        num_rounds = -(-len(self.micro_batches) // num_processes)
+        own = list(self.micro_batches[process::num_processes])
+        return own + [np.empty(0, np.int64)] * (num_rounds - len(own))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler:
+    """The updates of a run; make one with `make_sampler`."""
+
+    config: SamplerConfig
+    """What decides the order and the size of the batches."""
+    rows: Indices | None
+    """Row numbers that take part, ascending; None for all."""
+    lengths: npt.NDArray[np.integer]
+    """Tokens of each row of the store."""
+    prompt_lengths: npt.NDArray[np.integer]
+    """Prompt tokens of each row of the store."""
+    longest: int
+    """Tokens of the longest sequence that takes part."""
+    shape: PackedShape | None
+    """Sizes of packed micro-batches; None when padded."""
+
+    @property
+    def num_rows(self) -> int:
+        """Samples of an epoch."""
+        return self.lengths.size if self.rows is None else self.rows.size
+
+    @property
+    def window_rows(self) -> int:
+        """Samples of a window: never more than an epoch."""
+        return min(self.config.window_rows, self.num_rows)
+
+    def samples(self, start: int, stop: int) -> Indices:
+        """Row numbers of the samples `start .. stop-1` of the stream."""
+        epochs = range(start // self.num_rows, (stop - 1) // self.num_rows + 1)
+        parts = []
+        for epoch in epochs:
+            first = epoch * self.num_rows
+            places = np.arange(max(start, first), min(stop, first + self.num_rows)) - first
+            parts.append(permuted(places, size=self.num_rows, seed=self.config.seed, epoch=epoch))
+        order = np.concatenate(parts)
+        return order if self.rows is None else self.rows[order]
+
+    def updates(self, *, position: int) -> Iterator[Update]:
+        """Endless updates from a position on.
+
+        Args:
+            position: Samples drawn so far: 0, or the `end` of an update of this sampler.
+
+        Raises:
+            ValueError: If no update begins at the position.
+        """
+        window = position // self.window_rows
+        updates = self._plan_window(window)
+        starts = [update.position for update in updates]
+        if position not in starts:
+            raise ValueError(
+                f"no update begins at position {position}: it belongs to other batch settings"
+            )
+        updates = updates[starts.index(position) :]
+        while True:
+            yield from updates
+            window += 1
+            updates = self._plan_window(window)
+
+    def _plan_window(self, window: int) -> list[Update]:
+        start = window * self.window_rows
+        rows = self.samples(start, start + self.window_rows)
+        lengths = self.lengths[rows].astype(np.int64)
+        pack = pack_similar if self.shape is None else pack_full
+        packs = pack(lengths, self.config.micro_tokens)
+        shuffle = np.random.default_rng([self.config.seed, window]).permutation(len(packs))
+        packs = [packs[i] for i in shuffle]
+        sizes = np.array([lengths[members].sum() for members in packs])
+        updates = []
+        for group in split_evenly(sizes, self.config.tokens_per_update):
+            micro_batches = tuple(rows[packs[i]] for i in group)
+            updates.append(self._update(start, micro_batches))
+            start = updates[-1].end
+        return updates
+
+    def _update(self, position: int, micro_batches: tuple[Indices, ...]) -> Update:
+        num_tokens = num_prompt_tokens = num_positions = 0
+        for rows in micro_batches:
+            lengths = self.lengths[rows]
+            num_tokens += int(lengths.sum(dtype=np.int64))
+            num_prompt_tokens += int(self.prompt_lengths[rows].sum(dtype=np.int64))
+            num_positions += (
+                rows.size * int(lengths.max()) if self.shape is None else self.shape.num_positions
+            )
+        return Update(
+            position=position,
+            micro_batches=micro_batches,
+            num_tokens=num_tokens,
+            num_loss_tokens=num_tokens - num_prompt_tokens,
+            num_pad_tokens=num_positions - num_tokens,
+        )
+
+
+def make_sampler(store: TokenStore, *, config: SamplerConfig) -> Sampler:
+    """Sampler over the rows of a data set up to the cut-off N.
+
+    Raises:
+        ValueError: If no row is left, or the longest one exceeds `max_micro_tokens`.
+    """
+    rows = None
+    if config.max_cot_length is not None:
+        rows = np.flatnonzero(store.cot_lengths <= config.max_cot_length)
+    lengths = store.lengths if rows is None else store.lengths[rows]
+    if lengths.size == 0:
+        raise ValueError(f"max_cot_length {config.max_cot_length} leaves none of {len(store)} rows")
+    longest, shortest = int(lengths.max()), int(lengths.min())
+    if longest > config.max_micro_tokens:
+        raise ValueError(
+            f"max_micro_tokens must be at least {longest}, the longest sequence, "
+            f"got {config.max_micro_tokens}"
+        )
+    shape = None
+    if config.layout == "packed":
+        num_positions = (
+            -(-max(config.micro_tokens, longest) // POSITIONS_MULTIPLE) * POSITIONS_MULTIPLE
+        )
+        shape = PackedShape(
+            num_positions=num_positions,
+            max_sequences=num_positions // shortest + 2,
+            max_length=longest,
+        )
+    return Sampler(
+        config=config,
+        rows=rows,
+        lengths=store.lengths,
+        prompt_lengths=store.prompt_lengths,
+        longest=longest,
+        shape=shape,
+    )
+
+
+def pack_similar(lengths: Indices, budget: int) -> list[Indices]:
+    """Cut sequences, sorted by length, into packs of at most `budget` padded positions.
+
+    A sequence longer than the budget is a pack of its own.
+    """
+    order = np.argsort(lengths, kind="stable")
+    cuts, start = [], 0
+    for i, length in enumerate(lengths[order].tolist()):
+        if i > start and (i + 1 - start) * length > budget:
+            cuts.append(i)
+            start = i
+    return np.split(order, cuts)
+
+
+def pack_full(lengths: Indices, budget: int) -> list[Indices]:
+    """Put sequences, in the given order, into packs of at most `budget` tokens (best fit).
+
+    Each goes into the fullest pack that still has room for it, so packs mix all lengths and are
+    nearly full. A sequence longer than the budget is a pack of its own.
+    """
+    packs: list[list[int]] = []
+    room: list[tuple[int, int]] = []  # free tokens and number of each pack, ascending
+    for i, length in enumerate(lengths.tolist()):
+        at = bisect.bisect_left(room, (length, -1))
+        if at < len(room):
+            free, pack = room.pop(at)
+        else:
+            free, pack = budget, len(packs)
+            packs.append([])
+        packs[pack].append(i)
+        bisect.insort(room, (free - length, pack))
+    return [np.array(pack, np.int64) for pack in packs]
+
+
+def split_evenly(sizes: Indices, target: int) -> list[range]:
+    """Split a sequence of sizes into consecutive groups of about `target`, equal among themselves.
+
+    The number of groups is the total over the target, rounded; a size belongs to the group that
+    its middle falls into, so a size far above the target leaves fewer groups.
+    """
+    num_groups = max(1, round(int(sizes.sum()) / target))
+    middles = np.cumsum(sizes) - sizes / 2
+    group = np.floor(middles / sizes.sum() * num_groups)
+    borders = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(sizes)]
+    return [range(a, b) for a, b in itertools.pairwise(borders)]

@@ -1,0 +1,1 @@
+"""Checkpoints, exported model folders and imports."""

@@ -1,0 +1,154 @@
+"""The folder a trained model is handed over in, and the way back into training.
+
+    config.json  model.safetensors    what `AutoModelForCausalLM` loads, no code of ours needed
+    generation_config.json            greedy; stops after `</output>` and after `</summary>`
+    tokenizer.json  tokenizer_config.json
+    README.md                         model card: use, training facts, data digest, precision
+    sudocot.json                      `ModelFacts`: the same for programs
+
+The folder appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+
+from data.model_format.facts import FACTS_FILE, FACTS_FORMAT, ModelFacts, read_facts, read_json
+from data.model_format.weights import clear_write_errors, no_progress_bars, weights_digest
+from data.runtime.files import staged_directory, to_json
+from data.tokenizer import save_tokenizer
+from solver.boards import get_board
+from solver.vocabulary import INPUT, PAD, STOP_TOKENS, Vocabulary
+from training.checkpoints.model_card import model_card
+from training.models.families import check_master_weights
+from training.models.rotary import effective_rope_base, pin_rotary
+
+
+def export_model(
+    model: PreTrainedModel,
+    folder: Path,
+    *,
+    facts: ModelFacts,
+    state_dict: dict[str, Tensor] | None = None,
+) -> None:
+    """Write the model folder.
+
+    Args:
+        model: the model itself, not wrapped.
+        folder: where; it must not exist.
+        facts: what it was trained on.
+        state_dict: full weights, where the model holds only a shard of them.
+
+    Raises:
+        ValueError: the model's vocabulary is not that of the board.
+        OSError: the folder exists or cannot be written.
+    """
+    vocabulary = Vocabulary(get_board(facts.board))
+    if model.config.vocab_size != vocabulary.size:
+        raise ValueError(
+            f"vocab_size: got {model.config.vocab_size}, a {facts.board} model has "
+            f"{vocabulary.size}"
+        )
+    generation = GenerationConfig(
+        bos_token_id=INPUT,
+        eos_token_id=list(STOP_TOKENS),
+        pad_token_id=PAD,
+        do_sample=False,
+        max_length=model.config.max_position_embeddings,
+    )
+    record = {
+        "format": FACTS_FORMAT,
+        "vocabulary_digest": vocabulary.digest,
+        "weights_digest": weights_digest(model if state_dict is None else state_dict),
+        **asdict(facts),
+    }
+    with staged_directory(folder) as staged:
+        with no_progress_bars(), clear_write_errors(folder):
+            model.save_pretrained(staged, state_dict=state_dict)
+        _add_old_rope_names(staged / "config.json")
+        generation.save_pretrained(staged)
+        save_tokenizer(vocabulary.board, staged, max_tokens=model.config.max_position_embeddings)
+        (staged / FACTS_FILE).write_bytes(to_json(record))
+        (staged / "README.md").write_text(model_card(facts, model=model), encoding="utf-8")
+
+
+def _add_old_rope_names(path: Path) -> None:
+    """Name the rotary settings as older versions of transformers read them.
+
+    They know no `rope_parameters`, or overwrite what it says, and would rotate by their defaults
+    without a word: GPT-NeoX before 5.5 a quarter of each head, 4.x every model with base 10000.
+    """
+    config = read_json(path)
+    rope = config["rope_parameters"]
+    if config["model_type"] == "gpt_neox":
+        config["rotary_emb_base"] = rope["rope_theta"]
+        config["rotary_pct"] = rope["partial_rotary_factor"]
+    else:
+        config["rope_theta"] = rope["rope_theta"]
+    path.write_bytes(to_json(config))
+
+
+def load_weights(model: PreTrainedModel, folder: Path) -> None:
+    """Start `model` from the weights of an exported folder, in fp32 whatever they were saved in.
+
+    Raises:
+        ValueError: the folder holds another board, network shape or rope base.
+    """
+    vocab_size = model.config.vocab_size
+    facts = read_facts(folder)
+    if Vocabulary(get_board(facts.board)).size != vocab_size:
+        raise ValueError(f"{folder}: got a {facts.board} model, the run has {vocab_size} tokens")
+    source = read_pretrained(type(model), folder)
+    ours, theirs = effective_rope_base(model), effective_rope_base(source)
+    if abs(ours - theirs) > 1e-4 * ours:
+        raise ValueError(f"{folder}: got rope base {theirs:g}, the run has {ours:g}")
+    try:
+        model.load_state_dict(source.state_dict())
+    except RuntimeError as error:
+        raise ValueError(f"{folder}: not the network of this run: {error}") from error
+    check_master_weights(model)
+
+
+def read_pretrained(
+    model_class: type[PreTrainedModel], folder: Path, *, config: PreTrainedConfig | None = None
+) -> PreTrainedModel:
+    """Load a local folder in fp32, with rotary phases pinned, and let nothing pass unsaid.
+
+    Args:
+        model_class: class of the model.
+        folder: folder with the weights; pickled ones are read with `weights_only`.
+        config: config to use in place of the folder's.
+
+    Raises:
+        ValueError: weights are missing, left over, of another shape, damaged, or hide code.
+    """
+    load: Any = model_class.from_pretrained
+    model: PreTrainedModel
+    try:
+        with no_progress_bars():
+            model, report = load(
+                folder,
+                config=config,
+                dtype=torch.float32,
+                local_files_only=True,
+                weights_only=True,
+                output_loading_info=True,
+            )
+    except pickle.UnpicklingError as error:
+        # torch's own message advises to load it with code execution allowed.
+        raise ValueError(f"{folder}: the weights file holds more than tensors, refused") from error
+    except (RuntimeError, SafetensorError) as error:
+        raise ValueError(f"{folder}: damaged or unfit weights: {error}") from error
+    problems = {kind: sorted(map(str, names)) for kind, names in report.items() if names}
+    if problems:
+        raise ValueError(f"{folder}: weights do not fit the config: {problems}")
+    pin_rotary(model)
+    return model

@@ -1,0 +1,87 @@
+"""The README.md of a model folder: how to use the model, and what it was trained on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from transformers import PreTrainedModel
+
+from solver.boards import get_board
+from solver.vocabulary import END_INPUT, INPUT, Vocabulary
+from training.models.families import count_parameters
+
+if TYPE_CHECKING:
+    from data.model_format.facts import ModelFacts
+
+_TEMPLATE = """\
+---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [sudoku, reasoning, chain-of-thought]
+---
+# sudocot: {board} Sudoku, {mode}
+
+A {model_type} transformer of {num_parameters:,} parameters that solves {board} Sudoku by writing
+out the search of an MRV backtracking solver ({mode_text}).
+
+## Use
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+folder = "."  # this folder, or its name on the hub
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForCausalLM.from_pretrained(folder)
+prompt = "{prompt}"  # all givens: cell, digit, ...
+ids = tokenizer(prompt, return_tensors="pt").input_ids
+print(tokenizer.decode(model.generate(ids)[0]))
+```
+
+{how}
+
+## Training
+
+| fact | value |
+|---|---|
+{rows}
+"""
+
+_MODE_TEXT = {
+    "cot": (
+        "one chain of thought",
+        "Greedy decoding ends with `</output>`; the solution stands between `<output>` and it.",
+    ),
+    "scot": (
+        "summarised chain of thought, segment by segment",
+        """\
+Greedy decoding ends a segment with `</summary>` or `</output>`. After `</summary>`, the text from
+`<summary>` on, alone, is the next prompt; after `</output>` the solution stands between `<output>`
+and it.""",
+    ),
+}
+
+
+def model_card(facts: ModelFacts, *, model: PreTrainedModel) -> str:
+    """Write the card; facts that nobody knows are left out."""
+    vocabulary = Vocabulary(get_board(facts.board))
+    prompt = (INPUT, vocabulary.first_coordinate, vocabulary.first_digit, END_INPUT)
+    mode_text, how = _MODE_TEXT[facts.mode]
+    rows: dict[str, object] = {
+        "trace rule": facts.trace_rule,
+        "tokens of a segment": facts.segment_tokens,
+        "data digest": facts.data_digest,
+    }
+    if facts.precision is not None:
+        formats = ", ".join(f"{k} {v}" for k, v in facts.precision.items() if k != "name")
+        rows["precision"] = f"{facts.precision['name']} ({formats})"
+    rows |= facts.training
+    return _TEMPLATE.format(
+        mode={"cot": "CoT", "scot": "SCoT"}[facts.mode],
+        model_type=model.config.model_type,
+        num_parameters=count_parameters(model),
+        board=facts.board,
+        mode_text=mode_text,
+        prompt=" ".join(vocabulary.tokens[token] for token in prompt),
+        how=how,
+        rows="\n".join(f"| {k} | {v} |" for k, v in rows.items() if v is not None),
+    )

@@ -1,0 +1,1 @@
+"""Model families and presets, attention, rotary embeddings, auxiliary losses."""

@@ -1,0 +1,272 @@
+"""Models: one frozen config, a table of Hugging Face families, the presets of the paper's table.
+
+A family is an entry of `FAMILIES`; everything else about it is known to transformers. `llama`
+(default) is `LlamaForCausalLM`, or `Qwen3ForCausalLM` where `qk_norm` is on: the same
+network with normalised queries and keys, so that a checkpoint still loads with plain
+transformers. `gpt_neox` is the paper's `GPTNeoXForCausalLM`: d_ff = 4d, biases, parallel
+residual, all dimensions of a head rotated, no dropout (Appendix "Models and Training").
+
+A built model has fp32 weights drawn from its own seed, rotary phases pinned to fp32, and a rope
+base that was read back from the model. Nothing here knows of batches or devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, cast
+
+import torch
+from torch import nn
+from transformers import (
+    AutoModelForCausalLM,
+    GPTNeoXConfig,
+    LlamaConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Qwen3Config,
+)
+
+from data.model_format.vector_math import settle_vector_math
+from solver.boards import get_board
+from solver.vocabulary import INPUT, PAD, STOP_TOKENS, Vocabulary
+from training.models.rotary import check_rotary, pin_rotary
+
+Init = Literal["normal", "scaled", "zero"]
+
+_LLAMA_WIDTH_STEP = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelConfig:
+    """Shape and options of a model; the defaults are the paper's L = 6 row as a llama."""
+
+    board: str = "9x9"
+    """Board whose tokens the model reads and writes."""
+    family: str = "llama"
+    """Network family: `llama`, or `gpt_neox` as in the paper."""
+    hidden_size: int = 512
+    """Width d of the residual stream."""
+    num_layers: int = 6
+    """Layers L."""
+    num_heads: int = 8
+    """Attention heads H of a layer."""
+    intermediate_size: int | None = None
+    """Feed-forward width; None gives 4d for gpt_neox, and for llama, whose gated layer has three
+    matrices and not two, 8d/3 rounded up to a multiple of 64: the same weights and FLOPs."""
+    rope_theta: float = 10_000.0
+    """Base of the rotary frequencies."""
+    max_positions: int = 32_768
+    """Longest sequence in tokens; rotary positions need no weights, so it costs nothing."""
+    qk_norm: bool = False
+    """Normalise queries and keys of each head (llama only)."""
+    tie_embeddings: bool = False
+    """Use the embedding matrix as the output matrix too."""
+    init: Init = "normal"
+    """Initial weights: `normal` is N(0, 0.02) as in transformers; `scaled` divides the matrices
+    that write to the residual stream by sqrt(2L); `zero` sets them to zero."""
+    embedding_std: float = 0.02
+    """Standard deviation of the initial embeddings; more makes an update smaller beside them."""
+
+    def __post_init__(self) -> None:
+        get_board(self.board)
+        for name in ("hidden_size", "num_layers", "num_heads", "max_positions"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: got {getattr(self, name)}, allowed is at least 1")
+        if self.intermediate_size is not None and self.intermediate_size < 1:
+            raise ValueError(f"intermediate_size: got {self.intermediate_size}, allowed is >= 1")
+        if self.family not in FAMILIES:
+            raise ValueError(f"family: got {self.family!r}, allowed are {', '.join(FAMILIES)}")
+        if self.init not in ("normal", "scaled", "zero"):
+            raise ValueError(f"init: got {self.init!r}, allowed are normal, scaled, zero")
+        if self.hidden_size % (2 * self.num_heads) or self.head_size < 4:
+            raise ValueError(
+                f"hidden_size: got {self.hidden_size} with {self.num_heads} heads, "
+                "allowed are heads of an even size of at least 4"
+            )
+        if not self.embedding_std > 0:
+            raise ValueError(f"embedding_std: got {self.embedding_std}, allowed is above 0")
+        if not self.rope_theta > 1:
+            raise ValueError(f"rope_theta: got {self.rope_theta}, allowed is above 1")
+        if self.qk_norm and self.family != "llama":
+            raise ValueError(f"qk_norm: got True for {self.family}, allowed with llama only")
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Tokens of the board."""
+        return Vocabulary(get_board(self.board))
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head; all of it is rotated."""
+        return self.hidden_size // self.num_heads
+
+    @property
+    def feed_forward_size(self) -> int:
+        """Feed-forward width, with the family's default filled in."""
+        if self.intermediate_size is not None:
+            return self.intermediate_size
+        if FAMILIES[self.family].num_ff_matrices == 2:
+            return 4 * self.hidden_size
+        return -(-8 * self.hidden_size // (3 * _LLAMA_WIDTH_STEP)) * _LLAMA_WIDTH_STEP
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """What there is to know of a family of networks beyond transformers' own names for things."""
+
+    make_config: Callable[[ModelConfig, Mapping[str, Any]], PreTrainedConfig]
+    """Makes the configuration, from ours and from the names that all families share."""
+    num_ff_matrices: int
+    """Matrices of a feed-forward layer: 2, or 3 where it is gated."""
+    residual_projections: tuple[str, ...]
+    """Names of the matrices that write to the residual stream."""
+
+
+def _make_llama(config: ModelConfig, shared: Mapping[str, Any]) -> PreTrainedConfig:
+    heads: dict[str, Any] = {"num_key_value_heads": config.num_heads, "head_dim": config.head_size}
+    llama_class = Qwen3Config if config.qk_norm else LlamaConfig
+    return llama_class(**shared, **heads)
+
+
+def _make_gpt_neox(config: ModelConfig, shared: Mapping[str, Any]) -> PreTrainedConfig:
+    del config
+    rope = {**shared["rope_parameters"], "partial_rotary_factor": 1.0}
+    return GPTNeoXConfig(**{**shared, "rope_parameters": rope})
+
+
+FAMILIES = {
+    "llama": Family(
+        make_config=_make_llama, num_ff_matrices=3, residual_projections=("o_proj", "down_proj")
+    ),
+    "gpt_neox": Family(
+        make_config=_make_gpt_neox,
+        num_ff_matrices=2,
+        residual_projections=("dense", "dense_4h_to_h"),
+    ),
+}
+"""Families by name; docs/models.md tells how to add one."""
+
+
+def transformers_config(config: ModelConfig) -> PreTrainedConfig:
+    """Translate to the configuration class of the family."""
+    shared: dict[str, Any] = {
+        "vocab_size": config.vocabulary.size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.feed_forward_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "max_position_embeddings": config.max_positions,
+        "tie_word_embeddings": config.tie_embeddings,
+        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "bos_token_id": INPUT,
+        "eos_token_id": list(STOP_TOKENS),
+        "pad_token_id": PAD,
+    }
+    return FAMILIES[config.family].make_config(config, shared)
+
+
+def build_model(config: ModelConfig, *, seed: int) -> PreTrainedModel:
+    """Build the model with fp32 weights that depend on `config` and `seed` alone.
+
+    The global random state is left as it was.
+
+    Raises:
+        ValueError: the model that transformers built does not use the rope base of the config,
+            or its weights are not fp32.
+    """
+    settle_vector_math()
+    build: Any = AutoModelForCausalLM.from_config
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model: PreTrainedModel = build(transformers_config(config))
+    pin_rotary(model)
+    check_rotary(model, rope_theta=config.rope_theta, rotary_dims=config.head_size)
+    check_master_weights(model)
+    _rescale_initial_weights(model, config)
+    return model
+
+
+@torch.no_grad()
+def _rescale_initial_weights(model: PreTrainedModel, config: ModelConfig) -> None:
+    embedding = cast("nn.Embedding", model.get_input_embeddings())
+    embedding.weight.mul_(config.embedding_std / model.config.initializer_range)
+    factor = {"normal": 1.0, "scaled": (2 * config.num_layers) ** -0.5, "zero": 0.0}[config.init]
+    projections = FAMILIES[config.family].residual_projections
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and name.endswith(projections):
+            module.weight.mul_(factor)
+
+
+def check_master_weights(model: nn.Module) -> None:
+    """Check that every trained weight is fp32; activations get their type from autocast.
+
+    Raises:
+        ValueError: names the first parameter of another type.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.dtype != torch.float32:
+            raise ValueError(f"{name}: got {parameter.dtype}, allowed for training is float32")
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Number of trained values; a tied matrix counts once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def flops_per_token(config: ModelConfig, *, context: float) -> float:
+    """Arithmetic of one training step per token, forward and backward, for the MFU.
+
+    Counted are the matrix products only, each multiply-add as two: 6 per weight of a matrix, and
+    for attention 6 * d * `context` a layer, since a token attends to half of its sequence on
+    average. The embedding is a look-up and costs nothing.
+
+    Args:
+        config: the model.
+        context: mean sequence length in tokens, weighted by tokens (`sum(l*l) / sum(l)`).
+    """
+    d = config.hidden_size
+    num_ff_matrices = FAMILIES[config.family].num_ff_matrices
+    layer_weights = 4 * d * d + num_ff_matrices * d * config.feed_forward_size
+    weights = config.num_layers * layer_weights + d * config.vocabulary.size
+    return 6.0 * weights + 6.0 * config.num_layers * d * context
+
+
+def paper_model(num_layers: int, *, hidden_size: int = 512, num_heads: int = 8) -> ModelConfig:
+    """Return a row of the paper's model table (GPT-NeoX)."""
+    return ModelConfig(
+        family="gpt_neox", num_layers=num_layers, hidden_size=hidden_size, num_heads=num_heads
+    )
+
+
+def llama_model(num_layers: int, *, hidden_size: int = 512, num_heads: int = 8) -> ModelConfig:
+    """Return the llama twin of a row of the paper's model table."""
+    return ModelConfig(num_layers=num_layers, hidden_size=hidden_size, num_heads=num_heads)
+
+
+def small_model(board: str, *, hidden_size: int = 128, num_layers: int = 4) -> ModelConfig:
+    """Return a llama that a CPU trains: heads of 32, 0.9 million weights by default.
+
+    Queries and keys are normalised: small boards take some half of the tokens then.
+    """
+    return ModelConfig(
+        board=board,
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+        num_heads=hidden_size // 32,
+        qk_norm=True,
+        max_positions=8_192,
+    )
+
+
+MODEL_PRESETS: dict[str, Callable[[], ModelConfig]] = {
+    **{f"paper-l{layers}": partial(paper_model, layers) for layers in (4, 5, 6, 7, 8)},
+    "paper-l12": partial(paper_model, 12, hidden_size=768, num_heads=12),
+    **{f"llama-l{layers}": partial(llama_model, layers) for layers in (4, 5, 6, 7, 8)},
+    "llama-l12": partial(llama_model, 12, hidden_size=768, num_heads=12),
+    "tiny-4x4": partial(small_model, "4x4", hidden_size=64, num_layers=2),
+    "small-4x4": partial(small_model, "4x4"),
+    "small-6x6": partial(small_model, "6x6", hidden_size=192),
+    "small-9x9": partial(small_model, "9x9"),
+}

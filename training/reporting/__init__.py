@@ -1,0 +1,1 @@
+"""Metrics, curves and the W&B mirror."""

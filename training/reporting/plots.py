@@ -1,0 +1,118 @@
+"""Curves of runs, drawn from their `metrics.jsonl`: loss and held-out solve rate over tokens.
+
+Runs that differ in the seed alone can be drawn as one curve: the mean, with the range as a band.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from data.runtime.files import staged_file
+from training.reporting.metrics import METRICS_FILE, Row, read_metrics
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curve:
+    """One quantity of a run over the tokens trained on."""
+
+    tokens: Floats
+    """Non-padding tokens, shape (n,)."""
+    values: Floats
+    """The quantity there, shape (n,)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunCurves:
+    """What is drawn of a run."""
+
+    loss: Curve
+    """Mean training loss since the row before."""
+    solve_rate: Curve
+    """Share of held-out puzzles of which every segment matches; empty without evaluations."""
+
+
+def read_curves(run: Path) -> RunCurves:
+    """Read the curves of a run folder.
+
+    Raises:
+        OSError: no metrics there.
+        ValueError: no row of training yet, or a line that is no row; the message names it.
+    """
+    path = run / METRICS_FILE
+    rows = read_metrics(path)
+    train = [row for row in rows if row["kind"] == "train"]
+    if not rows and path.stat().st_size:
+        raise ValueError(f"{path}: damaged, has no whole row")
+    if not train:
+        raise ValueError(f"{path}: no step of training is recorded yet")
+    evaluations = [row for row in rows if row["kind"] == "eval"]
+    return RunCurves(
+        loss=_curve(train, "num_tokens", "loss"),
+        solve_rate=_curve(evaluations, "train_tokens", "solve_rate"),
+    )
+
+
+def _curve(rows: Sequence[Row], tokens: str, value: str) -> Curve:
+    columns = [[float(row[name] or 0.0) for row in rows] for name in (tokens, value)]
+    return Curve(tokens=np.array(columns[0]), values=np.array(columns[1]))
+
+
+def tokens_to_reach(curve: Curve, level: float, *, from_above: bool) -> float | None:
+    """Tokens at the first point at or beyond `level`, None if it is never reached."""
+    reached = curve.values <= level if from_above else curve.values >= level
+    return float(curve.tokens[np.argmax(reached)]) if reached.any() else None
+
+
+def draw_curves(groups: Mapping[str, Sequence[RunCurves]], path: Path, *, title: str) -> None:
+    """Draw loss and solve rate of every group into an SVG, PNG or PDF file, by its ending.
+
+    Raises:
+        ValueError: an ending that matplotlib does not know.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    kind = path.suffix.removeprefix(".")
+    supported = FigureCanvasAgg(Figure()).get_supported_filetypes()
+    if kind not in supported:
+        raise ValueError(f"{path}: got ending {kind!r}, allowed are {', '.join(sorted(supported))}")
+    figure = Figure(figsize=(10.0, 4.0), layout="constrained")
+    left, right = figure.subplots(1, 2, sharex=True)
+    for index, (name, runs) in enumerate(groups.items()):
+        color = f"C{index}"  # the same in both, though a group may have no solve rate
+        for axes, curves, marker in (
+            (left, [run.loss for run in runs], ""),
+            # A short run is evaluated only once, at its end.
+            (right, [run.solve_rate for run in runs if run.solve_rate.tokens.size], "."),
+        ):
+            if not curves:
+                continue
+            tokens, low, mean, high = _band(curves)
+            label = f"{name} (n = {len(runs)})"
+            axes.plot(tokens / 1e6, mean, color=color, marker=marker, label=label)
+            if len(curves) > 1:
+                axes.fill_between(tokens / 1e6, low, high, color=color, alpha=0.2)
+    left.set(yscale="log", ylabel="loss per token outside prompts")
+    right.set(ylim=(0.0, 1.02), ylabel="held-out puzzles that match whole")
+    for axes in (left, right):
+        axes.set_xlabel("million tokens")
+        axes.grid(alpha=0.3)
+    left.legend()
+    figure.suptitle(title)
+    with staged_file(path) as staged:
+        figure.savefig(staged, format=kind, dpi=150)
+
+
+def _band(curves: Sequence[Curve]) -> tuple[Floats, Floats, Floats, Floats]:
+    """Tokens that all curves cover, and least, mean and greatest value there."""
+    end = min(curve.tokens[-1] for curve in curves)
+    tokens = curves[0].tokens[curves[0].tokens <= end]
+    values = np.stack([np.interp(tokens, curve.tokens, curve.values) for curve in curves])
+    return tokens, values.min(axis=0), values.mean(axis=0), values.max(axis=0)

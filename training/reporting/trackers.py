@@ -1,0 +1,90 @@
+"""The mirror of the metrics in Weights & Biases: off unless asked for, and never fatal.
+
+The tracker is accelerate's, on the first process only. W&B goes offline where there is no key or
+no network, so a run on a closed cluster neither waits for a login nor for a time-out; the offline
+files can be uploaded later with `wandb sync`, or the whole run rebuilt with
+`sudocot train wandb-sync`. A resumed run begins a new W&B run: W&B refuses steps that go back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+
+from data.model_format.facts import FACTS_FILE, read_json
+from data.runtime.wandb_runs import choose_folder, choose_mode, log_folder
+from data.store import TokenStore
+from training.reporting.metrics import Row
+
+MIRRORED_KINDS = ("train", "eval")
+"""Kinds of rows that have a curve; the others tell of sessions."""
+
+logger = logging.getLogger(__name__)
+
+
+class WandbMirror:
+    """Copies rows to W&B; after its first failure it says so and stays silent."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._accelerator = accelerator
+        self._is_working = accelerator.is_main_process
+
+    def start(self, *, project: str, name: str, folder: Path, config: dict[str, Any]) -> None:
+        """Begin a W&B run, whose files go to `folder`."""
+        options = {"name": name, "dir": choose_folder(folder), "mode": choose_mode()}
+        self._attempt(lambda: self._accelerator.init_trackers(project, config, {"wandb": options}))
+
+    def log(self, row: Row) -> None:
+        """Copy a row of the metrics."""
+        if row["kind"] in MIRRORED_KINDS:
+            step, values = row_values(row)
+            self._attempt(lambda: self._accelerator.log(values, step=step))
+
+    def log_results(self, *, model: Path, data: Path) -> None:
+        """Record the exported model and what it was trained on as artifacts."""
+        for tracker in self._accelerator.trackers:
+            self._attempt(partial(log_results, tracker.tracker, model=model, data=data))
+
+    def finish(self) -> None:
+        """Wait for W&B to write what it has."""
+        for tracker in self._accelerator.trackers:
+            self._attempt(tracker.finish)
+        self._accelerator.trackers = []
+
+    def _attempt(self, action: Callable[[], None]) -> None:
+        if not self._is_working:
+            return
+        try:
+            action()
+        except Exception as error:  # a mirror must not end the run, whatever fails in it
+            self._is_working = False
+            self._accelerator.trackers = []
+            logger.warning("W&B failed, the run goes on without it: %s", error)
+
+
+def log_results(run: Any, *, model: Path, data: Path) -> None:
+    """Record an exported model and its data set as artifacts of a W&B run; either may be gone."""
+    if (data / "manifest.json").exists():
+        manifest = TokenStore.open(data).manifest
+        names = ("board", "mode", "trace_rule", "num_rows", "num_puzzles", "num_tokens", "digest")
+        facts = {name: getattr(manifest, name) for name in names}
+        log_folder(run, data, kind="dataset", metadata=facts)
+    if (model / FACTS_FILE).exists():
+        log_folder(run, model, kind="model", metadata=read_json(model / FACTS_FILE))
+
+
+def row_values(row: Row) -> tuple[int, dict[str, float]]:
+    """Step of a metrics row and its numbers, named by the kind of row: `train/loss`."""
+    step, kind = row["step"], row["kind"]
+    assert isinstance(step, int)
+    numbers = {
+        f"{kind}/{name}": value
+        for name, value in row.items()
+        if isinstance(value, int | float) and name not in ("schema", "step")
+    }
+    return step, numbers

@@ -1,0 +1,62 @@
+"""Rebuild one clean W&B run from a run's own record.
+
+W&B cannot take back a step, so a run that was requeued has holes or several parts there. The
+record knows which rows were superseded, and this writes what is left as one new run, steps rising.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import groupby
+from pathlib import Path
+
+from data.runtime.wandb_runs import choose_folder, choose_mode
+from training.reporting.metrics import METRICS_FILE, Row, read_metrics
+from training.reporting.trackers import MIRRORED_KINDS, log_results, row_values
+from training.run_folder import RunFolder, read_run_config
+
+logger = logging.getLogger(__name__)
+
+
+def merge_by_step(rows: list[Row]) -> list[tuple[int, dict[str, float]]]:
+    """Numbers of all rows of a step together, steps rising."""
+    pairs = [row_values(row) for row in rows if row["kind"] in MIRRORED_KINDS]
+    pairs.sort(key=lambda pair: pair[0])
+    merged = []
+    for step, group in groupby(pairs, key=lambda pair: pair[0]):
+        values: dict[str, float] = {}
+        for _, numbers in group:
+            values |= numbers
+        merged.append((step, values))
+    return merged
+
+
+def sync_run(folder: Path, *, project: str, name: str | None = None) -> int:
+    """Write a run folder's metrics, model and data set as a new W&B run.
+
+    Args:
+        folder: Run folder.
+        project: W&B project.
+        name: Name of the W&B run; None takes the folder's.
+
+    Returns:
+        Number of steps written.
+
+    Raises:
+        ValueError: If the folder's record is damaged.
+        OSError: If the folder is no run folder.
+    """
+    import wandb
+
+    config = read_run_config(folder)
+    data = Path(config["config"]["data"])
+    steps = merge_by_step(read_metrics(folder / METRICS_FILE))
+    name = name or folder.resolve().name
+    with wandb.init(
+        project=project, name=name, config=config, dir=choose_folder(folder), mode=choose_mode()
+    ) as run:
+        for step, values in steps:
+            run.log(values, step=step)
+        log_results(run, model=RunFolder(folder).final, data=data)
+    logger.info("%d steps of %s written to W&B project %s", len(steps), folder, project)
+    return len(steps)

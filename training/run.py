@@ -1,0 +1,89 @@
+"""Train a model: the order of things from the config to the exported model."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from accelerate import Accelerator
+
+from data.runtime.progress import progress
+from data.runtime.signals import REQUEUE_EXIT_CODE, StopSignal
+from data.store import TokenStore
+from training.config import TrainConfig
+from training.reporting.metrics import MetricsLog
+from training.reporting.trackers import WandbMirror
+from training.run_folder import RunFolder
+from training.session import Session
+from training.setup import Run, close_accelerator, open_accelerator, open_run, resolve_config
+
+logger = logging.getLogger(__name__)
+
+
+def train(config: TrainConfig) -> int:
+    """Train, or go on training, until the budget is used up and the model is exported.
+
+    Returns:
+        0 when the run is finished, `REQUEUE_EXIT_CODE` when a signal stopped it after a save.
+
+    Raises:
+        ValueError: If config, data, device and run folder do not fit together.
+        FloatingPointError: If loss or gradient is not finite, and the update was not applied; or
+            if the loss of the held-out puzzles is not finite.
+        OSError: If data cannot be read or the run cannot be written.
+    """
+    with StopSignal() as stop:
+        store = TokenStore.open(config.data)
+        accelerator = open_accelerator(config)
+        is_finished = _train(config, store=store, accelerator=accelerator, stop=stop)
+        close_accelerator(accelerator)
+    return 0 if is_finished else REQUEUE_EXIT_CODE
+
+
+def _train(
+    config: TrainConfig, *, store: TokenStore, accelerator: Accelerator, stop: StopSignal
+) -> bool:
+    """Train, and keep nothing of the run; whether it is finished."""
+    data_digest = store.manifest.digest
+    config = resolve_config(config, device=accelerator.device)
+    folder = RunFolder(config.out)
+    folder.check(config, data_digest=data_digest)
+    if folder.is_finished:
+        logger.info("%s is finished: the model is in %s", folder.path, folder.final)
+        return True
+    run = open_run(config, store=store, accelerator=accelerator)
+    accelerator.wait_for_everyone()  # all have checked the folder as it was
+    is_main = accelerator.is_main_process
+    with folder.locked() if is_main else contextlib.nullcontext():
+        if is_main:
+            folder.prepare(config, data_digest=data_digest)
+        return _run_session(run, stop)
+
+
+def _run_session(run: Run, stop: StopSignal) -> bool:
+    config, usage, is_main = run.config, run.usage, run.accelerator.is_main_process
+    mirror = WandbMirror(run.accelerator)
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(MetricsLog(run.folder.metrics)) if is_main else None
+        if config.wandb:
+            mirror.start(
+                project=config.wandb_project,
+                name=run.folder.path.resolve().name,
+                folder=run.folder.path,
+                config=config.as_dict(),
+            )
+            stack.callback(mirror.finish)
+        advance = stack.enter_context(
+            progress(
+                "training",
+                total=config.budget,
+                unit=config.budget_unit.replace("_", " "),
+                done=min(usage.used(config.budget_unit), config.budget),
+                enabled=is_main,
+            )
+        )
+        session = Session(run, stop=stop, log=log, mirror=mirror, advance=advance)
+        is_finished = session.run_to_end()
+        if is_finished:
+            mirror.log_results(model=run.folder.final, data=config.data)
+        return is_finished
