@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn.functional import cross_entropy
 
 from solver.vocabulary import PAD
@@ -75,7 +74,7 @@ def accumulate_gradients(
     divisors = torch.tensor([size.num_loss_tokens, size.num_tokens], device=accelerator.device)
     weights = torch.tensor([1.0, board_state_weight], device=accelerator.device)
     head = attached_head(model)
-    # DDP and FSDP average the gradients of the processes, but the parts of the loss add up.
+    # DDP averages the gradients of the processes, but the parts of the loss add up.
     scale = weights * accelerator.num_processes / divisors
     total = torch.zeros(2, device=accelerator.device)
     for number, batch in enumerate(batches, start=1):
@@ -126,7 +125,6 @@ def finish_gradients(
         FloatingPointError: If loss or gradient is not finite; nothing has been updated.
     """
     norm = accelerator.clip_grad_norm_(model.parameters(), max_grad_norm)
-    norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
     shared = torch.cat([loss_part, loss_part.new_tensor([float(stop_requested)])])
     summed = accelerator.reduce(shared, "sum")
     norm_value, loss, board_state_loss, stops = torch.cat([norm[None], summed]).tolist()

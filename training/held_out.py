@@ -1,7 +1,7 @@
 """Evaluation during training: held-out puzzles, in parts, so that a stop signal is seen in time.
 
 Every process evaluates the same puzzles. They are few, and so the result does not depend on the
-number of processes, and a sharded model runs the same passes everywhere.
+number of processes.
 """
 
 from __future__ import annotations

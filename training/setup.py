@@ -46,6 +46,7 @@ from training.run_folder import RunFolder
 logger = logging.getLogger(__name__)
 
 _MAX_GRAPHS = 64
+_DISTRIBUTED_TYPES = (DistributedType.NO, DistributedType.MULTI_GPU, DistributedType.MULTI_CPU)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +83,8 @@ def open_accelerator(config: TrainConfig) -> Accelerator:
     """Set up devices, threads and precision: CUDA where there is any, else the CPU.
 
     Raises:
-        ValueError: If the device lacks the precision, or the processes did not find each other.
+        ValueError: If the device lacks the precision, accelerate is configured to shard the model,
+            or the processes did not find each other.
     """
     num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     num_threads = max(1, available_cpus()[0] // num_local)
@@ -95,6 +97,11 @@ def open_accelerator(config: TrainConfig) -> Accelerator:
         mixed_precision=apply_precision(get_precision(config.precision), device=device),
         log_with="wandb" if config.wandb else None,
     )
+    if accelerator.distributed_type not in _DISTRIBUTED_TYPES:
+        raise ValueError(
+            f"accelerate's distributed_type: got {accelerator.distributed_type.value}, allowed are "
+            "NO and MULTI_GPU, as in scripts/accelerate"
+        )
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if accelerator.num_processes != world_size:
         raise ValueError(
@@ -171,8 +178,6 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
     initial_weights = weights_digest(model) if checkpoint is None else None
     num_parameters = count_parameters(model)
     if config.board_state_weight > 0:
-        if accelerator.distributed_type == DistributedType.FSDP:
-            raise ValueError("board_state_weight: allowed with FSDP is 0, the head is not sharded")
         layer = config.board_state_layer
         if layer is None:
             layer = max(1, config.architecture.num_layers - 2)
@@ -182,7 +187,7 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
     probe_for_leaks(model, store=store, sampler=sampler, accelerator=accelerator)
     optimizer = build_optimizer(model, config.optimizer)
     if config.compile:
-        compile_model(model, sampler=sampler, accelerator=accelerator)
+        compile_model(model, sampler=sampler)
     prepared_model, prepared_optimizer = accelerator.prepare(model, optimizer)
 
     usage = Usage(puzzles_seen=np.zeros(int(puzzle_numbers.max()) + 1, np.bool_))
@@ -220,11 +225,8 @@ def probe_for_leaks(
         check_no_leak(model, batch)
 
 
-def compile_model(model: PreTrainedModel, *, sampler: Sampler, accelerator: Accelerator) -> None:
+def compile_model(model: PreTrainedModel, *, sampler: Sampler) -> None:
     """Compile in place, so that the names of the weights stay what they are."""
-    if accelerator.distributed_type == DistributedType.FSDP:
-        logger.warning("the model is not compiled: FSDP gathers its weights between the layers")
-        return
     if sampler.shape is not None:
         model.compile(fullgraph=True, dynamic=False)
         return

@@ -171,7 +171,7 @@ def accelerate_config(wanted: Resources) -> Path:
     if wanted.nodes * wanted.processes_per_node == 1:
         name = "single_gpu.yaml"
     elif wanted.gpus:
-        name = f"{wanted.sharding}.yaml"
+        name = "ddp.yaml"
     else:
         name = "cpu2.yaml"
     return Path(str(resources.files("scripts") / "accelerate" / name))

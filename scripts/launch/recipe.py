@@ -25,7 +25,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import yaml
 
@@ -40,8 +40,6 @@ MERGE_COMMANDS: dict[Words, Words] = {
     ("eval", "run"): ("eval", "merge"),
 }
 """Commands with `--shard`, and what joins their parts."""
-
-Sharding = Literal["ddp", "fsdp"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _YAML_TYPES: dict[str, type] = {"int": int, "bool": bool}
@@ -71,8 +69,6 @@ class Resources:
     """Seconds before the limit at which a job is told to save; Slurm may be a minute early."""
     max_requeues: int = 100
     """Times that a job may be started again."""
-    sharding: Sharding = "ddp"
-    """How processes of a training share the model: a copy each, or its weights divided."""
     sbatch: tuple[str, ...] = ()
     """Further options of sbatch, such as --partition=gpu."""
     setup: Path | None = None
@@ -95,8 +91,6 @@ class Resources:
                 raise ValueError(f"{name}: got {getattr(self, name)}, allowed is at least {least}")
         if self.gpus and self.processes > 1:
             raise ValueError("processes: goes without gpus; with them there is one for each")
-        if self.sharding not in get_args(Sharding):
-            raise ValueError(f"sharding: got {self.sharding!r}, allowed are ddp, fsdp")
         if not _TIME.fullmatch(self.time):
             raise ValueError(
                 f"time: got {self.time!r}, allowed are such as 90 (minutes), 4:00:00, 1-12:00:00"

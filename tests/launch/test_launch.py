@@ -41,7 +41,6 @@ stages:
     needs: data
     nodes: 2
     gpus: 4
-    sharding: fsdp
     memory: 64G
     setup: modules.sh
   evaluation:
@@ -124,10 +123,6 @@ def test_scripts_pass_shellcheck(tmp_path: Path) -> None:
         ("stages: {a: {run: data stats d, memory: [64G]}}", "a: memory: got ['64G']"),
         ("stages: {a: {run: data stats d, time: '::'}}", "a: time: got '::', allowed are such as"),
         ("stages: {a: {run: data stats d, time: 5}}", "a: signal_s: got 300, allowed is less than"),
-        (
-            "stages: {a: {run: data stats d, sharding: zero}}",
-            "a: sharding: got 'zero', allowed are",
-        ),
         ("stages: {a: {run: data stats d}, a: {run: data stats e}}", "a comes twice in line 1"),
         (
             "stages: {a: {run: data build p --out o, shards: 2}, a-merge: {run: data stats o}}",

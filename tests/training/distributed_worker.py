@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import os
@@ -16,9 +15,6 @@ import pytest
 import torch
 from accelerate import Accelerator
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.optim import Optimizer
 
 from data.builder.permutation import Indices
 from data.store import TokenStore
@@ -26,13 +22,11 @@ from solver.boards import get_board
 from tests.training.runs import at_update, run, send, small_config
 from training.batching.batches import collate
 from training.batching.sampler import Update, make_sampler
-from training.checkpoints.state import TrainingState, gather_state, restore_state
 from training.config import TrainConfig
 from training.gradients import UpdateSize, accumulate_gradients, finish_gradients
 from training.models.attention import ATTENTIONS, use_attention
 from training.models.board_state import attach_head
 from training.models.families import build_model
-from training.optimizers import build_optimizer
 from training.solve_rate import MatchResult, held_out_match
 
 
@@ -43,7 +37,6 @@ def main(data: Path, held_out: Path, out: Path, ports: list[str]) -> None:
     config = small_config(data, out / "whole", held_out=held_out)
     stages: list[Callable[[], Any]] = [
         lambda: save_gradients(config, out / "gradients.pt"),
-        lambda: round_trip_shards(config),
         lambda: run(config),
         lambda: run_stopped_while_training(config, out / "stopped"),
         lambda: run_stopped_while_evaluating(config, out / "stopped"),
@@ -112,46 +105,6 @@ def save_gradients(config: TrainConfig, path: Path) -> None:
     if accelerator.is_main_process:
         torch.save(result, path)
     accelerator.end_training()
-
-
-def round_trip_shards(config: TrainConfig) -> bool:
-    """Whether a sharded model and optimiser, restored, make the same next step."""
-    accelerator = Accelerator(cpu=True)
-    config = dataclasses.replace(
-        config, optimizer=dataclasses.replace(config.optimizer, name="muon")
-    )
-    model, optimizer = _sharded(config, seed=0)
-    _one_step(model, optimizer)
-    state = _shared_by_all(gather_state(model, optimizer))
-    other, other_optimizer = _sharded(config, seed=1)
-    restore_state(other, other_optimizer, state)
-    _one_step(model, optimizer)
-    _one_step(other, other_optimizer)
-    ours, theirs = gather_state(model, optimizer), gather_state(other, other_optimizer)
-    accelerator.end_training()
-    return all(torch.equal(theirs.model[name], ours.model[name]) for name in ours.model)
-
-
-def _sharded(config: TrainConfig, *, seed: int) -> tuple[nn.Module, Optimizer]:
-    model = build_model(config.architecture, seed=seed)
-    mesh = init_device_mesh("cpu", (2,))
-    for layer in model.model.layers:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    return model, build_optimizer(model, config.optimizer)
-
-
-def _one_step(model: nn.Module, optimizer: Optimizer) -> None:
-    model(input_ids=torch.arange(12).reshape(2, 6)).logits.square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-
-
-def _shared_by_all(state: TrainingState) -> TrainingState:
-    """The first process's state in all of them, as if read from a checkpoint."""
-    box = [copy.deepcopy(state)]
-    torch.distributed.broadcast_object_list(box)
-    return box[0]
 
 
 def run_stopped_while_training(config: TrainConfig, out: Path) -> int:

@@ -1,4 +1,4 @@
-"""Two processes on gloo do what one does: gradients, runs, stops and sharded states."""
+"""Two processes on gloo do what one does: gradients, runs and stops."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DistributedType
 from safetensors.torch import load_file
 
 from data.runtime.signals import REQUEUE_EXIT_CODE
@@ -21,9 +23,10 @@ from tests.training.distributed_worker import update_gradients
 from tests.training.runs import final_digest, lasting_rows, run, small_config
 from training.config import TrainConfig
 from training.reporting.metrics import read_metrics
+from training.setup import open_accelerator
 
 ROOT = Path(__file__).parents[2]
-NUM_STAGES = 6
+NUM_STAGES = 5
 
 
 def free_ports(number: int) -> list[str]:
@@ -97,7 +100,7 @@ def test_a_run_is_that_of_one_process(out: Path, config: TrainConfig, tmp_path: 
 
 def test_a_signal_to_one_process_stops_both(out: Path) -> None:
     for rank in (0, 1):
-        codes = report(out, rank)["results"][2:]
+        codes = report(out, rank)["results"][1:]
         assert codes == [0, REQUEUE_EXIT_CODE, REQUEUE_EXIT_CODE, 0]
     rows = read_metrics(out / "stopped" / "metrics.jsonl")
     stops = [row["step"] for row in rows if row["kind"] == "stop"]
@@ -107,7 +110,7 @@ def test_a_signal_to_one_process_stops_both(out: Path) -> None:
 def test_a_run_leaves_no_threads_of_the_process_group(out: Path) -> None:
     """They would run on while the interpreter is torn down, and could abort the process."""
     for rank in (0, 1):
-        assert report(out, rank)["threads_left"][2:] == [0, 0, 0, 0]
+        assert report(out, rank)["threads_left"][1:] == [0, 0, 0, 0]
 
 
 def test_a_stopped_run_ends_bit_for_bit_the_same(out: Path, config: TrainConfig) -> None:
@@ -116,5 +119,10 @@ def test_a_stopped_run_ends_bit_for_bit_the_same(out: Path, config: TrainConfig)
     assert lasting_rows(stopped) == lasting_rows(config)
 
 
-def test_a_sharded_state_comes_back(out: Path) -> None:
-    assert report(out, 0)["results"][1] is True
+def test_a_launch_that_shards_the_model_is_refused(
+    toy_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sharded = SimpleNamespace(distributed_type=DistributedType.FSDP)
+    monkeypatch.setattr("training.setup.Accelerator", lambda **_: sharded)
+    with pytest.raises(ValueError, match="distributed_type: got FSDP, allowed are NO and MULTI"):
+        open_accelerator(small_config(toy_data, tmp_path / "run"))

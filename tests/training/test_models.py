@@ -132,7 +132,7 @@ def test_casting_the_model_leaves_the_phases_in_fp32(config: ModelConfig) -> Non
 
 
 def test_frequencies_in_bf16_are_found() -> None:
-    """FSDP casts buffers behind the back of `Module.to`; so would any other direct write."""
+    """Libraries that cast buffers directly bypass `Module.to`."""
     model: nn.Module = GPTNeoXForCausalLM(transformers_config(NETWORKS["gpt_neox"]))
     model.to(torch.bfloat16)
     with pytest.raises(ValueError, match="bfloat16"):

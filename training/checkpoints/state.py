@@ -1,7 +1,7 @@
 """The state of a run as plain tensors by name, and back: the same for any number of processes.
 
-Weights and optimiser state are keyed by parameter name and whole, whether one process trains, or
-DDP replicates the model, or FSDP shards it, so a run goes on under another launch configuration.
+Weights and optimizer state are keyed by parameter name, whether one process trains or DDP
+replicates the model, so a run can be resumed under another launch configuration.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def use_attention(model: PreTrainedModel, attention: Attention) -> None:
 
 
 def attention_of(model: nn.Module) -> Attention:
-    """Return the implementation that a model uses; DDP, FSDP and compiled models are looked into.
+    """Return the implementation that a model uses; DDP and compiled models are unwrapped.
 
     Raises:
         ValueError: the model uses none of this module.

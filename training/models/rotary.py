@@ -20,8 +20,8 @@ _RELATIVE_TOLERANCE = 1e-4
 class RotaryPhases(nn.Module):
     """Drop-in for the rotary module of a transformers model, immune to casts.
 
-    The frequencies are a plain attribute, not a buffer: `model.to(torch.bfloat16)` and FSDP's
-    buffer type cannot reach them, and DDP does not broadcast them at every step.
+    The frequencies are a plain attribute, not a buffer: `model.to(torch.bfloat16)` cannot
+    cast them, and DDP does not broadcast them at every step.
     """
 
     def __init__(self, inv_freq: Tensor) -> None:
