@@ -98,7 +98,7 @@ class ScriptedNetwork:
         self._script = script
 
     @property
-    def takes_prompts_in_steps(self) -> bool:
+    def supports_mixed_batches(self) -> bool:
         """See `eval.network.types.TokenNetwork`."""
         return True
 
@@ -106,7 +106,7 @@ class ScriptedNetwork:
         """Allocate slots."""
         return ScriptedCache(num_slots=num_slots, capacity=min(capacity, self.max_positions))
 
-    def extend(
+    def prefill(
         self, cache: SlotCache, spans: Sequence[Span], *, is_last_only: bool = False
     ) -> Tensor:
         """See `eval.network.types.TokenNetwork`."""
@@ -121,19 +121,19 @@ class ScriptedNetwork:
             chosen.append(self._predict(cache, span.slot, first=first, end=span.end))
         return self._one_hot(chosen)
 
-    def step(
+    def decode_step(
         self,
         cache: SlotCache,
         tokens: Tensor,
         positions: Tensor,
         *,
         slots: Tensor | None = None,
-        bound: int,
-        wanted: Tensor | None = None,
+        max_seq_len: int,
+        logits_indices: Tensor | None = None,
     ) -> Tensor:
         """See `eval.network.types.TokenNetwork`."""
         assert isinstance(cache, ScriptedCache)
-        del bound
+        del max_seq_len
         rows = range(cache.num_slots) if slots is None else slots.tolist()
         chosen = []
         for slot, token, position in zip(rows, tokens.tolist(), positions.tolist(), strict=True):
@@ -142,7 +142,9 @@ class ScriptedNetwork:
                 cache.prompt_lengths[slot] = 0
             self._find_prompt(cache, slot, end=position + 1)
             chosen.append(self._predict(cache, slot, first=position, end=position + 1))
-        return self._one_hot(chosen if wanted is None else [chosen[row] for row in wanted.tolist()])
+        return self._one_hot(
+            chosen if logits_indices is None else [chosen[row] for row in logits_indices.tolist()]
+        )
 
     def _find_prompt(self, cache: ScriptedCache, slot: int, *, end: int) -> None:
         """Ask the script once the prompt of a slot is complete."""

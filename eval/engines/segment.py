@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from eval.engines.begin import begin_run
 from eval.engines.contract import EngineStats, Request, Result
 from eval.engines.puzzle_run import PuzzleRun
-from eval.engines.slots.base import Start, make_slots
+from eval.engines.slots.base import Start
+from eval.engines.slots.factory import make_slots
 from eval.network.types import TokenNetwork
 
 _FIRST_CAPACITY = 256

@@ -42,14 +42,14 @@ class SlotSequence:
         """See `TokenSequence`."""
         self._length = len(prompt)
         span = Span(slot=0, start=0, tokens=prompt)
-        return self._network.extend(self._cache, [span], is_last_only=True)
+        return self._network.prefill(self._cache, [span], is_last_only=True)
 
     def append(self, token: int) -> Tensor:
         """See `TokenSequence`."""
         position = self._length
         self._length += 1
-        return self._network.step(
-            self._cache, torch.tensor([token]), torch.tensor([position]), bound=self._length
+        return self._network.decode_step(
+            self._cache, torch.tensor([token]), torch.tensor([position]), max_seq_len=self._length
         )
 
 

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from eval.engines.begin import begin_run
 from eval.engines.contract import EngineStats, Request, Result
-from eval.engines.slots.base import make_slots
+from eval.engines.slots.factory import make_slots
 from eval.engines.verify_pass import DraftedSegment, check_drafts
 from eval.engines.verify_puzzle import DraftedPuzzle, fill_with_segments_ahead
 from eval.network.types import Span, TokenNetwork

@@ -92,7 +92,7 @@ def check_drafts(
     Raises:
         FloatingPointError: a logit that decides on a token of the model is not finite.
     """
-    logits = network.extend(cache, [span for _, span in picked])
+    logits = network.prefill(cache, [span for _, span in picked])
     state = torch.stack((logits.argmax(dim=-1), logits.sum(dim=-1).isfinite())).cpu().numpy()
     begin = 0
     for segment, span in picked:

@@ -128,7 +128,7 @@ def logits_after(network: TokenNetwork, ids: Tokens, *, first: int) -> Iterator[
     cache = network.new_cache(num_slots=1, capacity=len(ids))
     for start in range(0, len(ids), _PASS_TOKENS):
         span = Span(slot=0, start=start, tokens=ids[start : start + _PASS_TOKENS])
-        logits: Logits = network.extend(cache, [span]).cpu().numpy()
+        logits: Logits = network.prefill(cache, [span]).cpu().numpy()
         if span.end > first:
             yield logits[max(first - start, 0) :]
 

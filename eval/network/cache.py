@@ -83,10 +83,12 @@ class PaddedCache:
         self.values = [pad(part, added) for part in self.values]
         self.capacity += added[-1]
 
-    def step_attention(self, positions: Tensor, *, slots: Tensor | None, bound: int) -> Attend:
-        """Attention of one position a row; arguments as in `TokenNetwork.step`."""
+    def step_attention(
+        self, positions: Tensor, *, slots: Tensor | None, max_seq_len: int
+    ) -> Attend:
+        """Attention of one position a row; arguments as in `TokenNetwork.decode_step`."""
         rows = self._rows if slots is None else slots
-        mask = torch.arange(bound, device=positions.device) <= positions[:, None, None, None]
+        mask = torch.arange(max_seq_len, device=positions.device) <= positions[:, None, None, None]
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = self.keys[layer], self.values[layer]
@@ -100,7 +102,7 @@ class PaddedCache:
         """Attention of packed spans, padded to the longest of them."""
         device = self._rows.device
         sizes = [len(span.tokens) for span in spans]
-        longest, bound = max(sizes), max(span.end for span in spans)
+        longest, max_seq_len = max(sizes), max(span.end for span in spans)
         slots = torch.tensor([span.slot for span in spans], device=device)
         starts = torch.tensor([span.start for span in spans], device=device)
         lengths = torch.tensor(sizes, device=device)
@@ -108,7 +110,7 @@ class PaddedCache:
         is_token = ahead < lengths[:, None]
         # What pads a span sees the first position, which is least work.
         last = torch.where(is_token, starts[:, None] + ahead, 0)
-        mask = (torch.arange(bound, device=device) <= last[:, :, None])[:, None]
+        mask = (torch.arange(max_seq_len, device=device) <= last[:, :, None])[:, None]
         rows = slots.repeat_interleave(lengths, output_size=sum(sizes))
         positions = torch.from_numpy(span_positions(spans)).to(device)
 
@@ -138,8 +140,8 @@ class PaddedCache:
         Returns:
             (B, num_heads, T, value_size).
         """
-        bound, rows = mask.shape[-1], slice(None) if slots is None else slots
-        keys, values = keys[rows, :, :bound], values[rows, :, :bound]
+        max_seq_len, rows = mask.shape[-1], slice(None) if slots is None else slots
+        keys, values = keys[rows, :, :max_seq_len], values[rows, :, :max_seq_len]
         return scaled_dot_product_attention(
             q,
             keys,

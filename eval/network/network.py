@@ -2,8 +2,8 @@
 
     network = Network(ModelFolder.open(path), precision=get_precision("fp32"), device=device)
     cache = network.new_cache(num_slots=8, capacity=1024)
-    logits = network.extend(cache, [Span(slot=3, start=0, tokens=prompt)], is_last_only=True)
-    logits = network.step(cache, tokens, positions, slots=slots, bound=bound)
+    logits = network.prefill(cache, [Span(slot=3, start=0, tokens=prompt)], is_last_only=True)
+    logits = network.decode_step(cache, tokens, positions, slots=slots, max_seq_len=max_seq_len)
 
 No row is padded, and no row's result depends on another row but for the order of summation that
 the matrix library picks for a number of rows. A slot goes on at any position up to its length.
@@ -27,26 +27,22 @@ from torch.nn.functional import gelu, silu
 
 from data.model_format.precision import PrecisionPolicy
 from data.model_format.vector_math import settle_vector_math
-from eval.network.cache import Attend, CacheShape, PaddedCache, check_spans, span_positions
+from eval.network.base import BaseNetwork, last_rows, span_tokens
+from eval.network.cache import Attend, CacheShape, check_spans, span_positions
+from eval.network.config import NetworkConfig
 from eval.network.model_folder import ModelFolder
 from eval.network.ragged_cache import RaggedCache
 from eval.network.rows import RowPasses
 from eval.network.types import DTYPES, SlotCache, Span
 from eval.network.weights import Layer, make_weights
 
-_FOREIGN = "a cache of another network"
 
-
-class Network:
+class Network(BaseNetwork):
     """A `TokenNetwork` with its weights on a device.
 
     Attributes:
-        folder: where it came from.
+        folder: folder that it was read from.
         config: its shape.
-        precision: formats that it computes in.
-        num_ids: width of the logits: the ids of the board and no more, whatever the rows of the
-            output matrix.
-        max_positions: longest sequence in tokens.
     """
 
     def __init__(
@@ -57,94 +53,86 @@ class Network:
         Raises:
             ValueError: the folder's files changed since it was opened, and are unfit now.
         """
-        self.folder, self.config, self.precision = folder, folder.network, precision
-        self.device, self.num_ids = device, folder.vocabulary.size
-        self.max_positions = folder.max_positions
-        self._dtype = DTYPES[precision.activations]
-        self._weights = make_weights(
-            folder.read_weights(),
-            self.config,
-            num_ids=self.num_ids,
+        super().__init__(
+            precision=precision,
             device=device,
-            dtype=self._dtype,
+            num_ids=folder.vocabulary.size,
+            max_positions=folder.max_positions,
+        )
+        self.folder, self.config = folder, folder.network
+        dtype = DTYPES[precision.activations]
+        self._weights = make_weights(
+            folder.read_weights(), self.config, num_ids=self.num_ids, device=device, dtype=dtype
         )
         self._cos, self._sin = _rotary_phases(folder, device)
         self._rows: RowPasses | None = None
-        if RaggedCache.can_hold(self.config, device=device, dtype=self._dtype):
+        if RaggedCache.can_hold(self.config, device=device, dtype=dtype):
             self._rows = RowPasses(self._weights, self.config, (self._cos, self._sin))
 
     @property
-    def takes_prompts_in_steps(self) -> bool:
+    def supports_mixed_batches(self) -> bool:
         """See `TokenNetwork`."""
         return self._rows is not None
 
+    @property
+    def cache_shapes(self) -> Sequence[CacheShape]:
+        """See `BaseNetwork`."""
+        return cache_shapes(self.config)
+
     def new_cache(self, *, num_slots: int, capacity: int) -> SlotCache:
-        """Allocate keys and values for `num_slots` sequences of at most `capacity` tokens."""
+        """See `TokenNetwork.new_cache`."""
+        if self._rows is None:
+            return super().new_cache(num_slots=num_slots, capacity=capacity)
         capacity = min(capacity, self.max_positions)
-        if self._rows is not None:
-            return RaggedCache(self.config, num_slots=num_slots, capacity=capacity)
-        shape = CacheShape(
-            num_kv_heads=self.config.num_kv_heads,
-            key_size=self.config.head_size,
-            value_size=self.config.head_size,
-        )
-        return PaddedCache(
-            [shape] * self.config.num_layers,
-            num_slots=num_slots,
-            capacity=capacity,
-            device=self.device,
-            dtype=DTYPES[self.precision.cache],
-        )
+        return RaggedCache(self.config, num_slots=num_slots, capacity=capacity)
 
     @torch.inference_mode()
-    def extend(
+    def prefill(
         self, cache: SlotCache, spans: Sequence[Span], *, is_last_only: bool = False
     ) -> Tensor:
-        """See `TokenNetwork.extend`."""
+        """See `TokenNetwork.prefill`."""
+        if self._rows is None:
+            return super().prefill(cache, spans, is_last_only=is_last_only)
+        assert isinstance(cache, RaggedCache), "a cache of another network"
         check_spans(spans, cache=cache)
-        tokens = np.concatenate([span.tokens for span in spans]).astype(np.int64)
-        positions, sizes = span_positions(spans), [len(span.tokens) for span in spans]
-        wanted = np.cumsum(sizes) - 1 if is_last_only else None
-        if self._rows is not None:
-            assert isinstance(cache, RaggedCache), _FOREIGN
-            slots = np.repeat([span.slot for span in spans], sizes)
-            return self._rows.run(cache, tokens, slots, positions, wanted)
-        assert isinstance(cache, PaddedCache), _FOREIGN
-        x = self._run(
-            torch.from_numpy(tokens).to(self.device),
-            torch.from_numpy(positions).to(self.device),
-            cache.span_attention(spans),
+        slots = np.repeat([span.slot for span in spans], [len(span.tokens) for span in spans])
+        logits_indices = last_rows(spans) if is_last_only else None
+        return self._rows.run(
+            cache, span_tokens(spans), slots, span_positions(spans), logits_indices
         )
-        return self._logits(x if wanted is None else x[torch.from_numpy(wanted).to(self.device)])
 
     @torch.inference_mode()
-    def step(
+    def decode_step(
         self,
         cache: SlotCache,
         tokens: Tensor,
         positions: Tensor,
         *,
         slots: Tensor | None = None,
-        bound: int,
-        wanted: Tensor | None = None,
+        max_seq_len: int,
+        logits_indices: Tensor | None = None,
     ) -> Tensor:
-        """See `TokenNetwork.step`."""
-        if self._rows is not None:
-            assert isinstance(cache, RaggedCache), _FOREIGN
-            return self._rows.run(
+        """See `TokenNetwork.decode_step`."""
+        if self._rows is None:
+            return super().decode_step(
                 cache,
-                tokens.numpy(),
-                np.arange(cache.num_slots) if slots is None else slots.numpy(),
-                positions.numpy(),
-                None if wanted is None else wanted.numpy(),
+                tokens,
+                positions,
+                slots=slots,
+                max_seq_len=max_seq_len,
+                logits_indices=logits_indices,
             )
-        assert isinstance(cache, PaddedCache), _FOREIGN
-        assert wanted is None, "rows of this network are steps of a slot each"
-        attend = cache.step_attention(positions, slots=slots, bound=bound)
-        return self._logits(self._run(tokens, positions, attend))
+        assert isinstance(cache, RaggedCache), "a cache of another network"
+        return self._rows.run(
+            cache,
+            tokens.numpy(),
+            np.arange(cache.num_slots) if slots is None else slots.numpy(),
+            positions.numpy(),
+            None if logits_indices is None else logits_indices.numpy(),
+        )
 
-    def _run(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """Residual stream after the last layer, (N, hidden_size), of tokens at positions (N,)."""
+    def _hidden_states(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """See `BaseNetwork`."""
         x = self._weights.embedding[tokens]
         phases = self._cos[positions, None], self._sin[positions, None]
         for index, layer in enumerate(self._weights.layers):
@@ -190,8 +178,15 @@ class Network:
         gate, up = hidden.chunk(2, dim=-1)
         return layer.mlp_out(silu(gate) * up)
 
-    def _logits(self, x: Tensor) -> Tensor:
-        return self._weights.output(self._weights.norm(x)).float()
+    def _logits(self, hidden: Tensor) -> Tensor:
+        return self._weights.output(self._weights.norm(hidden)).float()
+
+
+def cache_shapes(config: NetworkConfig) -> list[CacheShape]:
+    """Return the shape of each layer's keys and values."""
+    size = config.head_size
+    shape = CacheShape(num_kv_heads=config.num_kv_heads, key_size=size, value_size=size)
+    return [shape] * config.num_layers
 
 
 def _rotary_phases(folder: ModelFolder, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -67,7 +67,12 @@ class RowPasses:
         self._buffers: dict[int, Buffers] = {}
 
     def run(
-        self, cache: RaggedCache, tokens: Rows, slots: Rows, positions: Rows, wanted: Rows | None
+        self,
+        cache: RaggedCache,
+        tokens: Rows,
+        slots: Rows,
+        positions: Rows,
+        logits_indices: Rows | None,
     ) -> Tensor:
         """Write rows into a cache and predict.
 
@@ -76,23 +81,23 @@ class RowPasses:
             tokens: ids (N,).
             slots: slot of each row (N,); the rows of one slot in order of their positions.
             positions: position of each row (N,).
-            wanted: indices, ascending, of the rows whose logits are returned; None for all.
+            logits_indices: ascending indices of the rows whose logits are returned; None for all.
 
         Returns:
-            Logits (wanted rows, num_ids).
+            Logits (len(logits_indices), num_ids).
         """
-        if wanted is None:
-            wanted = np.arange(len(tokens))
+        if logits_indices is None:
+            logits_indices = np.arange(len(tokens))
         cache.length = max(cache.length, int(positions.max()) + 1)
         if len(self._work[0]) < cache.capacity + BLOCK:
             self._work = [np.empty(cache.capacity + BLOCK, np.float32) for _ in self._work]
-        out = torch.empty(len(wanted), self._output.weight.shape[1])
+        out = torch.empty(len(logits_indices), self._output.weight.shape[1])
         for begin in range(0, len(tokens), self._max_rows):
             part = slice(begin, begin + self._max_rows)
             buffers = self._run_part(cache, tokens[part], slots[part], positions[part])
-            first, last = np.searchsorted(wanted, (begin, begin + self._max_rows)).tolist()
+            first, last = np.searchsorted(logits_indices, (begin, begin + self._max_rows)).tolist()
             if last > first:
-                x = buffers.x.array[wanted[first:last] - begin]
+                x = buffers.x.array[logits_indices[first:last] - begin]
                 self._norm.apply(x, x)
                 self._output.write(torch.from_numpy(x), out[first:last])
         return out

@@ -69,16 +69,16 @@ class TokenNetwork(Protocol):
     """Longest sequence in tokens."""
 
     @property
-    def takes_prompts_in_steps(self) -> bool:
-        """Whether a step may have several rows of a slot, each at the cost of what it sees."""
+    def supports_mixed_batches(self) -> bool:
+        """Whether a decode step may hold several rows of a slot, so that prompts join it."""
 
     def new_cache(self, *, num_slots: int, capacity: int) -> SlotCache:
         """Allocate keys and values for `num_slots` sequences of at most `capacity` tokens."""
 
-    def extend(
+    def prefill(
         self, cache: SlotCache, spans: Sequence[Span], *, is_last_only: bool = False
     ) -> Tensor:
-        """Append tokens to slots, each from its own position; one pass for all.
+        """Append tokens to slots, each from its own position, in one forward pass.
 
         A token sees the tokens before it in its span and the positions below `start` of its slot,
         as earlier calls left them. Each span needs a slot of its own.
@@ -96,17 +96,17 @@ class TokenNetwork(Protocol):
             ValueError: a span does not fit the cache.
         """
 
-    def step(
+    def decode_step(
         self,
         cache: SlotCache,
         tokens: Tensor,
         positions: Tensor,
         *,
         slots: Tensor | None = None,
-        bound: int,
-        wanted: Tensor | None = None,
+        max_seq_len: int,
+        logits_indices: Tensor | None = None,
     ) -> Tensor:
-        """Append one token to each of several slots; or more, if `takes_prompts_in_steps`.
+        """Append one token to each of several slots, or more if `supports_mixed_batches`.
 
         Args:
             cache: a cache of this network.
@@ -115,10 +115,11 @@ class TokenNetwork(Protocol):
             slots: slot of each row, int64 (B,), distinct, or with the rows of a slot in order of
                 their positions; None for all slots in order, which is the form that a CUDA graph
                 can record.
-            bound: a number above every position, at most the capacity; work may grow with it.
-            wanted: indices, ascending, of the rows whose logits are returned, if
-                `takes_prompts_in_steps`; None for all.
+            max_seq_len: upper bound on the lengths of the sequences, at most the capacity; the cost
+                of attention may grow with it.
+            logits_indices: ascending indices of the rows whose logits are returned, if
+                `supports_mixed_batches`; None for all.
 
         Returns:
-            Logits in fp32 (B or wanted rows, num_ids).
+            Logits in fp32, (B, num_ids) or (len(logits_indices), num_ids).
         """

@@ -100,11 +100,11 @@ def test_logits_are_those_of_the_exported_model(
     written = texts(opened, 60, 1, 120, 7)
     spans = [Span(slot=3 - i, start=0, tokens=tokens) for i, tokens in enumerate(written)]
     cache = network.new_cache(num_slots=5, capacity=128)
-    together = network.extend(cache, spans)
+    together = network.prefill(cache, spans)
     expected = [reference(model, tokens, is_bf16=precision == "bf16") for tokens in written]
     assert together.shape == (188, opened.vocabulary.size)
     assert_equal(together, torch.cat(expected), folder=opened)
-    last = network.extend(cache, spans, is_last_only=True)
+    last = network.prefill(cache, spans, is_last_only=True)
     assert_equal(last, torch.stack([logits[-1] for logits in expected]), folder=opened)
 
 
@@ -112,8 +112,8 @@ def test_slots_are_stepped_truncated_grown_and_extended(opened: ModelFolder) -> 
     model, network = load_model(opened), compiled(opened)
     first, second, other = texts(opened, 50, 30, 40)
     cache = network.new_cache(num_slots=3, capacity=64)
-    network.extend(cache, [Span(slot=2, start=0, tokens=first)])
-    network.extend(
+    network.prefill(cache, [Span(slot=2, start=0, tokens=first)])
+    network.prefill(
         cache,
         [Span(slot=2, start=0, tokens=second[:20]), Span(slot=1, start=0, tokens=other[:5])],
     )
@@ -130,9 +130,9 @@ def test_slots_are_stepped_truncated_grown_and_extended(opened: ModelFolder) -> 
                 tokens, positions = (
                     torch.cat((part[:1] * 0, part.flip(0))) for part in (tokens, positions)
                 )
-                got = network.step(cache, tokens, positions, bound=25)[[2, 1]]
+                got = network.decode_step(cache, tokens, positions, max_seq_len=25)[[2, 1]]
             else:
-                got = network.step(cache, tokens, positions, slots=slots, bound=25)
+                got = network.decode_step(cache, tokens, positions, slots=slots, max_seq_len=25)
             assert_equal(got, logits, folder=opened)
 
 
@@ -173,7 +173,7 @@ def test_a_trace_that_is_too_long_ends_for_lack_of_positions(solver: Path, name:
     assert cache.capacity == 64
     span = Span(slot=0, start=0, tokens=np.full(65, 3, dtype=np.uint8))
     with pytest.raises(ValueError, match="span: ends at 65, allowed is at most 64"):
-        network.extend(cache, [span])
+        network.prefill(cache, [span])
 
 
 def test_damaged_entries_are_named(path: Path) -> None:

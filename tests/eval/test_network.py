@@ -58,10 +58,10 @@ def test_packed_prefill_gives_the_logits_of_transformers(
     network = fp32(folder)
     cache = network.new_cache(num_slots=5, capacity=256)
     spans = [Span(slot=4 - i, start=0, tokens=tokens) for i, tokens in enumerate(texts)]
-    packed = network.extend(cache, spans)
+    packed = network.prefill(cache, spans)
     for got, tokens in zip(packed.split([len(t) for t in texts]), texts, strict=True):
         assert_close(got, reference(model, tokens))
-    last = network.extend(cache, spans, is_last_only=True)
+    last = network.prefill(cache, spans, is_last_only=True)
     assert_close(last, packed[np.cumsum([len(t) for t in texts]) - 1])
 
 
@@ -74,7 +74,7 @@ def test_steps_at_positions_of_their_own_give_the_logits_of_transformers(
     network = fp32(folder)
     cache = network.new_cache(num_slots=4, capacity=128)
     expected = [reference(model, tokens) for tokens in texts]
-    network.extend(
+    network.prefill(
         cache,
         [
             Span(slot=slot, start=0, tokens=tokens[:start])
@@ -84,12 +84,12 @@ def test_steps_at_positions_of_their_own_give_the_logits_of_transformers(
     for ahead in range(10):
         positions = np.array(starts) + ahead
         tokens = np.array([t[p] for t, p in zip(texts, positions, strict=True)])
-        got = network.step(
+        got = network.decode_step(
             cache,
             torch.from_numpy(tokens.astype(np.int64)),
             torch.from_numpy(positions),
             slots=torch.tensor(slots),
-            bound=int(positions.max()) + 1,
+            max_seq_len=int(positions.max()) + 1,
         )
         assert_close(got, torch.stack([e[p] for e, p in zip(expected, positions, strict=True)]))
 
@@ -101,9 +101,9 @@ def test_a_slot_is_truncated_and_extended(
     first, other = sequences(60, 33)
     network = fp32(folder)
     cache = network.new_cache(num_slots=3, capacity=64)
-    network.extend(cache, [Span(slot=1, start=0, tokens=first)])
+    network.prefill(cache, [Span(slot=1, start=0, tokens=first)])
     joined = np.concatenate([first[:20], other])
-    got = network.extend(cache, [Span(slot=1, start=20, tokens=other)])
+    got = network.prefill(cache, [Span(slot=1, start=20, tokens=other)])
     assert_close(got, reference(model, joined)[20:])
 
 
@@ -119,18 +119,20 @@ def test_padded_cache_gives_the_same_logits(
         network = fp32(folder)
         cache = network.new_cache(num_slots=4, capacity=32)
         assert type(cache) is kind
-        assert network.takes_prompts_in_steps == (kind is RaggedCache)
+        assert network.supports_mixed_batches == (kind is RaggedCache)
         cache.grow(64)
         spans = [Span(slot=3 - i, start=0, tokens=tokens) for i, tokens in enumerate(texts)]
         spans += [Span(slot=0, start=0, tokens=texts[2])]
-        logits = [network.extend(cache, spans)]
+        logits = [network.prefill(cache, spans)]
         spans = [Span(slot=0, start=7, tokens=texts[1]), Span(slot=2, start=3, tokens=texts[2])]
-        logits.append(network.extend(cache, spans))
+        logits.append(network.prefill(cache, spans))
         tokens, positions = torch.tensor([5, 6, 7, 8]), torch.tensor([10, 21, 24, 40])
         for slots in (None, torch.tensor([3, 1])):
             count = 4 if slots is None else 2
             logits.append(
-                network.step(cache, tokens[:count], positions[-count:], slots=slots, bound=41)
+                network.decode_step(
+                    cache, tokens[:count], positions[-count:], slots=slots, max_seq_len=41
+                )
             )
         results.append(torch.cat(logits))
     assert_close(results[1], results[0])
@@ -142,13 +144,15 @@ def test_a_step_takes_prompts_along(pair: tuple[PreTrainedModel, ModelFolder]) -
     texts = sequences(150, 1, 60)
     network = fp32(folder)
     cache = network.new_cache(num_slots=3, capacity=256)
-    network.extend(cache, [Span(slot=1, start=0, tokens=texts[0][:30])])
+    network.prefill(cache, [Span(slot=1, start=0, tokens=texts[0][:30])])
     rows = [(int(t), 1, 30 + p) for p, t in enumerate(texts[0][30:])]
     rows += [(int(t), 2, p) for p, t in enumerate(texts[1])]
     rows += [(int(t), 0, p) for p, t in enumerate(texts[2])]
     tokens, slots, positions = torch.tensor(rows).T
-    wanted = torch.tensor([0, 119, 120, 180])
-    got = network.step(cache, tokens, positions, slots=slots, bound=150, wanted=wanted)
+    logits_indices = torch.tensor([0, 119, 120, 180])
+    got = network.decode_step(
+        cache, tokens, positions, slots=slots, max_seq_len=150, logits_indices=logits_indices
+    )
     first, second, third = (reference(model, text) for text in texts)
     assert_close(got, torch.stack((first[30], first[149], second[0], third[59])))
 
@@ -177,8 +181,8 @@ def test_threads_do_not_change_a_bit(
         monkeypatch.setattr(network_rows, "_PART_POSITIONS", 10)
         network = fp32(folder)
         cache = network.new_cache(num_slots=5, capacity=128)
-        network.extend(cache, spans)
-        results.append(network.step(cache, tokens, positions, bound=91))
+        network.prefill(cache, spans)
+        results.append(network.decode_step(cache, tokens, positions, max_seq_len=91))
     assert torch.equal(results[0], results[1])
 
 
@@ -188,14 +192,14 @@ def test_a_row_does_not_depend_on_the_others(pair: tuple[PreTrainedModel, ModelF
     texts = sequences(9, 30, 17, 50, 4)
     cache = network.new_cache(num_slots=5, capacity=64)
     spans = [Span(slot=i, start=0, tokens=tokens) for i, tokens in enumerate(texts)]
-    together = network.extend(cache, spans, is_last_only=True)
-    alone = [network.extend(cache, [span], is_last_only=True) for span in spans]
+    together = network.prefill(cache, spans, is_last_only=True)
+    alone = [network.prefill(cache, [span], is_last_only=True) for span in spans]
     assert_close(together, torch.cat(alone))
     tokens, positions = torch.arange(5), torch.tensor([len(t) for t in texts])
-    together = network.step(cache, tokens, positions, bound=51)
+    together = network.decode_step(cache, tokens, positions, max_seq_len=51)
     alone = [
-        network.step(
-            cache, tokens[i : i + 1], positions[i : i + 1], slots=torch.tensor([i]), bound=51
+        network.decode_step(
+            cache, tokens[i : i + 1], positions[i : i + 1], slots=torch.tensor([i]), max_seq_len=51
         )
         for i in range(5)
     ]
@@ -209,7 +213,7 @@ def test_bf16_is_the_autocast_of_training(pair: tuple[PreTrainedModel, ModelFold
     cache = network.new_cache(num_slots=1, capacity=64)
     assert isinstance(cache, PaddedCache)
     assert cache.keys[0].dtype == torch.bfloat16
-    got = network.extend(cache, [Span(slot=0, start=0, tokens=tokens)])
+    got = network.prefill(cache, [Span(slot=0, start=0, tokens=tokens)])
     with torch.autocast("cpu", torch.bfloat16):
         expected = reference(model, tokens).float()
     exact = reference(model, tokens)
@@ -231,7 +235,7 @@ def test_spans_must_fit_the_cache(
     network = fp32(pair[1])
     cache = network.new_cache(num_slots=2, capacity=64)
     with pytest.raises(ValueError, match=message):
-        network.extend(
+        network.prefill(
             cache,
             [Span(slot=s, start=a, tokens=np.ones(n, np.uint8)) for s, a, n in spans],
         )

@@ -197,10 +197,10 @@ class BrokenNetwork(ScriptedNetwork):
         super().__init__(BOARD, script, max_positions=MAX_POSITIONS)
         self._broken = broken_after
 
-    def extend(
+    def prefill(
         self, cache: SlotCache, spans: Sequence[Span], *, is_last_only: bool = False
     ) -> Tensor:
-        logits = super().extend(cache, spans, is_last_only=is_last_only)
+        logits = super().prefill(cache, spans, is_last_only=is_last_only)
         positions = np.concatenate([np.arange(span.start, span.end) for span in spans])
         if not is_last_only:
             logits[torch.from_numpy(positions >= self._broken)] = torch.nan

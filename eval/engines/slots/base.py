@@ -93,14 +93,3 @@ class Slots(ABC):
     def _not_finite(self, slot: int) -> FloatingPointError:
         key = self._starts[slot].key
         return FloatingPointError(f"puzzle {key}: the model's logits are not finite")
-
-
-def make_slots(network: TokenNetwork, *, num_slots: int, capacity: int) -> Slots:
-    """Slots of a network; arguments as of `Slots`."""
-    if network.takes_prompts_in_steps:
-        from eval.engines.slots.host import HostSlots
-
-        return HostSlots(network, num_slots=num_slots, capacity=capacity)
-    from eval.engines.slots.device import DeviceSlots
-
-    return DeviceSlots(network, num_slots=num_slots, capacity=capacity)

@@ -61,7 +61,7 @@ class DeviceSlots(Slots):
             if s.num_cached < len(s.tokens) - 1
         ]
         if spans:
-            self._network.extend(self.cache, spans, is_last_only=True)
+            self._network.prefill(self.cache, spans, is_last_only=True)
             self.num_forward_passes += 1
         rows = self._to_device([start.slot for start in starts])
         positions = self._to_device([len(start.tokens) - 1 for start in starts])
@@ -80,10 +80,10 @@ class DeviceSlots(Slots):
         num_steps = GPU_STEPS if self._is_cuda else 1
         last = int(self._last_position[active].max()) + num_steps
         if self._is_cuda:
-            self._run_recorded(bound=min(-(-last // BUCKET) * BUCKET, self.cache.capacity))
+            self._run_recorded(max_seq_len=min(-(-last // BUCKET) * BUCKET, self.cache.capacity))
         else:
             is_full = len(active) == len(self._all)
-            self._step(self._all if is_full else torch.from_numpy(active), bound=last)
+            self._step(self._all if is_full else torch.from_numpy(active), max_seq_len=last)
         self.num_forward_passes += num_steps
         state = torch.stack((self._positions, self._remaining, self._is_finite)).cpu().numpy()
         self._last_position[:] = state[0]
@@ -105,16 +105,16 @@ class DeviceSlots(Slots):
             ended[start.slot] = cast("Tokens", ids.cpu().numpy().astype(start.tokens.dtype))
         return ended
 
-    def _step(self, rows: Tensor, *, bound: int) -> None:
+    def _step(self, rows: Tensor, *, max_seq_len: int) -> None:
         """One step of the slots `rows`, on the device alone."""
         positions, remaining = self._positions[rows], self._remaining[rows]
         tokens = self._text[rows, positions].long()
-        logits = self._network.step(
+        logits = self._network.decode_step(
             self.cache,
             tokens,
             positions,
             slots=None if rows is self._all else rows,
-            bound=bound,
+            max_seq_len=max_seq_len,
         )
         is_going = remaining > 0
         chosen = torch.where(is_going, logits.argmax(dim=-1), tokens)
@@ -126,9 +126,9 @@ class DeviceSlots(Slots):
         # A sum is finite only if all its terms are.
         self._is_finite[rows] &= logits.sum(dim=-1).isfinite() | ~is_going
 
-    def _run_recorded(self, *, bound: int) -> None:
-        """Take `GPU_STEPS` steps; from the second time for a bound on as one CUDA graph."""
-        graph = self._graphs.get(bound)
+    def _run_recorded(self, *, max_seq_len: int) -> None:
+        """Take `GPU_STEPS` steps; from the second time for a length on as one CUDA graph."""
+        graph = self._graphs.get(max_seq_len)
         if graph is not None:
             graph.replay()
             return
@@ -136,13 +136,13 @@ class DeviceSlots(Slots):
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # these steps count, and warm up what gets recorded
             for _ in range(GPU_STEPS):
-                self._step(self._all, bound=bound)
+                self._step(self._all, max_seq_len=max_seq_len)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for _ in range(GPU_STEPS):
-                self._step(self._all, bound=bound)
-        self._graphs[bound] = graph
+                self._step(self._all, max_seq_len=max_seq_len)
+        self._graphs[max_seq_len] = graph
 
     def _grow(self, capacity: int) -> None:
         self._text = torch.nn.functional.pad(self._text, (0, capacity - self._text.shape[1]))

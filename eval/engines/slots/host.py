@@ -48,13 +48,13 @@ class HostSlots(Slots):
         rows, last = np.empty((3, num_rows), dtype=np.int64), np.empty_like(active)
         list_rows(self._text, self._num_cached, self._lengths, active, rows, last)
         tokens, slots, positions = torch.from_numpy(rows)
-        logits = self._network.step(
+        logits = self._network.decode_step(
             self.cache,
             tokens,
             positions,
             slots=slots,
-            bound=int(lengths.max()),
-            wanted=torch.from_numpy(last),
+            max_seq_len=int(lengths.max()),
+            logits_indices=torch.from_numpy(last),
         )
         self.num_forward_passes += 1
         broken = append_chosen(

@@ -14,30 +14,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from data.model_format.precision import PrecisionPolicy
-from eval.network.cache import Attend, PaddedCache, check_spans, span_positions
+from eval.network.base import BaseNetwork
+from eval.network.cache import Attend, CacheShape, PaddedCache
 from eval.network.compiled.config import CompiledConfig
 from eval.network.compiled.hardmax_cache import HardmaxCache
 from eval.network.compiled.weights import CompiledAttention, make_weights
 from eval.network.model_folder import ModelFolder
-from eval.network.types import DTYPES, SlotCache, Span
+from eval.network.types import DTYPES
 
 
-class CompiledNetwork:
+class CompiledNetwork(BaseNetwork):
     """A `TokenNetwork` with its weights on a device.
 
     Attributes:
         config: its shape.
-        precision: formats that it computes in.
-        num_ids: width of the logits: the ids of the board.
-        max_positions: longest sequence in tokens.
     """
-
-    takes_prompts_in_steps = False
 
     def __init__(
         self, folder: ModelFolder, *, precision: PrecisionPolicy, device: torch.device
@@ -50,9 +45,13 @@ class CompiledNetwork:
         """
         if not isinstance(folder.computed, CompiledConfig):
             raise ValueError(f"{folder.path}: got a model of the family {folder.family!r}")
-        self.config, self.precision = folder.computed, precision
-        self.device, self.num_ids = device, folder.vocabulary.size
-        self.max_positions = folder.max_positions
+        super().__init__(
+            precision=precision,
+            device=device,
+            num_ids=folder.vocabulary.size,
+            max_positions=folder.max_positions,
+        )
+        self.config = folder.computed
         self._dtype = DTYPES[precision.activations]
         self._weights = make_weights(
             folder.read_weights(),
@@ -64,11 +63,16 @@ class CompiledNetwork:
         self._coordinates = torch.tensor(self.config.position_coordinates, device=device)
         self._shifts = torch.arange(len(self._coordinates), device=device)[:, None]
 
+    @property
+    def cache_shapes(self) -> Sequence[CacheShape]:
+        """Shape of each head's keys and values, layer after layer."""
+        return self._weights.heads
+
     def new_cache(self, *, num_slots: int, capacity: int) -> PaddedCache:
-        """Allocate keys and values for `num_slots` sequences of at most `capacity` tokens."""
+        """See `TokenNetwork.new_cache`."""
         kind = HardmaxCache if self.config.attention == "hardmax" else PaddedCache
         return kind(
-            self._weights.heads,
+            self.cache_shapes,
             num_slots=num_slots,
             capacity=min(capacity, self.max_positions),
             device=self.device,
@@ -76,43 +80,8 @@ class CompiledNetwork:
             scale=1 / math.sqrt(self.config.key_size),
         )
 
-    @torch.inference_mode()
-    def extend(
-        self, cache: SlotCache, spans: Sequence[Span], *, is_last_only: bool = False
-    ) -> Tensor:
-        """See `TokenNetwork.extend`."""
-        assert isinstance(cache, PaddedCache)
-        check_spans(spans, cache=cache)
-        tokens = np.concatenate([span.tokens for span in spans]).astype(np.int64)
-        x = self._run(
-            torch.from_numpy(tokens).to(self.device),
-            torch.from_numpy(span_positions(spans)).to(self.device),
-            cache.span_attention(spans),
-        )
-        if is_last_only:
-            ends = np.cumsum([len(span.tokens) for span in spans])
-            x = x[:, torch.from_numpy(ends - 1).to(self.device)]
-        return self._logits(x)
-
-    @torch.inference_mode()
-    def step(
-        self,
-        cache: SlotCache,
-        tokens: Tensor,
-        positions: Tensor,
-        *,
-        slots: Tensor | None = None,
-        bound: int,
-        wanted: Tensor | None = None,
-    ) -> Tensor:
-        """See `TokenNetwork.step`."""
-        assert isinstance(cache, PaddedCache)
-        assert wanted is None, "rows of this network are steps of a slot each"
-        attend = cache.step_attention(positions, slots=slots, bound=bound)
-        return self._logits(self._run(tokens, positions, attend))
-
-    def _run(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """Residual stream after the last layer (hidden_size, N), of tokens at positions (N,)."""
+    def _hidden_states(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """See `BaseNetwork`."""
         x = self._weights.embedding[tokens].T.contiguous()
         x[self._coordinates] += (positions >> self._shifts & 1) * 2 - 1
         num_heads = 0
@@ -123,7 +92,7 @@ class CompiledNetwork:
             if mlp is not None:
                 hidden = self._product(mlp.inputs, x, mlp.bias).relu()
                 x = x + self._product(mlp.output, hidden)
-        return x
+        return x.T
 
     def _attention(
         self, layer: CompiledAttention, x: Tensor, attend: Attend, *, first: int
@@ -138,8 +107,8 @@ class CompiledNetwork:
             begin += sum(sizes)
         return self._product(layer.output, torch.cat(attended, dim=1).T)
 
-    def _logits(self, x: Tensor) -> Tensor:
-        return self._product(self._weights.output, x).T
+    def _logits(self, hidden: Tensor) -> Tensor:
+        return self._product(self._weights.output, hidden.T).T
 
     def _product(self, matrix: Tensor, x: Tensor, bias: Tensor | float = 0.0) -> Tensor:
         """`matrix @ x + bias`, both factors and the result rounded to the format of products."""

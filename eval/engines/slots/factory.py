@@ -1,0 +1,20 @@
+"""Slots that suit a network; what a kind needs is imported when it is made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from eval.engines.slots.base import Slots
+    from eval.network.types import TokenNetwork
+
+
+def make_slots(network: TokenNetwork, *, num_slots: int, capacity: int) -> Slots:
+    """Make the slots of a network; arguments as of `Slots`."""
+    if network.supports_mixed_batches:
+        from eval.engines.slots.host import HostSlots
+
+        return HostSlots(network, num_slots=num_slots, capacity=capacity)
+    from eval.engines.slots.device import DeviceSlots
+
+    return DeviceSlots(network, num_slots=num_slots, capacity=capacity)
