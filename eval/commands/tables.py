@@ -58,6 +58,7 @@ def _facts(folder: EvaluationFolder, summary: Summary) -> Iterator[tuple[str, st
     for ended_by, count in summary.ended_by.items():
         if count:
             yield f"ended by {ended_by.replace('_', ' ')}", f"{count:,}"
+    yield from _answer_facts(summary)
     yield "generated tokens", f"{summary.num_new_tokens:,}"
     yield "segments", f"{summary.num_segments:,}"
     if summary.mean_new_tokens is not None and summary.mean_seconds is not None:
@@ -71,6 +72,21 @@ def _facts(folder: EvaluationFolder, summary: Summary) -> Iterator[tuple[str, st
     yield "most new tokens", f"{config.caps.max_new_tokens:,}"
     yield "model digest", config.model.digest[:16]
     yield "test set digest", config.data.sample_digest[:16]
+
+
+def _answer_facts(summary: Summary) -> Iterator[tuple[str, str]]:
+    answers = summary.answers
+    if answers is None:
+        return
+    yield "accuracy, lenient parser", _accuracy(answers.lenient)[0]
+    if answers.right_cells is not None:
+        yield "blank cells filled right", f"{percent(answers.right_cells)}%"
+    if answers.num_samples > 1 and answers.pass_at_1 is not None:
+        yield "pass@1", f"{percent(answers.pass_at_1)}%"
+        yield f"pass@{answers.num_samples}", f"{percent(answers.pass_at_k or 0)}%"
+    if summary.cost.usd:
+        yield "prompt tokens", f"{summary.cost.num_prompt_tokens:,}"
+        yield "price, US dollars", f"{summary.cost.usd:,.4f}"
 
 
 def _accuracy(accuracy: Accuracy) -> tuple[str, str]:

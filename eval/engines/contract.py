@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 from data.model_format.facts import Mode
 from data.model_format.precision import PrecisionPolicy
@@ -44,6 +44,16 @@ class EndedBy(StrEnum):
     """The new tokens of the puzzle ran out."""
     CONTEXT = "context"
     """The positions of the model ran out."""
+    CHANGED_GIVENS = "changed_givens"
+    """Text and imported grids: a complete grid that does not keep the givens."""
+    TRUNCATED = "truncated"
+    """Text: the tokens of the reply ran out before an answer."""
+    REFUSED = "refused"
+    """Text: no answer; the model or a content filter declined."""
+
+
+EvaluationMode = Mode | Literal["text", "grid"]
+"""What a model writes: `cot` or `scot` in token ids, `text`, or a `grid` that was imported."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,10 +89,27 @@ class Request:
     """Board of the puzzle."""
     givens: Grid
     """Digits, uint8 (num_cells,), 0 for blank."""
-    mode: Mode
-    """`cot`: one segment; `scot`: a summary ends a segment and is the prompt of the next."""
+    mode: EvaluationMode
+    """`cot`: one segment; `scot`: a summary ends a segment and is the prompt of the next; `text`:
+    the text protocol."""
     caps: Caps
     """Limits."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnswerFacts:
+    """What is known of an answer in text or of an imported grid beyond why it ended."""
+
+    lenient: EndedBy
+    """Outcome by the lenient parser; of a grid, its outcome."""
+    num_right_cells: int
+    """Blank cells that the grid (of the lenient parser) fills as the solution does."""
+    num_blank_cells: int
+    """Blank cells of the puzzle."""
+    num_samples: int = 1
+    """Replies to the puzzle."""
+    num_solved_samples: int = 1
+    """Replies that are solved (by the strict parser)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -104,6 +131,8 @@ class Result:
     """Generated ids of each segment, without the prompts."""
     seconds: float
     """From the first to the last token of the puzzle, others in flight included."""
+    answer: AnswerFacts | None = None
+    """Further facts of an answer in text."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -120,13 +149,15 @@ class EngineStats:
     """Tokens that the solver proposed (`verify`)."""
     num_accepted_tokens: int = 0
     """Proposed tokens that were the model's own (`verify`)."""
+    usd: float = 0.0
+    """Price of the tokens, in US dollars (`api`)."""
 
 
 class Engine(Protocol):
     """A model that is loaded and ready to decode."""
 
     name: str
-    """`hf`, `segment`, `verify` or `vllm`."""
+    """Its name in `eval.engines.factory`."""
     precision: PrecisionPolicy
     """Number formats that it really computes in."""
     stats: EngineStats

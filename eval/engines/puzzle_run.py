@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 
 from eval.engines.contract import EndedBy, Request, Result
-from solver.boards import Grid, is_solution
+from solver.boards import Board, Grid, is_solution
 from solver.vocabulary import (
     END_INPUT,
     END_OUTPUT,
@@ -35,6 +35,16 @@ def input_prompt(request: Request) -> Tokens:
     prompt[1:-1:2] = cells + vocabulary.first_coordinate
     prompt[2:-1:2] = request.givens[cells].astype(np.int64) + (vocabulary.first_digit - 1)
     return prompt
+
+
+def output_block(board: Board, grid: Grid) -> Tokens:
+    """Return the output block of a complete grid: `<output>` coordinates and digits `</output>`."""
+    vocabulary = Vocabulary(board)
+    output = np.empty(2 * board.num_cells + 2, dtype=vocabulary.dtype)
+    output[0], output[-1] = OUTPUT, END_OUTPUT
+    output[1:-1:2] = np.arange(board.num_cells) + vocabulary.first_coordinate
+    output[2:-1:2] = grid.astype(np.int64) + (vocabulary.first_digit - 1)
+    return output
 
 
 def read_output(request: Request, output: Tokens) -> Grid | None:

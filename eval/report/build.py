@@ -12,7 +12,7 @@ from typing import Any
 from eval.report.compare import Comparison, compare_all
 from eval.report.entries import Entry, PuzzleSample, group_by_sample
 from eval.report.published import PublishedResult, Regime, read_published
-from eval.results.summary import Accuracy
+from eval.results.summary import Accuracy, AnswerSummary
 
 REPORT_SCHEMA = 1
 
@@ -32,8 +32,8 @@ class LeaderboardRow:
     """Grids solved."""
     hardest: Accuracy | None
     """The same of the same model on the hardest puzzles of the data, if that was evaluated too."""
-    num_parameters: int
-    """Parameters of the model, embeddings included."""
+    num_parameters: int | None
+    """Parameters of the model, embeddings included; None if unknown."""
     train_tokens: int | None
     """Tokens it was trained on, if known."""
     max_cot_length: int | None
@@ -41,7 +41,7 @@ class LeaderboardRow:
     train_seed: int | None
     """Seed of its training, if known."""
     mode: str
-    """`cot` or `scot`."""
+    """`cot`, `scot`, `text` or `grid`."""
     precision: str
     """Precision policy of the evaluation."""
     engine: str
@@ -64,6 +64,10 @@ class LeaderboardRow:
     """Digest of the puzzle list."""
     ended_by: dict[str, int]
     """Puzzles by the class of their end."""
+    answers: AnswerSummary | None
+    """Of answers in text and imported grids: lenient accuracy, partial credit, pass@k."""
+    usd_per_puzzle: float | None
+    """Price of the tokens of a puzzle, in US dollars; None if no price is known."""
 
     @property
     def title(self) -> str:
@@ -211,6 +215,8 @@ def _build_row(entry: Entry, *, rank: int | None, hardest: Accuracy | None) -> L
         model_digest=config.model.digest,
         data_digest=config.data.digest,
         ended_by=summary.ended_by,
+        answers=summary.answers,
+        usd_per_puzzle=summary.cost.usd / summary.accuracy.num_puzzles or None,
     )
 
 

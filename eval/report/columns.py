@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from eval.report.build import LeaderboardRow
@@ -28,6 +28,8 @@ class Column:
     """What is shown."""
     is_text: bool = False
     """Aligned left, sorted as text."""
+    is_optional: bool = False
+    """Omitted from reports without any value."""
 
 
 def percent(share: float) -> str:
@@ -71,6 +73,19 @@ def _hardest_text(row: LeaderboardRow) -> str:
     if row.hardest is None:
         return MISSING
     return f"{row.hardest.num_solved}/{row.hardest.num_puzzles}"
+
+
+def _share_text(share: float | None) -> str:
+    return MISSING if share is None else percent(share)
+
+
+def _is_sampled(row: LeaderboardRow) -> bool:
+    return row.answers is not None and row.answers.num_samples > 1
+
+
+def _sampled(row: LeaderboardRow, name: str) -> float | None:
+    value: float | None = getattr(row.answers, name) if _is_sampled(row) else None
+    return value
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -134,9 +149,9 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         name="mode",
         title="Mode",
-        help="CoT, or summarised CoT",
+        help="what the model writes: CoT, summarized CoT, text, or a grid (imported)",
         value=lambda row: row.mode,
-        text=lambda row: {"cot": "CoT", "scot": "SCoT"}[row.mode],
+        text=lambda row: {"cot": "CoT", "scot": "SCoT"}.get(row.mode, row.mode),
         is_text=True,
     ),
     Column(
@@ -184,6 +199,54 @@ COLUMNS: tuple[Column, ...] = (
         text=lambda row: seconds(row.mean_seconds),
     ),
     Column(
+        name="lenient",
+        title="Lenient, %",
+        help="grids solved by the lenient parser, which accepts any notation",
+        value=lambda row: row.answers.lenient.accuracy if row.answers else None,
+        text=lambda row: with_interval(row.answers.lenient if row.answers else None),
+        is_optional=True,
+    ),
+    Column(
+        name="right_cells",
+        title="Right cells, %",
+        help="blank cells that are filled as in the solution; partial credit, not ranked by",
+        value=lambda row: row.answers.right_cells if row.answers else None,
+        text=lambda row: _share_text(row.answers.right_cells if row.answers else None),
+        is_optional=True,
+    ),
+    Column(
+        name="pass_at_1",
+        title="pass@1, %",
+        help="mean share of solved replies, where several were sampled",
+        value=lambda row: _sampled(row, "pass_at_1"),
+        text=lambda row: _share_text(_sampled(row, "pass_at_1")),
+        is_optional=True,
+    ),
+    Column(
+        name="pass_at_k",
+        title="pass@k, %",
+        help="puzzles with at least one solved reply, where several were sampled",
+        value=lambda row: _sampled(row, "pass_at_k"),
+        text=lambda row: _share_text(_sampled(row, "pass_at_k")),
+        is_optional=True,
+    ),
+    Column(
+        name="num_samples",
+        title="k",
+        help="replies sampled per puzzle; the rank counts their majority",
+        value=lambda row: row.answers.num_samples if _is_sampled(row) and row.answers else None,
+        text=lambda row: str(row.answers.num_samples) if row.answers else MISSING,
+        is_optional=True,
+    ),
+    Column(
+        name="usd_per_puzzle",
+        title="$/puzzle",
+        help="price of the tokens of a puzzle, in US dollars",
+        value=lambda row: row.usd_per_puzzle,
+        text=lambda row: seconds(row.usd_per_puzzle),
+        is_optional=True,
+    ),
+    Column(
         name="max_new_tokens",
         title="Token cap",
         help="cap on the generated tokens of a puzzle",
@@ -207,3 +270,13 @@ COLUMNS: tuple[Column, ...] = (
         is_text=True,
     ),
 )
+
+
+def shown_columns(rows: Iterable[LeaderboardRow]) -> tuple[Column, ...]:
+    """Return the columns of a report: all but the optional ones without any value."""
+    rows = list(rows)
+    return tuple(
+        column
+        for column in COLUMNS
+        if not column.is_optional or any(column.value(row) is not None for row in rows)
+    )

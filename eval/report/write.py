@@ -23,7 +23,7 @@ from data.runtime.files import staged_directory, to_json
 from eval.page.render import render_page
 from eval.report import columns
 from eval.report.build import Report, Section
-from eval.report.columns import COLUMNS
+from eval.report.columns import COLUMNS, shown_columns
 from eval.report.plots import Drawing, draw_accuracy_by_length, draw_ended_by, themed_svg
 from eval.report.published import REGIME_TITLES, REPORTER_TITLES
 
@@ -72,7 +72,7 @@ def write_report(report: Report, out: Path, *, title: str) -> None:
         values = {
             "title": title,
             "report": report,
-            "columns": COLUMNS,
+            "columns": shown_columns(row for part in report.sections for row in part.rows),
             "fmt": columns,
             "regimes": REGIME_TITLES,
             "reporters": REPORTER_TITLES,

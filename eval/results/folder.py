@@ -5,32 +5,32 @@
     sample.jsonl      the puzzles to evaluate, ordered by key, one a line
     results.jsonl     one line for each puzzle that ended, appended as it ends
     tokens.jsonl      on request: the generated ids of each puzzle, compressed
+    replies.jsonl     of models that write text: each reply, appended as it arrives
     summary.json      once all are done: accuracy and all else that follows from the above
 
-A line is written in one piece and synced within `SYNC_EVERY_S`. A line that a kill cut short is
-dropped, and its puzzle evaluated again. When all puzzles are done the lines are put in the order
-of the keys, so that the file does not depend on the order in which puzzles ended.
+Lines are appended by `data.runtime.line_log`; a puzzle whose line a kill cut short is evaluated
+again. When all puzzles are done the lines are sorted by key, so that the file does not depend on
+the order in which puzzles ended.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import logging
-import os
-import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from data.model_format.facts import read_json
-from data.runtime.files import publish_file, staged_file, to_json
+from data.runtime.files import publish_file, to_json
+from data.runtime.line_log import LineLog, checked, publish_lines, read_lines
+from eval.engines.text.replies import sort_replies
 from eval.results.records import SCHEMA, EvaluationConfig, ResultRow, SampledPuzzle, check_schema
 from eval.results.summary import Summary, summarise
 from solver.boards import Board, get_board
@@ -41,12 +41,6 @@ SAMPLE_FILE = "sample.jsonl"
 RESULTS_FILE = "results.jsonl"
 TOKENS_FILE = "tokens.jsonl"
 SUMMARY_FILE = "summary.json"
-SYNC_EVERY_S = 30.0
-"""Longest time for which a crash of the machine, not of the program, can lose results."""
-
-_Item = TypeVar("_Item")
-_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, zlib.error)
-"""What reading a line that is not ours can raise."""
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +64,7 @@ class EvaluationFolder:
         file = path / CONFIG_FILE
         if not file.is_file():
             raise FileNotFoundError(f"{path}: no {CONFIG_FILE}, not an evaluation")
-        return cls(path, _checked(EvaluationConfig.from_json, read_json(file), place=str(file)))
+        return cls(path, checked(EvaluationConfig.from_json, read_json(file), where=str(file)))
 
     @classmethod
     def create(
@@ -78,8 +72,8 @@ class EvaluationFolder:
     ) -> EvaluationFolder:
         """Write the sample and the settings, the latter last."""
         path.mkdir(parents=True, exist_ok=True)
-        lines = (_line({"schema": SCHEMA, **asdict(puzzle)}) for puzzle in sample)
-        _publish_lines(path / SAMPLE_FILE, lines)
+        records = ({"schema": SCHEMA, **asdict(puzzle)} for puzzle in sample)
+        publish_lines(path / SAMPLE_FILE, records)
         folder = cls(path, config)
         folder.write_config(config)
         return folder
@@ -98,7 +92,7 @@ class EvaluationFolder:
     def sample(self) -> tuple[SampledPuzzle, ...]:
         """All puzzles to evaluate, those of other parts included, by key."""
         path = self.path / SAMPLE_FILE
-        return tuple(_items(path, lambda record: SampledPuzzle(**without_schema(record))))
+        return tuple(read_lines(path, lambda record: SampledPuzzle(**without_schema(record))))
 
     @cached_property
     def rows(self) -> tuple[ResultRow, ...]:
@@ -111,7 +105,7 @@ class EvaluationFolder:
         rows: dict[str, ResultRow] = {}
         keys = {puzzle.key for puzzle in self.sample}
         read = partial(ResultRow.from_json, board=self.config.board)
-        for row in _items(path, read) if path.exists() else ():
+        for row in read_lines(path, read) if path.exists() else ():
             if row.key in rows or row.key not in keys:
                 what = "is there twice" if row.key in rows else "is not in the sample"
                 raise ValueError(f"{path}: puzzle {row.key} {what}")
@@ -136,7 +130,7 @@ class EvaluationFolder:
             key = record["key"]
             return key, _unpack(record, board=self.board) if key in wanted else None
 
-        items = _items(path, read) if path.exists() else ()
+        items = read_lines(path, read) if path.exists() else ()
         return {key: segments for key, segments in items if segments is not None}
 
     def finish(self) -> None:
@@ -145,18 +139,19 @@ class EvaluationFolder:
         path = self.path / TOKENS_FILE
         if path.exists():
             # A kill between the two files leaves tokens without a row: they were written again.
-            latest = dict(_items(path, lambda record: (record["key"], record)))
+            latest = dict(read_lines(path, lambda record: (record["key"], record)))
             kept = [latest[row.key] for row in self.rows if row.key in latest]
             if len(kept) < len(self.rows):  # A crash of the machine can keep a row without them.
                 num_lost = len(self.rows) - len(kept)
                 logger.warning("%s: the tokens of %d puzzles are lost", path, num_lost)
-            _publish_lines(path, map(_line, kept))
+            publish_lines(path, kept)
+        sort_replies(self.path)
         publish_file(self.path / SUMMARY_FILE, to_json(asdict(self.summary)))
 
     def replace_rows(self, rows: Sequence[ResultRow]) -> None:
         """Write all results anew, by key."""
         rows = sorted(rows, key=lambda row: row.key)
-        _publish_lines(self.path / RESULTS_FILE, (_line(row.to_json()) for row in rows))
+        publish_lines(self.path / RESULTS_FILE, (row.to_json() for row in rows))
         self.__dict__["rows"] = tuple(rows)
 
 
@@ -164,48 +159,26 @@ class ResultLog:
     """Appends results to a folder; a context manager."""
 
     def __init__(self, folder: EvaluationFolder) -> None:
-        self._paths = [folder.path / RESULTS_FILE]
-        if folder.config.keeps_tokens:
-            self._paths.insert(0, folder.path / TOKENS_FILE)
+        self._results = LineLog(folder.path / RESULTS_FILE)
+        self._tokens = LineLog(folder.path / TOKENS_FILE) if folder.config.keeps_tokens else None
+        self._files = ExitStack()
 
     def __enter__(self) -> ResultLog:
-        """Open the files, without the half lines that a killed session may have left."""
-        for path in self._paths:
-            content = path.read_bytes() if path.exists() else b""
-            if not content.endswith(b"\n") and content:
-                os.truncate(path, content.rfind(b"\n") + 1)
-        # Unbuffered: what is written is the system's, and no close can fail for a full disk.
-        self._files = [path.open("ab", buffering=0) for path in self._paths]
-        self._synced_s = time.monotonic()
+        """Open the files."""
+        for log in (self._tokens, self._results):
+            if log is not None:
+                self._files.enter_context(log)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         """Sync and close the files."""
-        self._sync()
-        for file in self._files:
-            file.close()
+        self._files.close()
 
     def append(self, row: ResultRow, segments: Sequence[Tokens]) -> None:
         """Append a result, after its tokens if they are kept."""
-        lines = [_line(row.to_json())]
-        if len(self._files) == 2:
-            lines.insert(0, _line({"schema": SCHEMA, "key": row.key, **_pack(segments)}))
-        for file, line in zip(self._files, lines, strict=True):
-            rest = memoryview(line)
-            while rest:
-                rest = rest[file.write(rest) :]
-        if time.monotonic() - self._synced_s >= SYNC_EVERY_S:
-            self._sync()
-
-    def _sync(self) -> None:
-        for file in self._files:
-            os.fsync(file.fileno())
-        self._synced_s = time.monotonic()
+        if self._tokens is not None:
+            self._tokens.append({"schema": SCHEMA, "key": row.key, **_pack(segments)})
+        self._results.append(row.to_json())
 
 
 def without_schema(record: dict[str, Any]) -> dict[str, Any]:
@@ -224,28 +197,3 @@ def _unpack(record: dict[str, Any], *, board: Board) -> tuple[Tokens, ...]:
     ids = np.frombuffer(zlib.decompress(base64.b64decode(record["zlib_u16"])), dtype="<u2")
     ends = np.cumsum(record["segment_lengths"])
     return tuple(np.split(ids.astype(Vocabulary(board).dtype), ends[:-1]))
-
-
-def _line(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
-
-
-def _publish_lines(path: Path, lines: Iterable[bytes]) -> None:
-    with staged_file(path) as staged, staged.open("wb") as file:
-        file.writelines(lines)
-
-
-def _items(path: Path, read: Callable[[dict[str, Any]], _Item]) -> Iterator[_Item]:
-    """Read the whole lines of a file, one after another; a last one that was cut is left out."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if line.endswith(b"\n"):
-                place = f"{path}:{number}"
-                yield _checked(read, _checked(json.loads, line, place=place), place=place)
-
-
-def _checked(read: Callable[[Any], _Item], value: Any, *, place: str) -> _Item:
-    try:
-        return read(value)
-    except _DAMAGE as error:
-        raise ValueError(f"{place}: not what sudocot writes: {error}") from error

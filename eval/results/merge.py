@@ -10,6 +10,7 @@ from pathlib import Path
 
 from data.builder.plan import Part, find_parts, parts_folder
 from data.runtime.files import check_replaceable, staged_directory
+from eval.engines.text.replies import REPLIES_FILE
 from eval.results.folder import CONFIG_FILE, RESULTS_FILE, TOKENS_FILE, EvaluationFolder
 from eval.results.runner import different_settings, part_of_sample
 
@@ -51,7 +52,7 @@ def merge(out: Path, *, rebuild: bool = False) -> EvaluationFolder:
         merged = EvaluationFolder.create(
             staged, replace(first.config, sessions=sessions), first.sample
         )
-        for name in (RESULTS_FILE, TOKENS_FILE):
+        for name in (RESULTS_FILE, TOKENS_FILE, REPLIES_FILE):
             files = [path / name for path in paths if (path / name).exists()]
             if files:
                 (staged / name).write_bytes(b"".join(file.read_bytes() for file in files))

@@ -12,9 +12,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from data.model_format.facts import Mode
 from data.model_format.precision import PrecisionPolicy
-from eval.engines.contract import Caps, EndedBy, Result
+from eval.engines.contract import AnswerFacts, Caps, EndedBy, EvaluationMode, Result
 from solver.boards import get_board
 from solver.vocabulary import Tokens, Vocabulary
 
@@ -52,6 +51,8 @@ class Cost:
     """Tokens that the solver proposed (`verify`)."""
     num_accepted_tokens: int = 0
     """Proposed tokens that were the model's own (`verify`)."""
+    usd: float = 0.0
+    """Price of the tokens, in US dollars (`api`)."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -82,6 +83,8 @@ class ResultRow:
     """From the first to the last token of the puzzle, others in flight included."""
     cost: Cost
     """What it took."""
+    answer: AnswerFacts | None = None
+    """Further facts of an answer in text or of an imported grid; written only where there are."""
 
     @classmethod
     def of_result(cls, puzzle: SampledPuzzle, result: Result, *, cost: Cost) -> ResultRow:
@@ -94,6 +97,7 @@ class ResultRow:
             output=result.output,
             seconds=result.seconds,
             cost=cost,
+            answer=result.answer,
         )
 
     @property
@@ -117,6 +121,7 @@ class ResultRow:
             "output": None if self.output is None else self.output.tolist(),
             "seconds": self.seconds,
             "cost": asdict(self.cost),
+            **({} if self.answer is None else {"answer": asdict(self.answer)}),
         }
 
     @classmethod
@@ -138,6 +143,7 @@ class ResultRow:
             output=None if output is None else cast("Tokens", np.array(output, dtype=dtype)),
             seconds=record["seconds"],
             cost=Cost(**record["cost"]),
+            answer=_read_answer(record.get("answer")),
         )
 
 
@@ -148,11 +154,11 @@ class ModelRecord:
     name: str
     """Name of its folder."""
     digest: str
-    """Digest of its weights."""
+    """Digest of its weights; of its name where the weights are not at hand."""
     model_type: str
-    """`llama` or `gpt_neox`."""
-    num_parameters: int
-    """Parameters, embeddings included."""
+    """Family as transformers names it; `api` or `imported` where that is not known."""
+    num_parameters: int | None
+    """Parameters, embeddings included; None where they are not known."""
     facts: dict[str, Any]
     """`data.model_format.facts.ModelFacts` as plain values: training data, tokens, seed, ..."""
 
@@ -207,6 +213,30 @@ class TargetSpread:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ProtocolRecord:
+    """The text protocol of an evaluation, and how replies were sampled."""
+
+    version: int
+    """`eval.text_protocol.prompt.VERSION`."""
+    digest: str
+    """Digest of what a model reads, the puzzle apart."""
+    num_shots: int
+    """Solved examples before the question."""
+    form: str
+    """`chat`: messages; `plain`: one string, for models without a chat template."""
+    num_samples: int
+    """Replies to each puzzle."""
+    temperature: float
+    """Temperature of the sampling; 0 is greedy."""
+    top_p: float
+    """Probability mass that tokens are sampled from."""
+    seed: int
+    """Seed from which that of each reply is derived."""
+    request_fields: dict[str, Any] = field(default_factory=dict)
+    """Further fields of the requests to a server."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Session:
     """One start of the program for an evaluation."""
 
@@ -231,8 +261,8 @@ class EvaluationConfig:
 
     board: str
     """Board of the puzzles."""
-    mode: Mode
-    """`cot` or `scot`."""
+    mode: EvaluationMode
+    """What the model writes."""
     model: ModelRecord
     """The model."""
     data: DataRecord
@@ -246,11 +276,13 @@ class EvaluationConfig:
     caps: Caps
     """Limits of a puzzle."""
     engine: str
-    """`hf`, `segment`, `verify` or `vllm`."""
+    """Name of the engine, or `import`."""
     precision: PrecisionPolicy
     """Number formats that the engine computes in."""
     keeps_tokens: bool = False
     """Whether what the model generates is kept in `tokens.jsonl`."""
+    protocol: ProtocolRecord | None = None
+    """How an answer in text was asked for; None for models that write token ids."""
     sessions: tuple[Session, ...] = field(default=())
     """Every start of the program, in order."""
 
@@ -292,9 +324,20 @@ class EvaluationConfig:
                 "spreads": tuple(TargetSpread(**spread) for spread in record["spreads"]),
                 "caps": Caps(**record["caps"]),
                 "precision": PrecisionPolicy(**record["precision"]),
+                "protocol": _read_protocol(record.get("protocol")),
                 "sessions": tuple(Session(**session) for session in record["sessions"]),
             }
         )
+
+
+def _read_answer(record: dict[str, Any] | None) -> AnswerFacts | None:
+    if record is None:
+        return None
+    return AnswerFacts(**{**record, "lenient": EndedBy(record["lenient"])})
+
+
+def _read_protocol(record: dict[str, Any] | None) -> ProtocolRecord | None:
+    return None if record is None else ProtocolRecord(**record)
 
 
 def check_schema(record: dict[str, Any]) -> None:

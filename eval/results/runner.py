@@ -175,4 +175,5 @@ class _Meter:
             num_prompt_tokens=stats.num_prompt_tokens,
             num_drafted_tokens=stats.num_drafted_tokens,
             num_accepted_tokens=stats.num_accepted_tokens,
+            usd=stats.usd,
         )

@@ -7,9 +7,13 @@ from dataclasses import replace
 from data.runtime.files import locked_folder
 from eval.engines.contract import EndedBy
 from eval.engines.puzzle_run import score_output
+from eval.engines.text.engine import score_replies
+from eval.engines.text.replies import StoredReply, read_replies
 from eval.results.folder import EvaluationFolder
 from eval.results.records import ResultRow
 from eval.results.runner import request_of
+
+Replies = dict[tuple[str, int], StoredReply]
 
 
 def score_again(folder: EvaluationFolder) -> list[tuple[ResultRow, ResultRow]]:
@@ -24,7 +28,8 @@ def score_again(folder: EvaluationFolder) -> list[tuple[ResultRow, ResultRow]]:
         ValueError: a damaged folder, or one that another process is evaluating.
     """
     with locked_folder(folder.path):
-        rows = [_score(folder, row) for row in folder.rows]
+        replies = read_replies(folder.path)
+        rows = [_score(folder, row, replies) for row in folder.rows]
         pairs = zip(folder.rows, rows, strict=True)
         changes = [(old, new) for old, new in pairs if old.ended_by is not new.ended_by]
         folder.replace_rows(rows)
@@ -32,10 +37,23 @@ def score_again(folder: EvaluationFolder) -> list[tuple[ResultRow, ResultRow]]:
     return changes
 
 
-def _score(folder: EvaluationFolder, row: ResultRow) -> ResultRow:
+def _score(folder: EvaluationFolder, row: ResultRow, replies: Replies) -> ResultRow:
+    if folder.config.protocol is not None:
+        return _score_replies(folder, row, replies)
     if row.output is None:
         if row.ended_by in (EndedBy.SOLVED, EndedBy.WRONG):
             raise ValueError(f"{folder.path}: puzzle {row.key}: {row.ended_by} without an output")
         return row
     request = request_of(folder.board, row.puzzle, folder.config)
     return replace(row, ended_by=score_output(request, row.output))
+
+
+def _score_replies(folder: EvaluationFolder, row: ResultRow, replies: Replies) -> ResultRow:
+    assert folder.config.protocol is not None
+    samples = range(folder.config.protocol.num_samples)
+    missing = [sample for sample in samples if (row.key, sample) not in replies]
+    if missing:
+        raise ValueError(f"{folder.path}: puzzle {row.key}: no reply for sample {missing[0]}")
+    givens = request_of(folder.board, row.puzzle, folder.config).givens
+    score = score_replies(folder.board, givens, [replies[row.key, k] for k in samples])
+    return replace(row, ended_by=score.ended_by, output=score.output, answer=score.answer)

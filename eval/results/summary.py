@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from data.runtime.intervals import wilson_interval
-from eval.engines.contract import EndedBy
+from eval.engines.contract import AnswerFacts, EndedBy
 from eval.results.records import SCHEMA, Cost, EvaluationConfig, ResultRow
 
 
@@ -33,13 +33,18 @@ class Accuracy:
 
     @classmethod
     def of_rows(cls, rows: Sequence[ResultRow]) -> Accuracy:
-        """Count rows."""
-        num_solved = sum(row.is_solved for row in rows)
-        low, high = wilson_interval(num_solved, trials=len(rows))
+        """Count solved rows."""
+        return cls.of_flags([row.is_solved for row in rows])
+
+    @classmethod
+    def of_flags(cls, flags: Sequence[bool]) -> Accuracy:
+        """Count solved puzzles, one flag each."""
+        num_solved = sum(flags)
+        low, high = wilson_interval(num_solved, trials=len(flags))
         return cls(
-            num_puzzles=len(rows),
+            num_puzzles=len(flags),
             num_solved=num_solved,
-            accuracy=num_solved / len(rows) if rows else None,
+            accuracy=num_solved / len(flags) if flags else None,
             low=low,
             high=high,
         )
@@ -63,6 +68,22 @@ class GroupSummary:
     """Longest solver's CoT in it."""
     ended_by: dict[str, int]
     """Puzzles by the class of their end; all classes, in order."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnswerSummary:
+    """Results of answers in text and of imported grids beyond the accuracy."""
+
+    lenient: Accuracy
+    """Puzzles solved by the lenient parser."""
+    right_cells: float | None
+    """Share of blank cells that are filled as in the solution; partial credit."""
+    num_samples: int
+    """Replies to a puzzle."""
+    pass_at_1: float | None
+    """Mean share of solved replies."""
+    pass_at_k: float | None
+    """Share of puzzles with at least one solved reply of `num_samples`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +112,8 @@ class Summary:
     """By kind, then from easy to hard."""
     config: dict[str, Any]
     """The settings: `EvaluationConfig` as plain values."""
+    answers: AnswerSummary | None = None
+    """Of answers in text and imported grids: what the accuracy does not tell."""
 
 
 def summarise(config: EvaluationConfig, rows: Sequence[ResultRow]) -> Summary:
@@ -109,6 +132,22 @@ def summarise(config: EvaluationConfig, rows: Sequence[ResultRow]) -> Summary:
         cost=cost,
         groups=_summarise_groups(rows),
         config=config.to_json(),
+        answers=_summarise_answers([row.answer for row in rows if row.answer is not None]),
+    )
+
+
+def _summarise_answers(answers: Sequence[AnswerFacts]) -> AnswerSummary | None:
+    if not answers:
+        return None
+    num_blank = sum(answer.num_blank_cells for answer in answers)
+    num_right = sum(answer.num_right_cells for answer in answers)
+    shares = [answer.num_solved_samples / answer.num_samples for answer in answers]
+    return AnswerSummary(
+        lenient=Accuracy.of_flags([answer.lenient is EndedBy.SOLVED for answer in answers]),
+        right_cells=num_right / num_blank if num_blank else None,
+        num_samples=answers[0].num_samples,
+        pass_at_1=statistics.fmean(shares),
+        pass_at_k=statistics.fmean(share > 0 for share in shares),
     )
 
 

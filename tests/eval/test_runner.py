@@ -232,7 +232,7 @@ def test_rows_are_synced_now_and_then(tmp_path: Path, monkeypatch: pytest.Monkey
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     now = [0.0]
-    monkeypatch.setattr("eval.results.folder.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("data.runtime.line_log.time.monotonic", lambda: now[0])
     folder = toy_folder(tmp_path / "e", 3, keeps_tokens=False)
     rows = run_one(toy_folder(tmp_path / "other", 3)).rows
     synced.clear()

@@ -1,0 +1,98 @@
+"""Replies on disk: `replies.jsonl`, one line for each reply, appended as it arrives.
+
+Together with the prompt (a function of the puzzle) it is all that scoring needs, so that replies
+are scored again without the model, and an interrupted evaluation asks no question twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from data.runtime.line_log import LineLog, publish_lines, read_lines
+from eval.text_protocol.score import Reply
+
+REPLIES_FILE = "replies.jsonl"
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredReply:
+    """A reply, and what it cost."""
+
+    key: str
+    """Puzzle hash."""
+    sample: int
+    """Index of the sample, from 0."""
+    reply: Reply
+    """The reply."""
+    num_prompt_tokens: int
+    """Tokens of the prompt, as the server or the tokenizer counts them."""
+    num_new_tokens: int
+    """Generated tokens, reasoning included."""
+    seconds: float
+    """From the request to the last token."""
+    usd: float = 0.0
+    """Price of the tokens, in US dollars."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to plain values."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> StoredReply:
+        """Convert from plain values.
+
+        Raises:
+            ValueError: another schema.
+            KeyError, TypeError: a field is missing or unknown.
+        """
+        if record.get("schema") != SCHEMA:
+            raise ValueError(f"schema: got {record.get('schema')}, this version reads {SCHEMA}")
+        fields = {name: value for name, value in record.items() if name != "schema"}
+        return cls(**{**fields, "reply": Reply(**record["reply"])})
+
+
+class ReplyLog:
+    """Appends replies to a file; a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = LineLog(folder / REPLIES_FILE)
+
+    def __enter__(self) -> ReplyLog:
+        """Open the file."""
+        self._log.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Close the file."""
+        self._log.__exit__(*error)
+
+    def append(self, reply: StoredReply) -> None:
+        """Append a reply."""
+        self._log.append(reply.to_json())
+
+    def read(self) -> dict[tuple[str, int], StoredReply]:
+        """Return the replies so far by (key, sample)."""
+        return read_replies(self._log.path.parent)
+
+
+def read_replies(folder: Path) -> dict[tuple[str, int], StoredReply]:
+    """Read the replies of an evaluation folder by (key, sample); of duplicates the first.
+
+    Raises:
+        ValueError: a damaged line.
+    """
+    path = folder / REPLIES_FILE
+    replies: dict[tuple[str, int], StoredReply] = {}
+    for reply in read_lines(path, StoredReply.from_json) if path.exists() else ():
+        replies.setdefault((reply.key, reply.sample), reply)
+    return replies
+
+
+def sort_replies(folder: Path) -> None:
+    """Sort the file by key and sample, so that it does not depend on the order of arrival."""
+    replies = read_replies(folder)
+    if replies:
+        publish_lines(folder / REPLIES_FILE, (replies[key].to_json() for key in sorted(replies)))
