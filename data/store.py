@@ -180,6 +180,22 @@ def write_metadata(folder: Path, manifest: Manifest) -> None:
     (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
 
 
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of a finished data set.
+
+    Raises:
+        FileNotFoundError: no manifest: not a data set, or an unfinished build.
+        ValueError: another schema version or vocabulary.
+    """
+    path = folder / MANIFEST_NAME
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder}: no {MANIFEST_NAME}, not a finished data set")
+    manifest = Manifest.from_bytes(path.read_bytes(), path=path)
+    if manifest.vocabulary_digest != Vocabulary(get_board(manifest.board)).digest:
+        raise ValueError(f"{path}: vocabulary_digest differs from this version's vocabulary")
+    return manifest
+
+
 class TokenStore:
     """The sequences of a data set, mapped into memory."""
 
@@ -205,13 +221,7 @@ class TokenStore:
             ValueError: another schema version or vocabulary, or shards of another length.
         """
         folder = Path(folder)
-        path = folder / MANIFEST_NAME
-        if not path.is_file():
-            raise FileNotFoundError(f"{folder}: no {MANIFEST_NAME}, not a finished data set")
-        manifest = Manifest.from_bytes(path.read_bytes(), path=path)
-        vocabulary = Vocabulary(get_board(manifest.board))
-        if manifest.vocabulary_digest != vocabulary.digest:
-            raise ValueError(f"{path}: vocabulary_digest differs from this version's vocabulary")
+        manifest = read_manifest(folder)
         try:
             store = cls(folder, manifest)
         except (pa.ArrowInvalid, OSError) as error:

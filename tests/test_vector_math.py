@@ -17,7 +17,8 @@ from eval.network.network import Network
 from eval.network.transformers_model import load_model
 from tests.eval.toy_models import export, make_model
 from tests.vector_calls import VectorCalls
-from training.models.families import MODEL_PRESETS, build_model
+from training.models.build import build_model
+from training.models.families import MODEL_PRESETS
 
 ROOT = Path(__file__).parents[1]
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from data.model_format.precision import PrecisionName, get_precision
-from training.batching.sampler import Layout, SamplerConfig
+from training.batching.sampler import SamplerConfig
+from training.batching.shapes import AttentionName, Layout
 from training.batching.usage import BudgetUnit
-from training.models.attention import AttentionName
 from training.models.families import MODEL_PRESETS, ModelConfig
-from training.optimizers import OptimizerConfig
+from training.schedule import OptimizerConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,9 +41,10 @@ class TrainConfig:
     held_out: Path | None = None
     """Data set folder of other puzzles of the same kind, for the solve rate during training."""
     preset: str = "custom"
-    """Recipe that the options start from: paper, muon, small or tiny."""
+    """Recipe that the options start from, one of `sudocot train presets`."""
     model: str = "custom"
-    """Model preset that `architecture` starts from."""
+    """Model preset that `architecture` starts from; by default the recipe's, for the board of the
+    data."""
     architecture: ModelConfig
     """Shape of the model."""
     init_from: Path | None = None
@@ -259,9 +260,23 @@ PRESETS: dict[str, Callable[..., TrainConfig]] = {
 
 
 def make_config(
-    preset: str, *, data: Path, out: Path, model: str | None = None, **changes: Any
+    preset: str,
+    *,
+    data: Path,
+    out: Path,
+    model: str | None = None,
+    board: str | None = None,
+    **changes: Any,
 ) -> TrainConfig:
     """Config of a preset, with another model and other changes.
+
+    Args:
+        preset: A name in `PRESETS`.
+        data: Data set folder.
+        out: Run folder.
+        model: A name in `MODEL_PRESETS`; the preset's own if None.
+        board: Board of the data, which decides the board of the model where `model` is None.
+        changes: Other fields of `TrainConfig`.
 
     Raises:
         ValueError: If there is no such preset or model, or a value is not allowed.
@@ -273,4 +288,14 @@ def make_config(
         if model not in MODEL_PRESETS:
             raise ValueError(f"model: got {model!r}, allowed are {', '.join(MODEL_PRESETS)}")
         changes = {"model": model, "architecture": MODEL_PRESETS[model](), **changes}
+    elif board is not None and board != config.architecture.board:
+        changes = {**_model_for_board(config, board), **changes}
     return dataclasses.replace(config, **changes)
+
+
+def _model_for_board(config: TrainConfig, board: str) -> dict[str, Any]:
+    """Model fields of a preset on another board: its own size for that board where it has one."""
+    name = config.model.removesuffix(config.architecture.board) + board
+    if name in MODEL_PRESETS:
+        return {"model": name, "architecture": MODEL_PRESETS[name]()}
+    return {"architecture": dataclasses.replace(config.architecture, board=board)}

@@ -25,9 +25,10 @@ from training.gradients import UpdateReport, UpdateSize, accumulate_gradients, f
 from training.held_out import any_process, evaluate
 from training.models.board_state import without_head
 from training.models.families import flops_per_token
-from training.optimizers import learning_rate, set_learning_rate
+from training.optimizers import set_learning_rate
 from training.reporting.metrics import MetricsLog, Value
 from training.reporting.trackers import WandbMirror
+from training.schedule import learning_rate
 from training.setup import Run
 
 Work = tuple[Update, list[Batch]]

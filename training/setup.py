@@ -31,7 +31,7 @@ from training.config import TrainConfig
 from training.held_out import HeldOut, open_held_out
 from training.models.attention import check_no_leak, choose_attention, use_attention
 from training.models.board_state import attach_head
-from training.models.families import build_model, count_parameters
+from training.models.build import build_model, count_parameters
 from training.models.precision import apply_precision
 from training.optimizers import build_optimizer
 from training.run_checks import (

@@ -24,8 +24,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from training.batching.batches import IGNORE_INDEX, Batch, PackedShape, collate
+from training.batching.batches import IGNORE_INDEX, Batch, collate
 from training.batching.sampler import POSITIONS_MULTIPLE, pack_full, pack_similar
+from training.batching.shapes import PackedShape
 from training.gradients import loss_sum
 from training.models.attention import attention_of, forward_logits
 

@@ -35,6 +35,22 @@ class ModelFacts:
     """Further facts for the card, in order: tokens, steps, seed, ..."""
 
 
+def check_model_folder(folder: Path) -> None:
+    """Check that a folder holds a model, without loading it.
+
+    Raises:
+        FileNotFoundError: It does not; the message names the model of a run folder.
+    """
+    if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
+        return
+    if (folder / "final" / FACTS_FILE).is_file():
+        raise FileNotFoundError(
+            f"{folder}: got a run folder, allowed is a model folder: {folder / 'final'}"
+        )
+    reason = "no model in this folder" if folder.is_dir() else "no such model folder"
+    raise FileNotFoundError(f"{folder}: {reason}")
+
+
 def read_facts(folder: Path) -> ModelFacts:
     """Read `sudocot.json`.
 
@@ -43,6 +59,8 @@ def read_facts(folder: Path) -> ModelFacts:
         OSError: it is missing.
     """
     path = folder / FACTS_FILE
+    if not path.is_file():
+        check_model_folder(folder)
     record = read_json(path)
     if record.pop("format", None) != FACTS_FORMAT:
         raise ValueError(f"{path}: format: allowed is {FACTS_FORMAT}")

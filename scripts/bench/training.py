@@ -34,9 +34,11 @@ from training.batching.batches import IGNORE_INDEX, collate
 from training.batching.sampler import Sampler, SamplerConfig, make_sampler
 from training.gradients import UpdateSize, accumulate_gradients, finish_gradients
 from training.models.attention import choose_attention, use_attention
-from training.models.families import MODEL_PRESETS, ModelConfig, build_model, flops_per_token
+from training.models.build import build_model
+from training.models.families import MODEL_PRESETS, ModelConfig, flops_per_token
 from training.models.precision import apply_precision
-from training.optimizers import OptimizerConfig, build_optimizer
+from training.optimizers import build_optimizer
+from training.schedule import OptimizerConfig
 from training.session import mean_context
 
 MATMUL_SIZE = {"cpu": 2_048, "cuda": 8_192}

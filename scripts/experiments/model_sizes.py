@@ -38,7 +38,8 @@ def read_model_sizes() -> list[ModelSize]:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from training.models.families import MODEL_PRESETS, count_parameters, transformers_config
+    from training.models.build import count_parameters, transformers_config
+    from training.models.families import MODEL_PRESETS
 
     sizes = []
     for preset, paper in PAPER_PARAMETERS.items():

@@ -16,7 +16,8 @@ from solver.mrv.tracer import TRACE_RULE
 from solver.vocabulary import PAD
 from tests.training.toy import BOARD, toy_puzzle, write_toy_data
 from training.checkpoints.export import export_model
-from training.models.families import ModelConfig, build_model
+from training.models.build import build_model
+from training.models.families import ModelConfig
 
 SEGMENT_TOKENS = 20
 NUM_PUZZLES = 60

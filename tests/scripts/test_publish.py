@@ -27,7 +27,8 @@ from data.model_format.facts import ModelFacts
 from scripts.cli.main import main
 from scripts.publish.publish import upload
 from training.checkpoints.export import export_model
-from training.models.families import ModelConfig, build_model
+from training.models.build import build_model
+from training.models.families import ModelConfig
 
 FRESH_PROCESS = """
 import sys

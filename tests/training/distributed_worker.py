@@ -26,7 +26,7 @@ from training.config import TrainConfig
 from training.gradients import UpdateSize, accumulate_gradients, finish_gradients
 from training.models.attention import ATTENTIONS, use_attention
 from training.models.board_state import attach_head
-from training.models.families import build_model
+from training.models.build import build_model
 from training.solve_rate import MatchResult, held_out_match
 
 

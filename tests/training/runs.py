@@ -17,9 +17,9 @@ import training.run
 from data.model_format.weights import weights_digest
 from training.config import TrainConfig
 from training.models.families import ModelConfig
-from training.optimizers import OptimizerConfig
 from training.reporting.metrics import Row, read_metrics
 from training.run import train
+from training.schedule import OptimizerConfig
 
 TIME_FIELDS = {"tokens_per_s", "flops_per_s", "duration_s", "share_of_time", "session_s"}
 

@@ -25,7 +25,8 @@ from training.models.attention import (
     use_attention,
 )
 from training.models.attention_kernels import attend_looped, attend_padded, causal_block_mask
-from training.models.families import ModelConfig, build_model
+from training.models.build import build_model
+from training.models.families import ModelConfig
 from training.models.precision import apply_precision
 
 LLAMA = ModelConfig(board="4x4", hidden_size=32, num_layers=2, num_heads=2)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from data.store import TokenStore
 from solver.vocabulary import PAD, Tokens
 from tests.training.toy import FakeStore, fake_store
-from training.batching.batches import IGNORE_INDEX, Batch, PackedShape, collate
+from training.batching.batches import IGNORE_INDEX, Batch, collate
+from training.batching.shapes import PackedShape
 
 SHAPE = PackedShape(num_positions=1_024, max_sequences=60, max_length=100)
 STORE = fake_store(40, longest=100)

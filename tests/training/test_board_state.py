@@ -12,11 +12,13 @@ from data.store import TokenStore
 from solver.boards import get_board
 from solver.mrv.board_state import search_planes
 from tests.training.runs import run, small_config
-from training.batching.batches import PackedShape, collate
+from training.batching.batches import collate
+from training.batching.shapes import PackedShape
 from training.gradients import UpdateSize, accumulate_gradients
 from training.models.attention import ATTENTIONS, forward_logits, use_attention
 from training.models.board_state import HEAD_NAME, attach_head, attached_head
-from training.models.families import ModelConfig, build_model, count_parameters
+from training.models.build import build_model, count_parameters
+from training.models.families import ModelConfig
 from training.reporting.metrics import read_metrics
 
 BOARD = get_board("4x4")

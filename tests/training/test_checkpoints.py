@@ -23,8 +23,10 @@ from training.checkpoints.checkpoint import (
     save_checkpoint,
 )
 from training.checkpoints.state import gather_state, restore_state
-from training.models.families import ModelConfig, build_model
-from training.optimizers import OptimizerConfig, build_optimizer
+from training.models.build import build_model
+from training.models.families import ModelConfig
+from training.optimizers import build_optimizer
+from training.schedule import OptimizerConfig
 
 SHAPE = ModelConfig(board="4x4", hidden_size=16, num_layers=1, num_heads=2)
 

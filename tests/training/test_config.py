@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tyro
 
+from data.model_format.facts import check_model_folder
 from training.commands.run import base_config, option_value
 from training.config import (
     FREE_FIELDS,
@@ -19,7 +22,7 @@ from training.config import (
     make_config,
 )
 from training.models.families import MODEL_PRESETS
-from training.optimizers import OptimizerConfig
+from training.schedule import OptimizerConfig
 
 PATHS: dict[str, Any] = {"data": Path("data"), "out": Path("out")}
 
@@ -95,3 +98,40 @@ def test_a_resume_compares_all_but_the_free_fields() -> None:
         differences = differing_fields(plain, changed)
         assert bool(differences) == (name not in FREE_FIELDS)
         assert all(line.startswith(name) for line in differences)
+
+
+@pytest.mark.parametrize(
+    ("preset", "board", "model", "hidden_size"),
+    [("small", "6x6", "small-6x6", 192), ("paper", "6x6", "paper-l6", 512)],
+)
+def test_board_of_the_data_decides_the_model(
+    preset: str, board: str, model: str, hidden_size: int
+) -> None:
+    config = make_config(preset, **PATHS, board=board)
+    assert (config.model, config.architecture.board) == (model, board)
+    assert config.architecture.hidden_size == hidden_size
+
+
+def test_named_model_wins_over_the_board_of_the_data() -> None:
+    config = make_config("small", **PATHS, model="small-9x9", board="6x6")
+    assert config.architecture.board == "9x9"
+
+
+def test_missing_folders_are_named_before_torch_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "run" / "final").mkdir(parents=True)
+    (tmp_path / "run" / "final" / "sudocot.json").touch()
+    code = (
+        "import sys; from scripts.cli.main import main; code = main(sys.argv[1:]); "
+        "assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    options = ["train", "run", "--preset", "tiny", "--out", "o", "--data"]
+    result = subprocess.run(
+        [sys.executable, "-c", code, *options, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert result.stderr.endswith("no manifest.json, not a finished data set\n")
+    with pytest.raises(FileNotFoundError, match="allowed is a model folder"):
+        check_model_folder(tmp_path / "run")

@@ -21,7 +21,8 @@ from data.model_format.precision import PRECISIONS
 from data.model_format.weights import weights_digest
 from training.checkpoints.export import export_model, load_weights
 from training.models.attention import ATTENTIONS, use_attention
-from training.models.families import ModelConfig, build_model
+from training.models.build import build_model
+from training.models.families import ModelConfig
 from training.models.rotary import check_rotary
 
 LLAMA = ModelConfig(

@@ -36,7 +36,7 @@ from training.commands import run as run_command
 from training.config import TrainConfig
 from training.gradients import UpdateSize, accumulate_gradients
 from training.models.attention import ATTENTIONS, use_attention
-from training.models.families import build_model
+from training.models.build import build_model
 from training.reporting.metrics import read_metrics
 from training.run_folder import RunFolder
 from training.solve_rate import MatchResult, held_out_match

@@ -13,15 +13,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 from data.model_format.weights import weights_digest
-from training.models.families import (
-    MODEL_PRESETS,
-    ModelConfig,
+from training.models.build import (
     build_model,
     check_master_weights,
     count_parameters,
-    flops_per_token,
     transformers_config,
 )
+from training.models.families import MODEL_PRESETS, ModelConfig, flops_per_token
 from training.models.rotary import (
     RotaryPhases,
     check_rotary,

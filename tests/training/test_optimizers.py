@@ -16,15 +16,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 
-from training.models.families import ModelConfig, build_model
-from training.optimizers import (
-    JointOptimizer,
-    OptimizerConfig,
-    build_optimizer,
-    learning_rate,
-    set_learning_rate,
-    split_parameters,
-)
+from training.models.build import build_model
+from training.models.families import ModelConfig
+from training.optimizers import JointOptimizer, build_optimizer, set_learning_rate, split_parameters
+from training.schedule import OptimizerConfig, learning_rate
 
 LLAMA = ModelConfig(board="4x4", hidden_size=32, num_layers=2, num_heads=2)
 NETWORKS = {

@@ -17,7 +17,8 @@ from transformers import PreTrainedModel
 
 from data.store import TokenStore
 from training.models.attention import ATTENTIONS, use_attention
-from training.models.families import ModelConfig, build_model
+from training.models.build import build_model
+from training.models.families import ModelConfig
 from training.solve_rate import MatchResult, held_out_match, held_out_rows
 
 CONFIG = ModelConfig(board="4x4", hidden_size=32, num_layers=2, num_heads=2)

@@ -28,6 +28,7 @@ from solver.boards import get_board
 from solver.mrv.board_state import num_planes, search_planes
 from solver.mrv.search_state import num_words
 from solver.vocabulary import PAD
+from training.batching.shapes import PackedShape
 
 if TYPE_CHECKING:
     from data.builder.permutation import Indices
@@ -35,18 +36,6 @@ if TYPE_CHECKING:
 
 IGNORE_INDEX = -100
 """Label of a position that bears no loss; the default of torch's cross-entropy."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackedShape:
-    """Fixed sizes of packed micro-batches, so that a compiled model never sees a new shape."""
-
-    num_positions: int
-    """Positions of a micro-batch, T."""
-    max_sequences: int
-    """Sequences that `cu_seqlens` has room for; unused ones are empty and lie at the end."""
-    max_length: int
-    """Longest sequence of the data set; the padding at the end is cut to this length too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,18 +20,16 @@ import bisect
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from data.builder.permutation import Indices, permuted
-from training.batching.batches import PackedShape
+from training.batching.shapes import Layout, PackedShape
 
 if TYPE_CHECKING:
     from data.store import TokenStore
-
-Layout = Literal["padded", "packed"]
 
 POSITIONS_MULTIPLE = 128
 """Packed micro-batches have a multiple of this many positions: whole tiles for a GPU's matmul."""

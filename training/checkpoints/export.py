@@ -28,7 +28,7 @@ from data.tokenizer import save_tokenizer
 from solver.boards import get_board
 from solver.vocabulary import INPUT, PAD, STOP_TOKENS, Vocabulary
 from training.checkpoints.model_card import model_card
-from training.models.families import check_master_weights
+from training.models.build import check_master_weights
 from training.models.rotary import effective_rope_base, pin_rotary
 
 

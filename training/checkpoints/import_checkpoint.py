@@ -18,7 +18,8 @@ from solver.boards import get_board
 from solver.mrv.tracer import TRACE_RULE
 from solver.vocabulary import Vocabulary
 from training.checkpoints.export import export_model, read_pretrained
-from training.models.families import ModelConfig, transformers_config
+from training.models.build import transformers_config
+from training.models.families import ModelConfig
 from training.models.rotary import check_rotary
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 from solver.boards import get_board
 from solver.vocabulary import END_INPUT, INPUT, Vocabulary
-from training.models.families import count_parameters
+from training.models.build import count_parameters
 
 if TYPE_CHECKING:
     from data.model_format.facts import ModelFacts

@@ -16,8 +16,9 @@ from typing import cast
 
 import tyro
 
+from data.model_format.facts import check_model_folder
+from data.store import MANIFEST_NAME, read_manifest
 from training.config import TrainConfig, make_config
-from training.run import train
 
 Config = TrainConfig
 DEFAULT_PRESET = "paper"
@@ -28,10 +29,17 @@ logger = logging.getLogger(__name__)
 
 
 def base_config(options: Sequence[str]) -> TrainConfig:
-    """Config that the options change: that of the `--preset` and the `--model` among them."""
+    """Config that the options change: that of the `--preset` and the `--model` among them.
+
+    Without a `--model`, the board of the data decides the board of the model.
+    """
     missing = cast("Path", tyro.MISSING)
     preset = option_value(options, "--preset") or DEFAULT_PRESET
-    return make_config(preset, data=missing, out=missing, model=option_value(options, "--model"))
+    data, model = option_value(options, "--data"), option_value(options, "--model")
+    board = None
+    if data is not None and (Path(data) / MANIFEST_NAME).is_file():
+        board = read_manifest(Path(data)).board
+    return make_config(preset, data=missing, out=missing, model=model, board=board)
 
 
 def option_value(options: Sequence[str], name: str) -> str | None:
@@ -47,6 +55,14 @@ def option_value(options: Sequence[str], name: str) -> str | None:
 
 def main(config: TrainConfig) -> int:
     """Run the command."""
+    # What is read in milliseconds is checked before torch is loaded, which takes seconds.
+    for folder in (config.data, config.held_out):
+        if folder is not None:
+            read_manifest(folder)
+    if config.init_from is not None:
+        check_model_folder(config.init_from)
+    from training.run import train
+
     try:
         return train(config)
     except FloatingPointError as error:

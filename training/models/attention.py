@@ -18,12 +18,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
+from training.batching.shapes import AttentionName
 from training.models.attention_kernels import (
     attend_flex,
     attend_looped,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from data.model_format.precision import PrecisionPolicy
     from training.batching.batches import Batch
 
-AttentionName = Literal["padded", "looped", "varlen", "flex"]
 
 _PREFIX = "sudocot_"
 

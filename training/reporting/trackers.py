@@ -12,14 +12,15 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from accelerate import Accelerator
+from typing import TYPE_CHECKING, Any
 
 from data.model_format.facts import FACTS_FILE, read_json
 from data.runtime.wandb_runs import choose_folder, choose_mode, log_folder
 from data.store import TokenStore
 from training.reporting.metrics import Row
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
 
 MIRRORED_KINDS = ("train", "eval")
 """Kinds of rows that have a curve; the others tell of sessions."""
