@@ -1,8 +1,8 @@
 """Sudoku boards, puzzles and the MRV backtracking solver that writes traces.
 
-Glossary, used with one meaning in every package:
+Glossary of terms used throughout the packages:
 
-board           box of `box_rows` x `box_cols` cells: 2x2, 2x3, 3x3, 4x4
+board           grid of boxes with `box_rows` x `box_cols` cells: 2x2, 2x3, 3x3, 4x4
 cell            row-major index from 0; written (r,c) from 1
 digit           1..side; 0 stands for a blank cell
 givens          the grid of a puzzle: uint8 digits, 0 where blank
@@ -12,6 +12,6 @@ decision stack  the latest trace line of each cell on the active search path
 CoT length      tokens of the whole sequence: input, trace and output
 segment         one SCoT sequence: a prompt, trace lines, then a summary or the output
 summary         givens and decision stack between `<summary>` and `</summary>`
-prompt          the part of a segment that is given and bears no loss
+prompt          the given part of a segment, excluded from the loss
 N               cut-off on the CoT length
 """

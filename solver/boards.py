@@ -1,7 +1,7 @@
 """Board geometry: one definition for 4x4, 6x6, 9x9 and 16x16 Sudoku.
 
-A board is set by the shape of its box. Everything else (side, units, peers) follows and is
-computed once per board. Grids are flat row-major uint8 arrays of digits, 0 for blank.
+A board is defined by the shape of its boxes. Derived quantities (side, units, peers) are cached
+per board. Grids are flat row-major uint8 arrays of digits, 0 for blank.
 """
 
 from __future__ import annotations

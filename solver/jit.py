@@ -1,14 +1,14 @@
-"""The one decorator for numba kernels, and the two bit operations that numba lacks.
+"""Decorators for numba kernels, and two bit intrinsics that numba lacks.
 
 Compiled code is cached per user in a folder named by a digest of every kernel source of the
-project and of numba's version, so an upgrade or an edit never runs stale code, and an unwritable
-install folder does no harm. Without any writable place nothing is cached. Kernels release the
-GIL, so that threads trace in parallel; `fastmath` and `parallel` are never used.
+project and of numba's version, so stale code is never run after an upgrade or an edit, and the
+installation folder may be read-only. Nothing is cached if no candidate folder is writable. Kernels
+release the GIL, so threads run them in parallel; `fastmath` and `parallel` are never used.
 
-Symbols of functions are made unique across processes. numba numbers functions and record types from
-1 in every process and names them by these numbers. Code for two boards, cached by two processes,
-would then define the same names, and a third process that loads both would call the helpers of
-one board for the other.
+Function symbols are unique across processes. numba numbers functions and record types from 1 in
+every process and derives symbol names from these numbers, so caches written by two processes for
+two boards would define the same symbols, and a third process that loads both would call the
+helpers of the wrong board.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
 _KERNEL_PACKAGES = ("solver", "data", "eval")
 IS_JIT = not numba.config.DISABLE_JIT
 
-# Drawn one by one, so that forked children differ too; tests/solver/test_jit.py fails without it.
+# Drawn per id, so that forked children differ as well (tests/solver/test_jit.py).
 FunctionIdentity._unique_ids = iter(lambda: secrets.randbits(60), None)
 
 
@@ -57,7 +57,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether nobody else can put code into a folder of the shared temporary folder."""
+    """Whether only this user can write to a folder inside the shared temporary folder."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
@@ -70,7 +70,7 @@ def _is_private(folder: Path) -> bool:
 
 @functools.cache
 def kernel_cache_dir() -> Path | None:
-    """Folder for compiled kernels, or None where no place is writable.
+    """Folder for compiled kernels, or None if no candidate is writable.
 
     Tried in order: `$SUDOCOT_CACHE_DIR`, `$XDG_CACHE_HOME` or `~/.cache`, the temporary folder.
     """
@@ -88,7 +88,7 @@ def kernel(function: _Kernel) -> _Kernel:
     cache_dir = kernel_cache_dir() if IS_JIT else None
     if cache_dir is None:
         return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
-    # numba picks the cache folder when a function is decorated, from this global option alone.
+    # numba reads the cache folder from this global option at decoration time.
     previous = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(cache_dir)
     try:
@@ -98,12 +98,12 @@ def kernel(function: _Kernel) -> _Kernel:
 
 
 def inline_kernel(function: _Kernel) -> _Kernel:
-    """Compile a helper that only other kernels call; LLVM inlines it, numba caches the caller."""
+    """Compile a helper called by other kernels only; it is inlined and cached with its callers."""
     return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
 
 
 def always_inline_kernel(function: _Kernel) -> _Kernel:
-    """As `inline_kernel`, but inlined however large; takes long to compile, so measure the gain."""
+    """Like `inline_kernel`, but always inlined, at the cost of compile time."""
     return numba.njit(nogil=True, forceinline=True)(function)  # type: ignore[no-any-return]
 
 

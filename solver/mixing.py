@@ -1,7 +1,7 @@
-"""The 64-bit mixing function behind seeded draws and hashed colours.
+"""The 64-bit mixing function of seeded draws and of color hashes.
 
-In compiled code the arithmetic wraps modulo 2**64. Without the JIT numpy warns about it, so public
-functions that call such kernels do it under `np.errstate(over="ignore")`.
+Compiled arithmetic wraps modulo 2**64. Without the JIT, NumPy warns of the overflow, so public
+functions call such kernels under `np.errstate(over="ignore")`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prompts, the given part of a segment, read back into cells and candidates."""
+"""Parsing of prompts (input blocks and summaries) into cells and candidate masks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLOSING = {INPUT: END_INPUT, SUMMARY: END_SUMMARY}
 
 @kernel
 def _parse_lines(ids: Any, num_digits: int, cells: Any, candidates: Any) -> tuple[int, int]:
-    """Read lines from `ids`; returns (lines read, position of the first wrong id or -1)."""
+    """Parse lines from `ids`; return (number of lines, position of the first invalid id or -1)."""
     num_cells = len(cells)
     first_digit = NUM_SPECIALS + num_cells
     num_lines = position = 0
@@ -49,12 +49,12 @@ def _parse_lines(ids: Any, num_digits: int, cells: Any, candidates: Any) -> tupl
 def parse_prompt(
     board: Board, prompt: Tokens
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """Read an input block or a summary: the cells of its lines and their candidates as masks.
+    """Parse an input block or a summary into cells and candidate masks, one entry per line.
 
-    A `<none>` line has an empty mask. Candidates must stand in increasing order.
+    A `<none>` line has an empty mask. Candidates must be in increasing order.
 
     Raises:
-        ValueError: not of that form; the message gives the position of the first wrong id.
+        ValueError: malformed prompt; the message gives the position of the first invalid id.
     """
     ids = np.ascontiguousarray(prompt)
     if len(ids) < 2 or _CLOSING.get(int(ids[0])) != int(ids[-1]):

@@ -33,7 +33,7 @@ SPECIAL_TOKENS = (
 NUM_SPECIALS = len(SPECIAL_TOKENS)
 
 STOP_TOKENS = (END_OUTPUT, END_SUMMARY)
-"""Ids that end a segment: the last id of one that did not run out of tokens."""
+"""Ids that end a segment: stop tokens of the decoder."""
 
 Tokens = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 
@@ -62,7 +62,7 @@ class Vocabulary:
 
     @property
     def dtype(self) -> np.dtype[np.uint8] | np.dtype[np.uint16]:
-        """Smallest type that holds every id: uint8, or uint16 on 16x16."""
+        """Smallest integer dtype that holds every id: uint8, or uint16 on 16x16 boards."""
         return np.dtype(np.uint8) if self.size <= 256 else np.dtype(np.uint16)
 
     @cached_property
@@ -74,5 +74,5 @@ class Vocabulary:
 
     @cached_property
     def digest(self) -> str:
-        """Hex sha256 of the tokens, kept with every data set and checkpoint."""
+        """Hex SHA-256 of the tokens, recorded in every data set and checkpoint."""
         return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()

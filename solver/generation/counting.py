@@ -1,9 +1,9 @@
-"""Number of solutions of a puzzle, up to a limit: fast, and in no particular order of search.
+"""Solution counting up to a limit, with an unspecified search order.
 
-`solver.mrv.candidate_planes` draws the conclusions. Where they leave a choice, one candidate is
-tried and then struck out, so that no solution is met twice. The candidate is taken from a cell with
-two of them, the one whose two digits take most from other cells; a branch that leaves less is a
-smaller tree. On hard 9x9 puzzles this halves the nodes against taking the first such cell.
+`solver.mrv.candidate_planes` propagates constraints. At an open node one candidate is assigned in
+the child and eliminated in the parent, so no solution is counted twice. The branching cell is a
+cell with two candidates whose digits eliminate most candidates of other cells; on hard 9x9 puzzles
+this halves the number of nodes compared with the first such cell.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from solver.mrv.candidate_planes import (
 )
 
 UNDECIDED = -1
-"""Count of a puzzle whose search was stopped by `max_nodes` before the limit was reached."""
+"""Result for a puzzle whose search reached `max_nodes` before `limit` solutions."""
 
 _U = np.uint64
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
@@ -36,10 +36,10 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 @inline_kernel
 def search(tables: Any, state: Any, avoided: Any, limit: int, max_nodes: int) -> int:
-    """Count solutions from level 0 on, other than `avoided` (S,), up to `limit`; or UNDECIDED.
+    """Count up to `limit` solutions other than `avoided` (S,), or return UNDECIDED.
 
-    `avoided` is zeros, or a known solution, which the search then leaves as early as it can.
-    A negative `max_nodes` is no limit.
+    `avoided` is all zeros or a known solution, from which the search diverges as early as
+    possible. A negative `max_nodes` means no limit.
     """
     level = num_found = num_nodes = 0
     while level >= 0 and num_found < limit:
@@ -61,7 +61,7 @@ def search(tables: Any, state: Any, avoided: Any, limit: int, max_nodes: int) ->
 
 @inline_kernel
 def split(tables: Any, state: Any, level: int, band: int, cell: int, d: int) -> None:
-    """Make the next level, with digit d + 1 at the cell, and strike it out at this level."""
+    """Push a level with digit d + 1 assigned to the cell, and eliminate it at this level."""
     num_bands, side = len(state.pairs), tables.placed.shape[1]
     for b in range(num_bands):
         for other in range(side):
@@ -75,7 +75,7 @@ def split(tables: Any, state: Any, level: int, band: int, cell: int, d: int) -> 
 
 @inline_kernel
 def _branching_cell(tables: Any, state: Any, level: int) -> Any:
-    """Choose the open cell to branch on: its band, and its number in there."""
+    """Select the open cell to branch on: its band and its index in the band."""
     best_band = best_cell = -1
     best_effect = -1
     for band in range(len(state.pairs)):
@@ -93,7 +93,7 @@ def _branching_cell(tables: Any, state: Any, level: int) -> Any:
 
 @inline_kernel
 def _effect(tables: Any, state: Any, level: int, band: int, cell: int) -> int:
-    """Candidates that the digits of a cell take from others; thrice where that leaves a single."""
+    """Candidates of other cells that the cell's digits eliminate; new singles count three times."""
     side = tables.placed.shape[1]
     planes = state.planes[level]
     peers = ~tables.placed[cell // side, cell % side]
@@ -110,7 +110,7 @@ def _effect(tables: Any, state: Any, level: int, band: int, cell: int) -> int:
 
 @inline_kernel
 def _smallest_cell(tables: Any, state: Any, level: int) -> Any:
-    """Find a cell with fewest candidates among those with more than one."""
+    """Find an open cell with fewest candidates (at least two)."""
     best_band = best_cell = -1
     fewest = tables.placed.size
     for band in range(len(state.pairs)):
@@ -126,7 +126,7 @@ def _smallest_cell(tables: Any, state: Any, level: int) -> Any:
 
 @inline_kernel
 def _branching_digit(state: Any, level: int, band: int, cell: int, avoided: Any) -> Any:
-    """Choose the first candidate of the cell, as digit - 1, that is not in the avoided grid."""
+    """Select the first candidate of the cell (digit - 1) that differs from the avoided grid."""
     num_bands, side = state.planes.shape[1:]
     avoided_digit = avoided[band * (side * side // num_bands) + cell]
     d = 0
@@ -154,7 +154,7 @@ def _count_rows(
 ) -> None:
     for row in range(len(grids)):
         set_givens(tables, state, grids[row])
-        # One row of zeros serves for all grids.
+        # One row of zeros is shared by all grids.
         counts[row] = search(tables, state, avoided[row % len(avoided)], limit, max_nodes)
 
 
@@ -164,7 +164,7 @@ def count_solutions(board: Board, givens: Grid, *, limit: int = 2) -> int:
     Args:
         board: The board.
         givens: Digits, uint8 (num_cells,), 0 for blank; 0 solutions if they clash.
-        limit: Stop there; 2 tells unique from ambiguous.
+        limit: Maximum count; 2 distinguishes unique from ambiguous puzzles.
 
     Raises:
         ValueError: `givens` has another size or a digit that the board lacks, or `limit` < 1.
@@ -177,15 +177,15 @@ def count_solutions_many(
 ) -> npt.NDArray[np.int64]:
     """Count the solutions of each puzzle, up to `limit`.
 
-    Runs on the calling thread without the GIL, so that threads can share the rows.
+    Runs on the calling thread without the GIL, so rows can be split among threads.
 
     Args:
         board: The board.
         grids: Digits, uint8 (n, num_cells), 0 for blank.
-        limit: Stop there.
-        max_nodes: Nodes of the search tree for one puzzle, after which its count is
-            `UNDECIDED`; no end if None. Unique 9x9 puzzles take some hundred nodes, 16x16
-            puzzles with few givens can take forever.
+        limit: Maximum count.
+        max_nodes: Node limit per puzzle, after which its count is `UNDECIDED`; unlimited if None.
+            Unique 9x9 puzzles take a few hundred nodes; 16x16 puzzles with few givens may not
+            terminate in practice.
 
     Returns:
         Counts, int64 (n,): 0 to `limit`, or `UNDECIDED`.
@@ -200,16 +200,16 @@ def count_solutions_many(
 def has_other_solution(
     board: Board, grids: Grid, *, solutions: Grid, max_nodes: int | None = None
 ) -> npt.NDArray[np.bool_]:
-    """Tell for each puzzle whether it has a solution other than the one given.
+    """Return for each puzzle whether it has a solution other than the given one.
 
-    The search turns away from the known solution wherever it branches, so that ambiguous puzzles
-    are found out early; for unique ones it costs what counting costs.
+    Branches that differ from the known solution are searched first, so ambiguous puzzles are
+    detected early; unique puzzles cost as much as counting.
 
     Args:
         board: The board.
         grids: Digits, uint8 (n, num_cells), 0 for blank.
         solutions: A solution of each puzzle, uint8 (n, num_cells).
-        max_nodes: As in `count_solutions_many`; where it stops the search, the answer is True.
+        max_nodes: As in `count_solutions_many`; True is returned if the limit is reached.
 
     Returns:
         Whether another solution exists, or may exist, bool (n,).

@@ -1,22 +1,21 @@
-"""Puzzles with one solution, as many as wanted: puzzle k of a seed is a pure function of both.
+"""Random puzzles with unique solutions; puzzle k of a seed is a pure function of (seed, k).
 
-A puzzle is made in two steps: a random solved grid, from which givens are then taken one by one in
-random order, each unless a second solution would appear. A given that is needed once is needed
-even more when others are gone, so after one turn for each the puzzle is minimal: none of its givens
-can be dropped.
+A random solved grid is drawn, then its givens are removed one at a time in random order unless the
+removal would admit a second solution. A given that cannot be removed stays necessary when others
+are removed, so after one pass the puzzle is minimal: no given is redundant.
 
-What the bias is. Cells and digits are drawn alike, so a grid or a puzzle is as likely as any other
-that a symmetry of the board maps it to. Between symmetry classes:
+Sampling bias. Cells and digits are drawn symmetrically, so symmetric grids and puzzles are equally
+likely. Between symmetry classes:
 
-- Solved grids come close to uniform, not all the way. On 4x4 one of the two classes comes 6% too
-  seldom, the other 3% too often. On 6x6 the total variation distance from uniform is about 0.05.
+- Solved grids are close to uniform. On 4x4 one of the two classes is drawn 6% too rarely, the
+  other 3% too often. On 6x6 the total variation distance from uniform is about 0.05.
   On 9x9 a grid has 11.1 sets of four cells in which two digits can be exchanged, on average; it
   would be about 11.6 for uniform grids (found with 32 fills, and with long random walks).
-- Minimal 9x9 puzzles come out with 24.4 givens on average, from 20 to 29. That is the mark of
-  taking givens away: all minimal puzzles have about 26.6 on average (Berthier, 2009).
+- Minimal 9x9 puzzles come out with 24.4 givens on average, from 20 to 29. Removal is
+  biased to few givens: all minimal puzzles have about 26.6 on average (Berthier, 2009).
 - On 4x4 there are only about 86,000 minimal puzzles, so duplicates are common.
-- On 16x16, a given is kept where `NEED_NODES` nodes do not tell whether it is needed; such
-  puzzles have one solution, but may not be minimal.
+- On 16x16, a given is kept if `NEED_NODES` nodes do not decide whether it is redundant; such
+  puzzles have a unique solution but may not be minimal.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ from solver.mrv.candidate_planes import (
 )
 
 NUM_FILLS = 4
-"""Random fills from which a solved grid is drawn; more come closer to uniform grids."""
+"""Random fills among which a solved grid is drawn; more fills are closer to uniform."""
 NEED_NODES = 20_000
-"""Nodes after which a given is taken to be needed."""
+"""Node limit after which a given is assumed necessary."""
 
 _U = np.uint64
 _ZERO, _ONE, _HALF = np.uint64(0), np.uint64(1), np.uint64(32)
 
 
 class Puzzles(NamedTuple):
-    """Puzzles with one solution each."""
+    """Puzzles with unique solutions."""
 
     grids: Grid
     """Givens, uint8 (n, num_cells), 0 for blank."""
@@ -60,7 +59,7 @@ class Puzzles(NamedTuple):
 
 
 class Maker(NamedTuple):
-    """Working memory to make one puzzle at a time; see `make_maker`."""
+    """Working memory for generating one puzzle at a time; see `make_maker`."""
 
     tables: Any
     """Record of `solver.mrv.candidate_planes.make_plane_tables`."""
@@ -69,7 +68,7 @@ class Maker(NamedTuple):
     stream: npt.NDArray[np.uint64]
     """Key and position of the random draws, (2,)."""
     cells: npt.NDArray[np.int64]
-    """Order in which cells have their turn, (num_cells,)."""
+    """Order in which givens are considered for removal, (num_cells,)."""
     nothing: Grid
     """Zeros, (num_cells,)."""
 
@@ -88,7 +87,7 @@ def make_maker(board: Board) -> Maker:
 def generate_puzzles(
     board: Board, *, seed: int, start: int = 0, count: int, extra_givens: int = 0
 ) -> Puzzles:
-    """Make puzzles `start` to `start + count - 1` of a seed.
+    """Generate puzzles `start` to `start + count - 1` of a seed.
 
     Runs on the calling thread without the GIL. Any split of a range gives the same puzzles.
 
@@ -113,7 +112,7 @@ def generate_puzzles(
 
 
 def check_range(*, seed: int, start: int, count: int) -> None:
-    """Check the arguments that name puzzles of a seed.
+    """Check the arguments that select puzzles of a seed.
 
     Raises:
         ValueError: one of them is out of range.
@@ -133,7 +132,7 @@ def copy_grid(source: Any, target: Any) -> None:
 
 @inline_kernel
 def start_stream(maker: Maker, seed: Any, number: int) -> None:
-    """Go to the start of the draws for puzzle `number` of `seed`."""
+    """Seed the random stream for puzzle `number` of `seed`."""
     maker.stream[0] = mix64(mix64(seed) + GOLDEN * _U(number))
     maker.stream[1] = _ZERO
 
@@ -154,7 +153,7 @@ def draw_unit(maker: Maker) -> Any:
 
 @inline_kernel
 def shuffle_cells(maker: Maker) -> None:
-    """Put all cells into a random order."""
+    """Shuffle the cells."""
     cells = maker.cells
     for i in range(len(cells)):
         other = draw_below(maker, i + 1)
@@ -177,11 +176,11 @@ def fill_grid(maker: Maker, grid: Any) -> None:
 
 @inline_kernel
 def _fill_once(maker: Maker) -> Any:
-    """Fill an empty grid at random; returns the weight, 0 at a dead end, and the last level.
+    """Fill an empty grid at random; return its importance weight (0 at a dead end) and last level.
 
-    A random candidate is put into a random cell among those with fewest. The weight, the product
-    of the numbers of candidates, is one over the probability of the digits drawn. So the expected
-    weight with which a grid is met is the same for all grids.
+    A random candidate is assigned to a random cell among those with fewest candidates. The weight,
+    the product of the candidate counts, is the inverse probability of the digits drawn, so the
+    expected weight is the same for all grids (sequential importance sampling).
     """
     tables, state = maker.tables, maker.state
     set_givens(tables, state, maker.nothing)
@@ -201,7 +200,7 @@ def _fill_once(maker: Maker) -> Any:
 
 @inline_kernel
 def _random_smallest_cell(maker: Maker, level: int) -> Any:
-    """Draw among the open cells with fewest candidates: the band, and the number in there."""
+    """Draw an open cell among those with fewest candidates: its band and index in the band."""
     tables, state = maker.tables, maker.state
     best_band = best_cell = -1
     fewest = num_ties = tables.placed.size
@@ -222,7 +221,7 @@ def _random_smallest_cell(maker: Maker, level: int) -> Any:
 
 @inline_kernel
 def _candidate(state: Any, level: int, band: int, cell: int, rank: int) -> Any:
-    """Return the candidate of the cell, as digit - 1, that has `rank` smaller ones."""
+    """Return the candidate of the cell (digit - 1) with `rank` smaller candidates."""
     left = rank + 1
     d = -1
     while left > 0:
@@ -247,7 +246,7 @@ def _read_grid(state: Any, level: int, grid: Any) -> None:
 
 @inline_kernel
 def drop_needless(maker: Maker, grid: Any) -> None:
-    """Take givens from a puzzle with one solution, in the order of `cells`, while it keeps one."""
+    """Remove redundant givens of a uniquely solvable puzzle, in the order of `cells`."""
     for i in range(len(grid)):
         cell = maker.cells[i]
         if grid[cell] != 0 and not _is_needed(maker, grid, cell):
@@ -256,10 +255,10 @@ def drop_needless(maker: Maker, grid: Any) -> None:
 
 @inline_kernel
 def _is_needed(maker: Maker, grid: Any, cell: int) -> Any:
-    """Whether a puzzle with one solution has more of them without its given at `cell`.
+    """Whether a uniquely solvable puzzle has several solutions without its given at `cell`.
 
-    Another solution would differ at that cell, or else the puzzle had it before. So the given's
-    digit is struck out there, and any solution shows the need.
+    Any other solution differs at that cell, so the given's digit is eliminated there; the given is
+    necessary if a solution remains.
     """
     state, digit = maker.state, grid[cell]
     band_cells = len(grid) // len(state.pairs)
@@ -272,7 +271,7 @@ def _is_needed(maker: Maker, grid: Any, cell: int) -> Any:
 
 @inline_kernel
 def generate(maker: Maker, grid: Any, solution: Any) -> None:
-    """Write a random minimal puzzle and its solution, both (S,)."""
+    """Generate a random minimal puzzle and its solution, both (S,)."""
     fill_grid(maker, solution)
     copy_grid(solution, grid)
     shuffle_cells(maker)

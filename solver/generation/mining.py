@@ -1,16 +1,15 @@
-"""Puzzles with long traces, or with traces of any length that is asked for.
+"""Mining of puzzles with a target CoT length.
 
 Random minimal 9x9 puzzles have short traces: half of them are under 700 tokens, one in a hundred
-is over 9,000. Here each puzzle gets a target, drawn so that its logarithm is uniform between two
-bounds. A random minimal puzzle is then changed step by step: a given is dropped, others are added
-until the solution is unique again, and what is needless now is dropped. The change is kept if the
-CoT length comes no further from the target, in ratio. So mined puzzles are minimal as well.
+is over 9,000. Mining draws a log-uniform target length for each puzzle and runs a local search from
+a random minimal puzzle: a given is removed, others are added until the solution is unique again,
+and redundant givens are removed. The step is accepted if the ratio of CoT length and target does
+not get worse. Mined puzzles are minimal as well.
 
-The search ends within 10% of the target. When it does not get nearer for `PATIENCE` steps it
-starts again from another grid; after `MAX_STARTS` starts the nearest puzzle found is returned, with
-its own length. Like `solver.generation.generator`, puzzle k of a seed is a pure function of both,
-and of the bounds. Mined puzzles are biased as their search is, towards puzzles that are hard for
-MRV in row-major order, and not for other solvers.
+The search stops within 10% of the target. After `PATIENCE` steps without progress it restarts from
+another grid; after `MAX_STARTS` restarts the closest puzzle found is returned with its length. Like
+`solver.generation.generator`, puzzle k of a seed is a pure function of both, and of the bounds.
+Mining is biased towards puzzles that are hard for row-major MRV, not necessarily for other solvers.
 """
 
 from __future__ import annotations
@@ -41,28 +40,28 @@ from solver.mrv.search_state import make_search, make_tables
 from solver.vocabulary import Vocabulary
 
 NEAR_ENOUGH = 1.1
-"""Ratio of CoT length and target, whichever is greater, that ends the search."""
+"""Ratio between CoT length and target at which the search stops."""
 PATIENCE = 1000
-"""Changes without progress after which the search starts again."""
+"""Steps without progress before a restart."""
 MAX_STARTS = 10
-"""Starts for a puzzle."""
+"""Maximum number of starts per puzzle."""
 LARGEST_SIDE = 9
-"""Largest boards on which traces of minimal puzzles come to an end."""
+"""Largest board whose minimal puzzles have traces of practical length."""
 
 
 class MinedPuzzles(NamedTuple):
-    """Puzzles with one solution each, and the length of their traces."""
+    """Puzzles with unique solutions and their CoT lengths."""
 
     grids: Grid
     """Givens, uint8 (n, num_cells), 0 for blank."""
     solutions: Grid
     """Solved grids, uint8 (n, num_cells)."""
     cot_lengths: npt.NDArray[np.int64]
-    """CoT lengths, int64 (n,); 0 where the search met none up to the upper bound."""
+    """CoT lengths, int64 (n,); 0 if no puzzle within the upper bound was found."""
 
 
 class _Miner(NamedTuple):
-    """Working memory to mine one puzzle at a time."""
+    """Working memory for mining one puzzle at a time."""
 
     maker: Maker
     tables: Any
@@ -70,15 +69,15 @@ class _Miner(NamedTuple):
     search: Any
     """Record of `solver.mrv.search_state.make_search`."""
     current: Grid
-    """Puzzle that is being changed, (num_cells,)."""
+    """Current puzzle, (num_cells,)."""
     solution: Grid
     """Its solution, (num_cells,)."""
     changed: Grid
-    """Puzzle after the change, (num_cells,)."""
+    """Proposed puzzle, (num_cells,)."""
     traced: Grid
-    """Solution that the tracer writes, (num_cells,)."""
+    """Solution found by the tracer, (num_cells,)."""
     tokens: Any
-    """Buffer for traces, as long as the longest one wanted."""
+    """Trace buffer of `max_cot_length` tokens."""
 
 
 def mine_puzzles(
@@ -92,17 +91,17 @@ def mine_puzzles(
 ) -> MinedPuzzles:
     """Make puzzles `start` to `start + count - 1` of a seed, with CoT lengths between bounds.
 
-    A target beyond what the board has gives the nearest puzzle found; on 4x4 nearly all traces
-    have one length. Runs on the calling thread without the GIL. Any split of a range gives the
+    Unreachable targets give the closest puzzle found; on 4x4 nearly all traces have the same
+    length. Runs on the calling thread without the GIL. Any split of a range gives the
     same puzzles.
 
     Args:
-        board: The board, up to 9x9; the traces of minimal puzzles on larger ones have no end.
+        board: The board, up to 9x9; traces of minimal puzzles on larger boards are intractable.
         seed: 0 to 2^64 - 1.
         start: Number of the first puzzle.
         count: Number of puzzles.
-        min_cot_length: Least target, in tokens; no trace is shorter than `4 * num_cells + 4`.
-        max_cot_length: Greatest target; working memory of that many tokens is allocated.
+        min_cot_length: Smallest target in tokens; no trace is shorter than `4 * num_cells + 4`.
+        max_cot_length: Largest target in tokens; also the size of the trace buffer.
 
     Raises:
         ValueError: an argument is out of range.
@@ -189,14 +188,14 @@ def _search_near(miner: _Miner, target: int) -> Any:
 
 @inline_kernel
 def _cot_length(miner: _Miner, grid: Any) -> Any:
-    """Return the CoT length, or 0 if it is longer than the buffer."""
+    """Return the CoT length, or 0 if it exceeds the buffer."""
     outcome = trace(miner.tables, miner.search, grid, miner.traced, miner.tokens)
     return outcome.num_tokens if outcome.status == SOLVED else 0
 
 
 @inline_kernel
 def _distance(cot_length: int, target: int) -> Any:
-    """Ratio of CoT length and target, at least 1; infinite where the length is not known."""
+    """Ratio between CoT length and target, at least 1; infinite if the length is unknown."""
     if cot_length == 0:
         return np.inf
     return max(cot_length, target) / min(cot_length, target)

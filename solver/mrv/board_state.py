@@ -1,14 +1,15 @@
-"""What the search holds after each token of a trace, as bit planes: what a model has to know.
+"""Search state after each token of a trace as bit planes: targets of the auxiliary probe loss.
 
-The search is followed token by token: the first digit of a line places it, the others are kept for
-later, `<none>` goes back to the latest line with digits left. For each position there are
+The search is replayed token by token: the first digit of a line is assigned, the others remain
+untried, and `<none>` backtracks to the latest line with untried digits. Planes of a position:
 
     0 .. D-1     cells that hold digit 1, .., D
     D .. 2D-1    cells without a digit that can take digit 1, .., D
-    2D           cells without a digit that have fewest candidates, zero included
+    2D           cells without a digit that have fewest candidates, including zero
 
-each as a set of cells, bit c of `W` words of 64. After `<none>` the cell that is tried again has
-the digits left that its next line will list. In an output or summary block nothing moves any more.
+Each plane is a set of cells, bit c of `W` 64-bit words. After `<none>` the candidates of the cell
+to be retried are the digits that its next line lists. The state is constant in output and summary
+blocks.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ _ONE = np.uint64(1)
 
 
 def num_planes(board: Board) -> int:
-    """Planes of a position: 2D + 1."""
+    """Number of planes per position, 2D + 1."""
     return 2 * board.side + 1
 
 
 def search_planes(board: Board, ids: Tokens) -> npt.NDArray[np.uint64]:
-    """Follow a whole sequence, prompt included.
+    """Replay a whole sequence, including its prompt.
 
     Args:
         board: Board.
-        ids: A CoT, or a segment with its prompt, shape (T,), as the solver writes it. What comes
-            after a token that the solver would not have written has no meaning.
+        ids: A CoT or a segment with its prompt, shape (T,). The result is undefined after the
+            first token that differs from the solver's trace.
 
     Returns:
         Planes, shape (T, 2D + 1, W).
@@ -63,7 +64,7 @@ def _follow(tables: Any, search: Any, ids: Any, planes: Any) -> None:
     clear(tables, search)
     level, cell = 0, -1
     is_line_begun = False
-    retried = -1  # level of the line that is to be written again
+    retried = -1  # level of the line to be rewritten
     for t in range(len(ids)):
         token = np.int64(ids[t])
         if t > 0 and token in (OUTPUT, SUMMARY):

@@ -1,4 +1,4 @@
-"""Candidates as bit planes, one word per digit and band, and what follows from them.
+"""Constraint propagation on candidate bit planes, one word per digit and band.
 
 A band is a row of boxes. The candidates of one digit in one band are a plane, a uint64 in which bit
 `r * side + c` stands for row r and column c of the band. On 9x9 a plane has 27 bits, 3 minirows
@@ -9,24 +9,25 @@ A band is a row of boxes. The candidates of one digit in one band are a plane, a
     row 1   9 10 11   12 13 14   15 16 17
     row 2  18 19 20   21 22 23   24 25 26
 
-What a plane must look like depends on the plane alone, but for the columns:
+Propagation rules; all but the column rule depend on a single plane:
 
 - In a band a digit occurs once in each row and once in each box, so its minirows form a
-  permutation. A minirow that is part of no permutation of occupied minirows is cleared, by
-  one look-up (`fitting`). This covers hidden singles and locked candidates of rows and boxes.
-- Columns tie together the planes of a digit. Where a box has one column left, other bands
-  lose it; where only one band has a column, its box keeps nothing else (`lone_columns`, `claims`).
-- A row with one candidate settles its cell: all other digits of the band lose it.
-- A cell with one candidate is found by adding up the planes of a band, bit by bit.
+  permutation. A minirow that belongs to no permutation of occupied minirows is cleared by
+  one table lookup (`fitting`). This covers hidden singles and locked candidates of rows and boxes.
+- Columns couple the planes of a digit. A column that is the only one left in a box is cleared in
+  other bands; a box that holds the only candidates of a column loses its other candidates
+  (`lone_columns`, `claims`).
+- A row with a single candidate settles its cell, which is cleared in all other planes.
+- Cells with a single candidate are found by bit-sliced addition of the planes of a band.
 
-All memory of a search is in one record, with a row for each level, so that going back is free:
+One record holds the state of a search, with one row per level, so that backtracking is free:
 
     planes   (L, B, D)   candidates of digit d + 1 in band b
-    settled  (L, B)      cells that have been taken from all other digits
-    dirty    (L, B)      bit d: the plane has changed since it was looked at
-    pairs    (B,)        cells with two candidates, at the level looked at last
+    settled  (L, B)      cells already cleared in the planes of all other digits
+    dirty    (L, B)      bit d: the plane changed since its last propagation
+    pairs    (B,)        cells with two candidates at the level propagated last
 
-The shapes are part of the types, so that numba compiles each board with constants.
+Array shapes are part of the record type, so numba specializes the kernels for each board.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 @functools.cache
 def make_plane_tables(board: Board) -> Any:
-    """Compute the constants of a board as one record; not to be written to.
+    """Return the read-only lookup tables of a board as one record.
 
     Fields, where R is the rows of a band, which are also its boxes:
 
         minirows      (2^side,)   occupied minirows of a row, as R bits
-        fitting       (2^(R*R),)  cells of the minirows that are part of a permutation
+        fitting       (2^(R*R),)  cells of the minirows that belong to some permutation
         lone_columns  (2^side,)   columns that are alone in their box
-        claims        (2^side,)   columns left when each box must use one of these, if it has any
+        claims        (2^side,)   columns left if each box must use one of these where it has any
         placed        (R, side)   plane of a digit placed at this cell, its peers cleared
         row_starts    ()          the first bit of each row
     """
@@ -96,7 +97,7 @@ def make_plane_tables(board: Board) -> Any:
 
 
 def make_plane_state(board: Board) -> Any:
-    """Allocate the record described above, for one search at a time."""
+    """Allocate the working memory of one search (see the module docstring)."""
     side, num_bands = board.side, board.side // board.box_rows
     num_levels = board.num_cells + 1  # every level settles a cell
     layout = [
@@ -116,7 +117,7 @@ def all_columns(tables: Any) -> Any:
 
 @always_inline_kernel
 def columns_of(tables: Any, plane: Any) -> Any:
-    """Columns that a plane has candidates in, as bits."""
+    """Bit mask of the columns in which a plane has candidates."""
     num_rows, side = tables.placed.shape
     columns = plane
     for row in range(1, num_rows):
@@ -126,7 +127,7 @@ def columns_of(tables: Any, plane: Any) -> Any:
 
 @inline_kernel
 def place(tables: Any, state: Any, level: int, band: int, cell: int, d: int) -> None:
-    """Put digit d + 1 at a cell of a band, counted from the band's start; columns come later."""
+    """Assign digit d + 1 to a cell of a band; columns are handled by `propagate`."""
     side = tables.placed.shape[1]
     state.planes[level, band, d] &= tables.placed[cell // side, cell % side]
     state.dirty[level, band] |= _ONE << _U(d)
@@ -134,7 +135,7 @@ def place(tables: Any, state: Any, level: int, band: int, cell: int, d: int) -> 
 
 @inline_kernel
 def set_givens(tables: Any, state: Any, givens: Any) -> None:
-    """Set level 0 to the givens, uint8 (S,); givens that clash show as a contradiction later."""
+    """Initialize level 0 from the givens, uint8 (S,); clashes surface as a contradiction later."""
     num_rows, side = tables.placed.shape
     num_bands, num_cells = len(state.pairs), num_rows * side
     for band in range(num_bands):
@@ -158,7 +159,7 @@ def set_givens(tables: Any, state: Any, givens: Any) -> None:
 
 @inline_kernel
 def propagate(tables: Any, state: Any, level: int) -> int:
-    """Draw conclusions until none is left; CONTRADICTION, OPEN or SOLVED."""
+    """Propagate to a fixed point; return CONTRADICTION, OPEN or SOLVED."""
     num_bands = len(state.pairs)
     while True:
         is_dirty = True
@@ -194,7 +195,7 @@ def num_candidates(state: Any, level: int, band: int, cell: int) -> int:
 
 @always_inline_kernel
 def _look_at_plane(tables: Any, state: Any, level: int, band: int, d: int) -> bool:
-    """Draw what follows from one plane; False if the digit has no place left."""
+    """Propagate one plane; return False on a contradiction."""
     num_rows, side = tables.placed.shape
     planes = state.planes[level]
     plane = planes[band, d]
@@ -209,9 +210,9 @@ def _look_at_plane(tables: Any, state: Any, level: int, band: int, d: int) -> bo
     if not _look_at_columns(tables, state, level, band, d):
         return False
 
-    # No row is empty, so `plane - row_starts` takes the lowest bit of each row without borrowing
-    # from the next, and `more` has the other bits. These never include the first of a row: shifted
-    # down by one they leave the last bit of the row free, to tell whether there are any.
+    # No row is empty, so `plane - row_starts` clears the lowest bit of each row without a borrow
+    # across rows, and `more` has the remaining bits, never the first bit of a row. Shifted right
+    # by one they leave the top bit of each row free as a flag for rows with several bits.
     more = plane & (plane - tables.row_starts)
     lasts = tables.row_starts << _U(side - 1)
     one_left = lasts & ~((more >> _ONE) + (lasts - tables.row_starts))
@@ -231,7 +232,7 @@ def _look_at_plane(tables: Any, state: Any, level: int, band: int, d: int) -> bo
 
 @always_inline_kernel
 def _look_at_columns(tables: Any, state: Any, level: int, band: int, d: int) -> bool:
-    """Take from the digit's planes in other bands what this one excludes; False if it cannot be."""
+    """Clear excluded columns in the digit's planes of other bands; False on a contradiction."""
     num_bands = len(state.pairs)
     planes = state.planes[level]
     columns = columns_of(tables, planes[band, d])
@@ -255,9 +256,9 @@ def _look_at_columns(tables: Any, state: Any, level: int, band: int, d: int) -> 
 
 @always_inline_kernel
 def _place_naked_singles(tables: Any, state: Any, level: int, band: int) -> int:
-    """Place digits in the cells that have one candidate, and note those that have two.
+    """Assign cells with one candidate and record cells with two.
 
-    Returns -1 if a cell has none, 0 if all have one, else 1.
+    Returns -1 if some cell has no candidate, 0 if every cell has exactly one, else 1.
     """
     side = tables.placed.shape[1]
     planes = state.planes[level]

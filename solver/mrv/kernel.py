@@ -1,6 +1,6 @@
-"""Kernels that run the MRV search and write its trace, straight into the caller's buffer.
+"""Kernels of the MRV search, which write its trace into the caller's buffer.
 
-Every kernel writes only to arrays that its caller made: re-entrant, safe under threads. Token ids
+Kernels write only to arrays passed by the caller, so they are re-entrant and thread-safe. Token ids
 follow `solver.vocabulary`; the trace rule is that of `solver.mrv.tracer`.
 """
 
@@ -29,19 +29,19 @@ _ONE = np.uint64(1)
 
 
 class Outcome(NamedTuple):
-    """How a search ended."""
+    """Termination status and counters of a search."""
 
     status: int
     """SOLVED, UNSOLVABLE, CAPPED or CONFLICT."""
     num_tokens: int
     """Tokens written."""
     num_assignments: int
-    """Digits placed, retries included."""
+    """Number of assignments, including retries."""
 
 
 @inline_kernel
 def write(out: Any, position: int, token: Any) -> int:
-    """Write one token unless the buffer is full; returns the next position."""
+    """Write one token unless the buffer is full; return the next position."""
     if position < len(out):
         out[position] = token
         return position + 1
@@ -50,7 +50,7 @@ def write(out: Any, position: int, token: Any) -> int:
 
 @inline_kernel
 def write_prompt(givens: Any, out: Any) -> int:
-    """Write the input block; returns the next position."""
+    """Write the input block; return the next position."""
     first_digit = NUM_SPECIALS + len(givens)
     position = write(out, 0, INPUT)
     for cell in range(len(givens)):
@@ -62,7 +62,7 @@ def write_prompt(givens: Any, out: Any) -> int:
 
 @inline_kernel
 def write_output(solution: Any, out: Any, position: int) -> int:
-    """Write the output block; returns the next position."""
+    """Write the output block; return the next position."""
     first_digit = NUM_SPECIALS + len(solution)
     position = write(out, position, OUTPUT)
     for cell in range(len(solution)):
@@ -75,13 +75,13 @@ def write_output(solution: Any, out: Any, position: int) -> int:
 def write_line(
     out: Any, position: int, num_cells: int, num_digits: int, cell: int, candidates: Any
 ) -> Any:
-    """Write a line as far as the buffer goes; returns where the whole line would end."""
+    """Write a trace line, truncated at the end of the buffer; return its untruncated end."""
     first_digit = NUM_SPECIALS + num_cells
     end = position + 1 + count_ones(candidates)
     left = candidates
     if position + num_digits + 1 <= len(out):
-        # The first four digits are written without asking whether they exist: what lies past the
-        # end of the line is overwritten by the next one.
+        # Four digits are written unconditionally, which saves branches; surplus tokens past the end
+        # of the line are overwritten by the next line.
         out[position] = NUM_SPECIALS + cell
         for k in range(4):
             out[position + 1 + k] = first_digit + count_trailing_zeros(left)
@@ -106,9 +106,9 @@ def search_from(
     out: Any,
     position: int,
 ) -> Outcome:
-    """Search on from `level`, writing tokens; `solution` comes with the givens and gets the rest.
+    """Continue the search from `level`, writing tokens and completing `solution` in place.
 
-    `is_dead_end` says that the line written last is `<none>`.
+    `is_dead_end` is true if the last line written is `<none>`; the search then backtracks first.
     """
     num_cells, num_digits = len(tables.units), len(search.planes)
     num_assignments = 0
@@ -157,9 +157,9 @@ def trace(tables: Any, search: Any, givens: Any, solution: Any, out: Any) -> Out
 def resume(
     tables: Any, search: Any, line_cells: Any, line_candidates: Any, solution: Any, out: Any
 ) -> Outcome:
-    """Write what follows a prompt with these lines; an empty line, the last, is a dead end.
+    """Write the continuation of a prompt with these lines; a final empty line is a dead end.
 
-    A given is a line with one candidate, which backtracking passes through alike.
+    Givens are lines with one candidate, which backtracking skips in the same way.
     """
     clear(tables, search)
     level = 0
@@ -188,9 +188,9 @@ def trace_many(
     num_assignments: Any,
     solutions: Any,
 ) -> int:
-    """Trace rows of `grids` while `out` has room for `cap` tokens; returns the rows done.
+    """Trace rows of `grids` while `out` has `cap` free tokens; return the number of rows traced.
 
-    Only solved traces stay in `out`; `ends[row]` is where the row's tokens end.
+    Only tokens of solved rows remain in `out`; `ends[row]` is the end offset of the row.
     """
     position = 0
     for row in range(len(grids)):

@@ -1,21 +1,21 @@
-"""State of a backtracking search in bit planes, and the moves on it.
+"""Bit-sliced state of the backtracking search and its update kernels.
 
-One record holds all working memory. Its fields are in bit-sliced form, one bit per cell, `W` words
+One record holds all working memory. Its fields are bit-sliced, one bit per cell, `W` words
 of 64 cells each (L levels, D digits, S cells, P bits for a number of candidates):
 
     counts  (L, P + 1, W)   [level, p]   bit p of each cell's number of candidates
                             [level, P]   cells without a digit
-    planes  (D, W)          [d]          cells that can take digit d + 1 by the digits placed
+    planes  (D, W)          [d]          cells whose candidates include digit d + 1
     used    (3 * D,)        [unit]       digits placed in a row, column or box, as a mask
-    deltas  (L, W)          [level]      cells that the assignment of the level took from a plane
-    cells, digits, rests    [level]      its cell, its digit - 1, its candidates not tried yet
+    deltas  (L, W)          [level]      cells cleared from a plane by the level's assignment
+    cells, digits, rests    [level]      its cell, its digit - 1, its untried candidates
 
-Placing digit d + 1 clears plane d at the cell and its peers. The cleared bits, `delta`, are exactly
-what the numbers of candidates lose, so one bit-sliced subtraction makes the next level's counts
-from this level's. `counts` has a row per level and needs no undoing; the planes and masks are
-shared by all levels and undone on backtracking.
+Placing digit d + 1 clears plane d at the cell and its peers. Each cleared bit (`delta`)
+decrements the candidate count of its cell, so one bit-sliced subtraction derives the next level's
+counts. `counts` has one row per level and needs no undo; the planes and masks are shared by all
+levels and restored on backtracking.
 
-The shapes are part of the record's type, so that numba compiles each board with constants.
+Array shapes are part of the record type, so numba specializes the kernels for each board.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def num_words(board: Board) -> int:
 
 @functools.cache
 def make_tables(board: Board) -> Any:
-    """Compute the constants of a board as one record; not to be written to.
+    """Return the read-only lookup tables of a board as one record.
 
     Fields: `reach` uint64 (S, W), each cell and its peers as bits; `units` int64 (S, 3), the row,
     side + column and 2 * side + box of each cell.
@@ -60,7 +60,7 @@ def make_tables(board: Board) -> Any:
 
 
 def make_search(board: Board) -> Any:
-    """Allocate the record described above, for one search at a time."""
+    """Allocate the working memory of one search (see the module docstring)."""
     levels, words = board.num_cells + 1, num_words(board)
     layout = [
         ("counts", np.uint64, (levels, board.side.bit_length() + 1, words)),
@@ -93,7 +93,7 @@ def clear(tables: Any, search: Any) -> None:
 
 @inline_kernel
 def candidates_of(tables: Any, search: Any, cell: int) -> Any:
-    """Mask of the digits that the cell's row, column and box lack."""
+    """Candidate mask of a cell: digits absent from its row, column and box."""
     all_digits = (_ONE << _U(len(search.planes))) - _ONE
     row, col, box = tables.units[cell, 0], tables.units[cell, 1], tables.units[cell, 2]
     return ~(search.used[row] | search.used[col] | search.used[box]) & all_digits
@@ -101,7 +101,7 @@ def candidates_of(tables: Any, search: Any, cell: int) -> Any:
 
 @inline_kernel
 def is_assigned(search: Any, level: int, cell: int) -> Any:
-    """Whether the cell has a digit at `level`."""
+    """Whether the cell is assigned at `level`."""
     unassigned = search.counts[level, search.counts.shape[1] - 1, cell >> 6]
     return (unassigned >> _U(cell & 63)) & _ONE == 0
 
@@ -115,7 +115,7 @@ def _toggle_used(tables: Any, search: Any, cell: int, d: int) -> None:
 
 @inline_kernel
 def assign(tables: Any, search: Any, level: int, target: int, cell: int, d: Any) -> None:
-    """Place digit d + 1 at `cell`; row `target` of the counts is made from row `level`."""
+    """Assign digit d + 1 to `cell`; `counts[target]` is computed from `counts[level]`."""
     counts = search.counts
     num_planes = counts.shape[1] - 1
     for w in range(counts.shape[2]):
@@ -134,7 +134,7 @@ def assign(tables: Any, search: Any, level: int, target: int, cell: int, d: Any)
 
 @inline_kernel
 def decide(tables: Any, search: Any, level: int, cell: int, candidates: Any) -> int:
-    """Assign the smallest of `candidates`, keep the others for later; returns the next level."""
+    """Assign the smallest of `candidates` and keep the rest untried; return the next level."""
     d = count_trailing_zeros(candidates)
     search.cells[level] = cell
     search.digits[level] = d
@@ -145,7 +145,7 @@ def decide(tables: Any, search: Any, level: int, cell: int, candidates: Any) -> 
 
 @inline_kernel
 def place_givens(tables: Any, search: Any, givens: Any) -> bool:
-    """Set level 0 to the givens, uint8 (S,); False where two of them clash."""
+    """Initialize level 0 from the givens, uint8 (S,); return False if two of them clash."""
     clear(tables, search)
     for cell in range(len(tables.units)):
         if givens[cell] > 0:
@@ -158,7 +158,7 @@ def place_givens(tables: Any, search: Any, givens: Any) -> bool:
 
 @inline_kernel
 def undo(tables: Any, search: Any, level: int) -> None:
-    """Take back the assignment made at `level`."""
+    """Undo the assignment of `level`."""
     d = search.digits[level]
     for w in range(search.counts.shape[2]):
         search.planes[d, w] |= search.deltas[level, w]
@@ -167,7 +167,7 @@ def undo(tables: Any, search: Any, level: int) -> None:
 
 @inline_kernel
 def backtrack(tables: Any, search: Any, level: int) -> int:
-    """Undo assignments down to the nearest level with an untried candidate; -1 if none."""
+    """Undo assignments back to the nearest level with an untried candidate; return it, or -1."""
     while level > 0:
         level -= 1
         undo(tables, search, level)
@@ -191,15 +191,15 @@ def cells_with_count(search: Any, level: int, w: int, number: int) -> Any:
 def most_constrained_cell(search: Any, level: int) -> Any:
     """First unassigned cell in row-major order with fewest candidates; -1 when all are assigned.
 
-    Almost every choice is among cells with 0, 1 or 2 candidates; their sets are made together,
-    without branches.
+    Fast path: most selections are among cells with 0, 1 or 2 candidates, whose sets are computed
+    together without branches.
     """
     counts = search.counts
     num_planes, words = counts.shape[1] - 1, counts.shape[2]
     zeros = ones = twos = _U(0)
     zero_word = one_word = two_word = 0
     for k in range(words):
-        w = words - 1 - k  # the first word is looked at last, so that it wins
+        w = words - 1 - k  # descending, so that the first word takes precedence
         bit0, bit1, high = counts[level, 0, w], counts[level, 1, w], counts[level, 2, w]
         for p in range(3, num_planes):
             high |= counts[level, p, w]

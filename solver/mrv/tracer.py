@@ -1,9 +1,9 @@
-"""The MRV backtracking solver and the traces it writes (paper, "Datasets and Tokenization").
+"""The MRV backtracking solver and its traces (paper, "Datasets and Tokenization").
 
-The rule: take the first cell in row-major order among those with fewest candidates, zero included;
-write its line; try the digits in increasing order. An empty candidate set writes `<none>`, and the
-search goes back to the latest line with candidates left, which is written again without the digit
-that failed. `TRACE_RULE` names the rule in everything made from traces.
+Trace rule: select the first cell in row-major order among those with fewest candidates (including
+zero), write its trace line, and try its digits in increasing order. An empty candidate set writes
+`<none>`, and the search backtracks to the latest line with untried candidates, which is rewritten
+without the failed digit. `TRACE_RULE` identifies the rule in all derived artifacts.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from solver.vocabulary import Tokens, Vocabulary
 TRACE_RULE = "mrv-row-major-ascending-1"
 RANDOM_TRACE_RULE = "mrv-random-1"
 DEFAULT_MAX_TOKENS = 20_000_000
-"""Default cap: over the longest trace of any 17-clue 9x9 puzzle, 18,697,123 tokens."""
+"""Default token limit; the longest trace of a 17-clue 9x9 puzzle has 18,697,123 tokens."""
 
 
 class Status(IntEnum):
-    """How a search ended."""
+    """Termination status of a search."""
 
     SOLVED = mrv_kernel.SOLVED
     UNSOLVABLE = mrv_kernel.UNSOLVABLE
@@ -40,36 +40,36 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """Tokens that the solver wrote, and how its search ended."""
+    """Trace of one puzzle and the termination status of its search."""
 
     status: Status
-    """SOLVED; UNSOLVABLE; CAPPED at the token limit; CONFLICT, when givens or lines clash."""
+    """SOLVED, UNSOLVABLE, CAPPED (token limit reached) or CONFLICT (givens or lines clash)."""
     tokens: Tokens
-    """Ids, shape (n,); the whole sequence, or what follows the prompt when resumed."""
+    """Token ids, shape (n,): the whole sequence, or the continuation of the prompt if resumed."""
     num_assignments: int
-    """Digits placed by the search, retries included."""
+    """Number of digits assigned by the search, including retries."""
     solution: Grid | None
-    """Solved grid, shape (num_cells,), when SOLVED."""
+    """Solved grid, shape (num_cells,), if SOLVED, else None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceBatch:
-    """Traces of consecutive puzzles; the tokens of unsolved ones are not kept."""
+    """Traces of consecutive puzzles; tokens of unsolved puzzles are discarded."""
 
     tokens: Tokens
-    """Ids of all kept traces, one after another."""
+    """Concatenated token ids of the solved puzzles."""
     ends: npt.NDArray[np.int64]
-    """Where the tokens of each puzzle end, shape (n,)."""
+    """End offset of each puzzle in `tokens`, shape (n,)."""
     statuses: npt.NDArray[np.uint8]
     """`Status` of each puzzle, shape (n,)."""
     num_assignments: npt.NDArray[np.int64]
-    """Digits placed, shape (n,)."""
+    """Number of assignments per puzzle, shape (n,)."""
     solutions: Grid
-    """Solved grids, shape (n, num_cells); rows of unsolved puzzles have no meaning."""
+    """Solved grids, shape (n, num_cells); rows of unsolved puzzles are undefined."""
 
 
 class Tracer:
-    """Working memory for tracing on one board; one search at a time, so one per thread."""
+    """Solver with preallocated memory for one board; not thread-safe, use one per thread."""
 
     def __init__(self, board: Board) -> None:
         self.board = board
@@ -82,20 +82,20 @@ class Tracer:
 
         Args:
             givens: Digits, uint8 (num_cells,), 0 for blank.
-            out: Buffer of the board's id type; `tokens` of the result is a view of it.
+            out: Output buffer with the board's id dtype; `tokens` of the result is a view of it.
         """
         solution = np.empty(self.board.num_cells, dtype=np.uint8)
         outcome = mrv_kernel.trace(self._tables, self._search, givens, solution, out)
         return _to_trace(outcome, out=out, solution=solution)
 
     def resume_into(self, prompt: Tokens, *, out: Tokens) -> Trace:
-        """Write into `out` what the solver writes after `prompt`, an input block or a summary.
+        """Write the solver's continuation of `prompt` (an input block or a summary) into `out`.
 
-        Lines are taken as decisions whose first candidate is in place; a given is a decision
-        without alternatives, so that a given and a one-candidate line need not be told apart.
+        Each line is a decision whose first candidate is assigned; givens are decisions without
+        alternatives, so they need not be distinguished from one-candidate lines.
 
         Raises:
-            ValueError: the prompt is not well formed; clashing lines give CONFLICT instead.
+            ValueError: malformed prompt; clashing lines return CONFLICT instead.
         """
         cells, candidates = parse_prompt(self.board, prompt)
         solution = np.zeros(self.board.num_cells, dtype=np.uint8)
@@ -103,10 +103,10 @@ class Tracer:
         return _to_trace(outcome, out=out, solution=solution)
 
     def trace_many(self, grids: Grid, *, cap: int, out: Tokens) -> TraceBatch:
-        """Trace rows of `grids` (n, num_cells), each to at most `cap` tokens, as far as `out` goes.
+        """Trace the rows of `grids` (n, num_cells) with at most `cap` tokens each.
 
-        It stops before a puzzle for which less than `cap` tokens of `out` are left: the batch can
-        be shorter than `grids`, never empty.
+        Stops before the first row with fewer than `cap` free tokens in `out`, so the batch may
+        contain fewer rows than `grids`, but at least one.
 
         Raises:
             ValueError: `out` is shorter than `cap`.
@@ -165,7 +165,7 @@ def trace(
     Args:
         board: The board.
         givens: Digits, uint8 (num_cells,), 0 for blank.
-        max_tokens: The trace stops exactly there, with status CAPPED.
+        max_tokens: Token limit; a longer trace is truncated with status CAPPED.
         random_seed: Break ties and order digits at random from this seed (0 .. 2^64-1); each
             line then lists its digits in the order in which they are tried.
 
@@ -184,7 +184,7 @@ def trace(
 
 
 def resume(board: Board, prompt: Tokens, *, max_tokens: int = DEFAULT_MAX_TOKENS) -> Trace:
-    """Return what the solver writes after `prompt`, the ids of an input block or a summary.
+    """Return the solver's continuation of `prompt`, the ids of an input block or a summary.
 
     Raises:
         ValueError: the prompt is not well formed, or `max_tokens` < 1.
@@ -193,7 +193,7 @@ def resume(board: Board, prompt: Tokens, *, max_tokens: int = DEFAULT_MAX_TOKENS
 
 
 def cot_length(board: Board, givens: Grid, *, max_tokens: int = DEFAULT_MAX_TOKENS) -> int | None:
-    """Return the tokens of the puzzle's CoT; None when it is unsolvable, clashes or is longer."""
+    """Return the CoT length in tokens; None if unsolvable, clashing, or over `max_tokens`."""
     out = _token_buffer(board, max_tokens)
     result = tracer(board).trace_into(check_givens(board, givens), out=out)
     return len(result.tokens) if result.status is Status.SOLVED else None
@@ -210,7 +210,7 @@ def check_givens(board: Board, givens: Grid) -> Grid:
         raise ValueError(
             f"givens: got {grid.size} cells, a {board.name} board has {board.num_cells}"
         )
-    # Before the cast, in which 257 would become 1.
+    # Checked before the cast, which would wrap 257 to 1.
     wrong = grid[(grid < 0) | (grid > board.side)]
     if wrong.size:
         raise ValueError(f"givens: got digit {wrong[0]}, allowed are 0 to {board.side}")
@@ -220,7 +220,7 @@ def check_givens(board: Board, givens: Grid) -> Grid:
 def _token_buffer(board: Board, max_tokens: int) -> Tokens:
     if max_tokens < 1:
         raise ValueError(f"max_tokens: got {max_tokens}, must be at least 1")
-    return np.empty(max_tokens, dtype=Vocabulary(board).dtype)  # untouched pages cost nothing
+    return np.empty(max_tokens, dtype=Vocabulary(board).dtype)  # pages are committed on first write
 
 
 def _compact(result: Trace) -> Trace:

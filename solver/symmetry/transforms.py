@@ -1,16 +1,16 @@
-"""Symmetries of a board: transforms that turn puzzles into puzzles and solutions into solutions.
+"""Sudoku symmetries: transforms that map valid puzzles to valid puzzles.
 
-A symmetry renames the digits, permutes bands, rows inside bands, stacks and columns inside stacks,
-and on boards with square boxes may transpose. They form a group of order
+A symmetry relabels the digits, permutes bands, rows inside bands, stacks and columns inside stacks,
+and may transpose boards with square boxes. The symmetries form a group of order
 
     4x4      4! * 2 * (2!**3)**2                    3,072
     6x6      6! * (3! * 2!**3) * (2! * 3!**2)       2,488,320
     9x9      9! * 2 * (3!**4)**2                    1,218,998,108,160
     16x16    16! * 2 * (4!**5)**2                   about 2.65e27
 
-A random symmetry is a pure function of a 64-bit seed, the same one by one (`seeded_symmetry`)
-and in bulk (`augment`). Every choice is uniform up to 2**-28. The 16x16 group is larger than
-2**64, so the seeds reach a pseudo-random part of it.
+A random symmetry is a pure function of a 64-bit seed; `seeded_symmetry` and the vectorized
+`augment` agree. Every choice is uniform up to 2**-28. The 16x16 group has more than 2**64
+elements, so seeds reach a pseudo-random subset of it.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _HALF, _LAST_BIT = np.uint64(32), np.uint64(63)
 
 @dataclass(frozen=True, kw_only=True)
 class Symmetry:
-    """One symmetry: transpose first if asked, then place lines, then rename digits."""
+    """One symmetry: an optional transpose, then line permutations, then a digit relabeling."""
 
     board: Board
     """Board that is mapped to itself."""
     digits: tuple[int, ...]
-    """New name of digit 1, 2, ..."""
+    """New label of digit 1, 2, ..."""
     rows: tuple[int, ...]
-    """Row of the (transposed) old grid that each new row is taken from."""
+    """Source row, in the (transposed) old grid, of each new row."""
     cols: tuple[int, ...]
-    """Column of the (transposed) old grid that each new column is taken from."""
+    """Source column, in the (transposed) old grid, of each new column."""
     transpose: bool
-    """Whether rows and columns are exchanged first."""
+    """Whether the grid is transposed first."""
 
     def __post_init__(self) -> None:
         board = self.board
@@ -67,7 +67,7 @@ class Symmetry:
 
     @cached_property
     def _sources(self) -> npt.NDArray[np.int64]:
-        """Old cell that each new cell is taken from, shape (num_cells,)."""
+        """Source cell of each new cell, shape (num_cells,)."""
         rows, cols = np.array(self.rows)[:, None], np.array(self.cols)[None, :]
         row_step, col_step = (1, self.board.side) if self.transpose else (self.board.side, 1)
         sources: npt.NDArray[np.int64] = (rows * row_step + cols * col_step).ravel()
@@ -75,11 +75,11 @@ class Symmetry:
 
     @cached_property
     def _names(self) -> Grid:
-        """New name of digit 0 (blank), 1, 2, ..."""
+        """New label of digit 0 (blank), 1, 2, ..."""
         return np.array((0, *self.digits), dtype=np.uint8)
 
     def apply(self, grids: Grid) -> Grid:
-        """Map one grid (num_cells,) or many (n, num_cells); blanks stay blank.
+        """Transform one grid (num_cells,) or a batch (n, num_cells); blanks stay blank.
 
         Raises:
             ValueError: the last dimension is not the number of cells.
@@ -92,7 +92,7 @@ class Symmetry:
         return mapped
 
     def compose(self, other: Symmetry) -> Symmetry:
-        """Return the symmetry that applies `other`, then this one.
+        """Return the composition that applies `other` first, then this symmetry.
 
         Raises:
             ValueError: `other` belongs to another board.
@@ -109,7 +109,7 @@ class Symmetry:
         )
 
     def inverse(self) -> Symmetry:
-        """Return the symmetry that undoes this one."""
+        """Return the inverse symmetry."""
         rows, cols = _invert(self.rows), _invert(self.cols)
         return Symmetry(
             board=self.board,
@@ -144,9 +144,9 @@ def random_symmetry(board: Board, rng: np.random.Generator) -> Symmetry:
 
 
 def augment(board: Board, grids: Grid, *, seeds: Seeds) -> Grid:
-    """Map each grid by the symmetry of its seed; same as `seeded_symmetry(...).apply` per row.
+    """Transform each grid by the symmetry of its seed, as `seeded_symmetry(...).apply` per row.
 
-    Answers follow their puzzles when they are mapped with the same seeds.
+    Solutions transformed with the same seeds remain solutions of their puzzles.
 
     Args:
         board: The board of the grids.
@@ -171,12 +171,12 @@ def augment(board: Board, grids: Grid, *, seeds: Seeds) -> Grid:
 
 
 class _Draw(NamedTuple):
-    """A symmetry being drawn; fields as in `Symmetry`."""
+    """Preallocated buffers for one symmetry; fields as in `Symmetry`."""
 
     box_rows: int
     box_cols: int
     names: np.ndarray
-    """uint8 (side + 1,): 0, then the new name of digit 1, 2, ..."""
+    """uint8 (side + 1,): 0, then the new label of digit 1, 2, ..."""
     rows: np.ndarray
     """int64 (side,)."""
     cols: np.ndarray
@@ -200,7 +200,7 @@ def _make_draw(board: Board) -> _Draw:
 def _shuffle(values: Any, start: int, num_blocks: int, size: int, key: Any, position: int) -> int:
     """Shuffle `num_blocks` blocks of `size` values from `start` on; each block keeps its order.
 
-    Takes words of the stream of `key` from `position` on; returns the position after them.
+    Consumes words of the stream of `key` from `position`; returns the next position.
     """
     for last in range(num_blocks - 1, 0, -1):
         word = mix64(key + GOLDEN * np.uint64(position))
