@@ -11,6 +11,7 @@ from torch import Tensor
 
 from data.model_format.precision import PrecisionPolicy
 from eval.network.cache import Attend, CacheShape, PaddedCache, check_spans, span_positions
+from eval.network.transfer import to_device
 from eval.network.types import DTYPES, SlotCache, Span
 
 
@@ -63,12 +64,11 @@ class BaseNetwork(ABC):
         """See `TokenNetwork.prefill`."""
         assert isinstance(cache, PaddedCache), "a cache of another network"
         check_spans(spans, cache=cache)
-        hidden = self._hidden_states(
-            self._to_device(span_tokens(spans)),
-            self._to_device(span_positions(spans)),
-            cache.span_attention(spans),
+        tokens, positions, last = to_device(
+            span_tokens(spans), span_positions(spans), last_rows(spans), device=self.device
         )
-        return self._logits(hidden[self._to_device(last_rows(spans))] if is_last_only else hidden)
+        hidden = self._hidden_states(tokens, positions, cache.span_attention(spans))
+        return self._logits(hidden[last] if is_last_only else hidden)
 
     @torch.inference_mode()
     def decode_step(
@@ -94,9 +94,6 @@ class BaseNetwork(ABC):
     @abstractmethod
     def _logits(self, hidden: Tensor) -> Tensor:
         """Logits in fp32, (N, num_ids), of hidden states (N, hidden_size)."""
-
-    def _to_device(self, array: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
 
 
 def span_tokens(spans: Sequence[Span]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from eval.network.transfer import to_device
 from eval.network.types import SlotCache, Span
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -103,25 +104,32 @@ class PaddedCache:
         device = self._rows.device
         sizes = [len(span.tokens) for span in spans]
         longest, max_seq_len = max(sizes), max(span.end for span in spans)
-        slots = torch.tensor([span.slot for span in spans], device=device)
-        starts = torch.tensor([span.start for span in spans], device=device)
-        lengths = torch.tensor(sizes, device=device)
+        slots_of_spans = np.array([span.slot for span in spans])
+        starts_of_spans = np.array([span.start for span in spans])
+        # All indices are made on the host: to read lengths back from a GPU would stall it.
+        slots, starts, lengths, rows, positions, number, offset = to_device(
+            slots_of_spans,
+            starts_of_spans,
+            np.array(sizes),
+            slots_of_spans.repeat(sizes),
+            span_positions(spans),
+            np.arange(len(spans)).repeat(sizes),
+            span_positions(spans) - starts_of_spans.repeat(sizes),
+            device=device,
+        )
         ahead = torch.arange(longest, device=device)
-        is_token = ahead < lengths[:, None]
-        # What pads a span sees the first position, which is least work.
-        last = torch.where(is_token, starts[:, None] + ahead, 0)
+        # Padding of a span attends to the first position, which is least work.
+        last = torch.where(ahead < lengths[:, None], starts[:, None] + ahead, 0)
         mask = (torch.arange(max_seq_len, device=device) <= last[:, :, None])[:, None]
-        rows = slots.repeat_interleave(lengths, output_size=sum(sizes))
-        positions = torch.from_numpy(span_positions(spans)).to(device)
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = self.keys[layer], self.values[layer]
             keys[rows, :, positions] = k
             values[rows, :, positions] = v
             padded = q.new_zeros(len(spans), longest, *q.shape[1:])
-            padded[is_token] = q
+            padded[number, offset] = q
             attended = self._attend(padded.transpose(1, 2), keys, values, slots, mask)
-            return attended.transpose(1, 2)[is_token]
+            return attended.transpose(1, 2)[number, offset]
 
         return attend
 

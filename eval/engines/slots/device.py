@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from eval.engines.slots.base import BUCKET, Slots, Start
+from eval.network.transfer import to_device
 from eval.network.types import Span, TokenNetwork
 from solver.vocabulary import STOP_TOKENS, Tokens
 
@@ -63,11 +64,15 @@ class DeviceSlots(Slots):
         if spans:
             self._network.prefill(self.cache, spans, is_last_only=True)
             self.num_forward_passes += 1
-        rows = self._to_device([start.slot for start in starts])
-        positions = self._to_device([len(start.tokens) - 1 for start in starts])
-        last_ids = self._to_device([int(start.tokens[-1]) for start in starts])
+        rows, positions, last_ids, allowances = to_device(
+            np.array([start.slot for start in starts]),
+            np.array([len(start.tokens) - 1 for start in starts]),
+            np.array([start.tokens[-1] for start in starts]),
+            np.array([start.allowance for start in starts]),
+            device=self._all.device,
+        )
         self._positions[rows] = positions
-        self._remaining[rows] = self._to_device([start.allowance for start in starts])
+        self._remaining[rows] = allowances
         self._is_finite[rows] = True
         self._text[rows, positions] = last_ids.to(self._text.dtype)
         for start in starts:
@@ -98,11 +103,17 @@ class DeviceSlots(Slots):
     ) -> dict[int, Tokens]:
         if not is_finite.all():
             raise self._not_finite(int(active[is_finite.argmin()]))
+        has_ended = remaining == 0
+        if not has_ended.any():
+            return {}
+        slots, ends = active[has_ended], positions[has_ended] + 1
+        [rows] = to_device(slots, device=self._all.device)
+        texts = self._text[rows, : int(ends.max())].cpu().numpy()
         ended: dict[int, Tokens] = {}
-        for row in np.flatnonzero(remaining == 0):
-            start = self._starts.pop(int(active[row]))
-            ids = self._text[start.slot, len(start.tokens) : int(positions[row]) + 1]
-            ended[start.slot] = cast("Tokens", ids.cpu().numpy().astype(start.tokens.dtype))
+        for text, slot, end in zip(texts, slots.tolist(), ends.tolist(), strict=True):
+            start = self._starts.pop(slot)
+            ids = text[len(start.tokens) : end]
+            ended[slot] = cast("Tokens", ids.astype(start.tokens.dtype))
         return ended
 
     def _step(self, rows: Tensor, *, max_seq_len: int) -> None:
@@ -139,7 +150,9 @@ class DeviceSlots(Slots):
                 self._step(self._all, max_seq_len=max_seq_len)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # Graphs share a memory pool: they run one after another and keep no results in it.
+        pool = next((other.pool() for other in self._graphs.values()), None)
+        with torch.cuda.graph(graph, pool=pool):
             for _ in range(GPU_STEPS):
                 self._step(self._all, max_seq_len=max_seq_len)
         self._graphs[max_seq_len] = graph
@@ -147,6 +160,3 @@ class DeviceSlots(Slots):
     def _grow(self, capacity: int) -> None:
         self._text = torch.nn.functional.pad(self._text, (0, capacity - self._text.shape[1]))
         self._graphs.clear()
-
-    def _to_device(self, values: list[int]) -> Tensor:
-        return torch.tensor(values, device=self._all.device)
