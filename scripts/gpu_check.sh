@@ -86,7 +86,8 @@ train_run() { # NAME ARGS...: one run, its progress in a log
 study() {
     say "optimisers on 6x6, $study_tokens tokens each"
     build study-train --generate "$study_puzzles" --board 6x6 --mode scot --segment-tokens 64
-    build study-test --generate 1000 --board 6x6 --mode scot --segment-tokens 64 --seed 1
+    build study-test --generate 1000 --board 6x6 --mode scot --segment-tokens 64 --seed 1 \
+        --exclude "$out/study-train"
     mkdir -p "$out/runs"
     trainings=() code=0
     for optimizer in adamw muon; do
@@ -115,7 +116,8 @@ train() {
     rate=${TRAIN_RATE:-$("$python" -c 'import json, sys
 print(int(max(row["tokens/s"] for row in json.load(open(sys.argv[1]))["rows"])))' \
         "$out/speed-$train_model-${precisions%% *}.json" 2>/dev/null || echo 2000)}
-    build scot-test --generate 2000 --board 9x9 --max-cot-length "$cutoff" --mode scot
+    build scot-test --generate 2000 --board 9x9 --max-cot-length "$cutoff" --mode scot \
+        --seed 1 --exclude "$out/scot"
     sudocot train run --data "$out/scot" --held-out "$out/scot-test" --out "$out/runs/train" \
         --preset paper --model "$train_model" --precision "${precisions%% *}" \
         --budget $((rate * train_seconds)) --eval-every 200 "${train_options[@]}"

@@ -75,9 +75,10 @@ class TrainConfig:
     """Non-padding tokens of an update, over all processes, on average."""
     max_micro_tokens: int = 32_768
     """Positions that go through the model at once, at most; lower it when memory runs out, or to
-    give each of many processes a share of an update."""
+    give each of many processes a share of an update. It does not change the updates, and may be
+    changed when a run is resumed."""
     window_rows: int = 8_192
-    """Sequences that are planned into batches together."""
+    """Sequences that are planned into batches together; more if an update needs more."""
     attention: AttentionName | None = None
     """Attention implementation; None takes the fastest for device and precision. It decides
     between padded and packed batches."""
@@ -159,6 +160,7 @@ FREE_FIELDS = frozenset(
         "model",
         "init_from",
         "compile",
+        "max_micro_tokens",
         "log_every",
         "save_every",
         "eval_every",

@@ -2,7 +2,8 @@
 
 AdamW follows the recipe of the paper's runs, which is that of the Hugging Face Trainer: weight
 decay on every matrix, the embedding and the output matrix included, and none on biases and
-normalisation weights. Muon takes the 2-D weights inside the layers; AdamW keeps everything else.
+normalization weights. Muon takes the 2-D weights inside the layers; AdamW keeps everything else,
+the heads of the board-state loss included.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 from transformers import PreTrainedModel
 
+from training.models.board_state import attached_head
 from training.schedule import OptimizerConfig
 
 _MUON_ADJUST = "match_rms_adamw"
@@ -44,8 +46,10 @@ def build_optimizer(model: PreTrainedModel, config: OptimizerConfig) -> Optimize
 def split_parameters(
     model: PreTrainedModel,
 ) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
-    """Sort the weights: matrices inside the layers, embedding and output matrix, vectors."""
-    outer = {id(model.get_input_embeddings().weight), id(model.get_output_embeddings().weight)}
+    """Sort the weights: matrices inside the layers, other matrices, vectors."""
+    head = attached_head(model)
+    outer = {id(weight) for weight in head.parameters()} if head is not None else set()
+    outer |= {id(model.get_input_embeddings().weight), id(model.get_output_embeddings().weight)}
     parameters = list(model.parameters())
     matrices = [p for p in parameters if p.ndim >= 2]
     return (

@@ -41,6 +41,8 @@ from training.optimizers import build_optimizer
 from training.schedule import OptimizerConfig
 from training.session import mean_context
 
+NUM_COMPILING_UPDATES = 2
+"""Updates during which a Trainer compiles for the shapes that it meets."""
 MATMUL_SIZE = {"cpu": 2_048, "cuda": 8_192}
 
 
@@ -67,7 +69,7 @@ class Config:
     attention: str | None = None
     """Attention of our loop; None takes the fastest."""
     compile: bool = False
-    """Compile the model in our loop."""
+    """Compile the model in both loops."""
     num_updates: int = 3
     """Updates of a turn."""
     num_turns: int = 3
@@ -268,37 +270,31 @@ def pad_to_longest(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
     return {"input_ids": ids, "labels": labels, "attention_mask": mask}
 
 
-class ForwardCounter:
-    """Counts what goes through a model; batches that are only read ahead do not count."""
+class TimedTrainer(Trainer):
+    """A Trainer that counts what goes through the model; batches read ahead do not count."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.masks: list[Tensor] = []
-        model.register_forward_pre_hook(self._note, with_kwargs=True)
+    masks: list[Tensor]
 
-    def _note(self, _model: nn.Module, _args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        self.masks.append(options["attention_mask"])
-
-    @property
-    def num_tokens(self) -> int:
-        """Non-padding tokens."""
-        return sum(int(mask.sum()) for mask in self.masks)
-
-    @property
-    def num_positions(self) -> int:
-        """Positions, padding included."""
-        return sum(mask.numel() for mask in self.masks)
+    def training_step(self, model: nn.Module, inputs: dict[str, Tensor], *rest: Any) -> Tensor:
+        """Note the attention mask of a micro-batch."""
+        self.masks.append(inputs["attention_mask"])
+        loss: Tensor = super().training_step(model, inputs, *rest)
+        return loss
 
 
 class StepClock(TrainerCallback):
-    """Time from the first step's begin to the last one's end."""
+    """Time from the begin of the step after `num_warmup_steps` to the end of the last one."""
 
-    started_s = 0.0
-    duration_s = 0.0
+    def __init__(self, *, num_warmup_steps: int, masks: list[Tensor]) -> None:
+        self.num_warmup_steps, self.masks = num_warmup_steps, masks
+        self.started_s = self.duration_s = 0.0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Start at the first step."""
-        del args, control
-        if state.global_step == 0:
+        """Start after the warm-up."""
+        del control
+        if state.global_step == self.num_warmup_steps:
+            synchronize(args.device)
+            self.masks.clear()
             self.started_s = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -312,24 +308,27 @@ class StepClock(TrainerCallback):
 def trainer_turn(
     store: TokenStore, sampler: Sampler, architecture: ModelConfig, config: Config
 ) -> Turn:
-    """A turn of the Trainer, from its start to its end of the last update."""
+    """A turn of the Trainer, from the first update after the warm-up to the end of the last."""
     rows = PlainRows(store, sampler)
     lengths = store.lengths if sampler.rows is None else store.lengths[sampler.rows]
     rows_per_batch = max(1, round(config.trainer_micro_tokens / lengths.mean()))
     accumulation = max(1, round(config.tokens_per_update / config.trainer_micro_tokens))
     reset_accelerate()
-    model, clock = build_model(architecture, seed=0), StepClock()
-    counter = ForwardCounter(model)
+    # A Trainer is made anew for each turn, and compiles during its first updates.
+    num_warmup_steps = NUM_COMPILING_UPDATES if config.compile else 0
+    masks: list[Tensor] = []
+    clock = StepClock(num_warmup_steps=num_warmup_steps, masks=masks)
     with tempfile.TemporaryDirectory() as folder:
         options = TrainingArguments(
             output_dir=folder,
             per_device_train_batch_size=rows_per_batch,
             gradient_accumulation_steps=accumulation,
-            max_steps=config.num_updates,
+            max_steps=num_warmup_steps + config.num_updates,
             learning_rate=5e-4,
             weight_decay=0.01,
             optim="adamw_torch_fused",
             bf16=config.precision == "bf16",
+            torch_compile=config.compile,
             use_cpu=not torch.cuda.is_available(),
             save_strategy="no",
             logging_strategy="no",
@@ -338,18 +337,19 @@ def trainer_turn(
             remove_unused_columns=False,
             dataloader_num_workers=0,
         )
-        trainer = Trainer(
-            model=model,
+        trainer = TimedTrainer(
+            model=build_model(architecture, seed=0),
             args=options,
             train_dataset=rows,
             data_collator=pad_to_longest,
             callbacks=[clock],
         )
+        trainer.masks = masks
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     return Turn(
-        num_tokens=counter.num_tokens,
-        num_positions=counter.num_positions,
+        num_tokens=sum(int(mask.sum()) for mask in masks),
+        num_positions=sum(mask.numel() for mask in masks),
         duration_s=clock.duration_s,
     )
 

@@ -1,7 +1,7 @@
 """From an experiment to a recipe of `scripts.launch`: build, train, evaluate, report.
 
 ROOT/data/MODE             training data, shared by all experiments
-ROOT/data/test-MODE        test data, where puzzles are generated
+ROOT/data/test-MODE        test data; of a list of puzzles a sample, for the solve rate in training
 ROOT/lengths-SPLIT.parquet CoT lengths of a list of puzzles
 ROOT/runs/TRAINING         runs
 ROOT/evals/TRAINING-SAMPLE evaluations
@@ -35,7 +35,7 @@ class Layout:
         return self.root / "data" / mode
 
     def test(self, mode: Mode) -> Path:
-        """Test data, where puzzles are generated."""
+        """Test data; where the puzzles are a list, a sample of its test split."""
         return self.root / "data" / f"test-{mode}"
 
     def lengths(self, split: str) -> Path:
@@ -126,13 +126,12 @@ def _data_stages(world: World, layout: Layout, resources: Resources, mode: Mode)
         words=world.build_words(mode, layout.data(mode)),
         resources=_only(resources, shards=resources.shards if world.source is not None else 1),
     )
-    if world.source is None:
-        yield Stage(
-            name=f"test-{mode}",
-            words=world.build_test_words(mode, layout.test(mode), exclude=layout.data(mode)),
-            needs=(f"data-{mode}",),
-            resources=_only(resources),
-        )
+    yield Stage(
+        name=f"test-{mode}",
+        words=world.build_test_words(mode, layout.test(mode), exclude=layout.data(mode)),
+        needs=(f"data-{mode}",),
+        resources=_only(resources),
+    )
 
 
 def _training_stage(
@@ -142,16 +141,12 @@ def _training_stage(
     words = world.train_words(
         training, num_processes=resources.nodes * resources.processes_per_node
     )
-    held_out: Words = ()
-    needs = [f"data-{mode}"]
-    if world.source is None:
-        held_out = ("--held-out", str(layout.test(mode)))
-        needs.append(f"test-{mode}")
+    held_out = ("--held-out", str(layout.test(mode)))
     folders = ("--data", str(layout.data(mode)), *held_out, "--out", str(layout.run(training)))
     return Stage(
         name=training.name,
         words=(*words, *folders),
-        needs=tuple(needs),
+        needs=(f"data-{mode}", f"test-{mode}"),
         resources=dataclasses.replace(resources, shards=1),
     )
 

@@ -40,8 +40,8 @@ class World:
     """Data set with the splits train and test; None for generated puzzles."""
     num_puzzles: int = 0
     """Generated puzzles to train on."""
-    num_test_puzzles: int = 0
-    """Generated puzzles to test on."""
+    num_test_puzzles: int
+    """Puzzles of the test data: those to test on, or, of a list, a sample of its test split."""
     preset: str
     """Training preset."""
     is_tiny: bool = False
@@ -70,10 +70,15 @@ class World:
         return ("data", "build", *generated, *common)
 
     def build_test_words(self, mode: Mode, out: Path, *, exclude: Path) -> Words:
-        """Command that makes the test data, where puzzles are generated."""
+        """Command that makes the test data, without the puzzles of the training data."""
+        if self.source is not None:
+            puzzles: Words = (self.source, "--split", "test")
+            puzzles += ("--sample", str(self.num_test_puzzles))
+        else:
+            puzzles = ("--board", self.board, "--generate", str(self.num_test_puzzles))
+            puzzles += ("--seed", "1")
         return (
-            *("data", "build", "--board", self.board, "--generate", str(self.num_test_puzzles)),
-            *("--seed", "1", "--exclude", str(exclude), "--mode", mode),
+            *("data", "build", *puzzles, "--exclude", str(exclude), "--mode", mode),
             *("--segment-tokens", str(self.segment_tokens), "--out", str(out)),
         )
 
@@ -97,7 +102,9 @@ class World:
         if not self.is_tiny and num_processes > _TOKENS_PER_UPDATE // _MAX_MICRO_TOKENS + 1:
             # A micro-batch must hold the longest sequence.
             longest = cutoff if training.mode == "cot" else 2_048
-            smaller = ("--max-micro-tokens", str(max(longest, _TOKENS_PER_UPDATE // num_processes)))
+            # Sequences do not divide evenly: with some room they need no further micro-batch.
+            share = round(1.0625 * _TOKENS_PER_UPDATE / num_processes)
+            smaller = ("--max-micro-tokens", str(max(longest, share)))
         return (
             *("train", "run", "--preset", self.preset, *shape, "--max-cot-length", str(cutoff)),
             *("--budget", str(self.num_tokens(training)), "--budget-unit", training.budget_unit),
@@ -166,6 +173,7 @@ def paper_world(source: str) -> World:
         board="9x9",
         segment_tokens=512,
         source=source,
+        num_test_puzzles=2_000,
         preset="paper",
         evaluation=("--num-slots", "1024"),
         samples={"targets": ("--targets", *map(str, PAPER_TARGETS))},

@@ -109,7 +109,7 @@ def test_a_training_of_the_paper_is_the_papers(configs: list[Any]) -> None:
 def test_stages_wait_for_what_they_read() -> None:
     needs = {stage.name: stage.needs for stage in stages_of("scot-generalization")}
     large = "scot-l12-n2048-seed0"
-    assert needs[large] == ("data-scot",)
+    assert needs[large] == ("data-scot", "test-scot")
     assert needs[f"{large}-hardest"] == (large, "lengths-test")
     assert set(needs["report"]) == needs.keys() - {"report"}
     tiny = {stage.name: stage.needs for stage in stages_of("scot-generalization", scale="tiny")}
@@ -131,7 +131,7 @@ def test_stages_get_the_resources_that_they_can_use() -> None:
     assert given("cot-l6-n1024-seed0") == (1, 2, 8)
     assert given("cot-l6-n1024-seed0-targets") == (4, 1, 1)
     # 16 GPUs share an update of 100,000 tokens; a micro-batch holds the longest sequence.
-    assert stages["cot-l6-n1024-seed0"].option("--max-micro-tokens") == "6250"
+    assert stages["cot-l6-n1024-seed0"].option("--max-micro-tokens") == "6641"
     assert stages["cot-l6-n16384-seed0"].option("--max-micro-tokens") == "16384"
 
 
@@ -143,8 +143,8 @@ def test_the_same_recipe_goes_to_slurm(tmp_path: Path) -> None:
     assert re.search(r"afterok:\$job\d+_data_cot_merge", shown)
     assert "#SBATCH --gpus-per-node=8" in shown
     assert "scripts.cli.main paper report cot-l8 " in shown
-    # Data with its merge, lengths, 5 trainings, 5 evaluations with their merges, the report.
-    assert shown.count("sbatch --parsable") == 2 + 1 + 5 + 10 + 1
+    # Data with its merge, test data, lengths, 5 trainings, 5 evaluations with their merges, the report.
+    assert shown.count("sbatch --parsable") == 2 + 1 + 1 + 5 + 10 + 1
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)

@@ -83,6 +83,14 @@ def test_programs_take_the_options_of_the_gpu_check(has_gpu: str, tmp_path: Path
     assert modules == {"scripts.cli.main", "scripts.bench.training", "pytest"}
 
 
+def test_test_sets_of_the_gpu_check_exclude_what_is_trained_on(tmp_path: Path) -> None:
+    assert gpu_check(tmp_path, "study", "train", TRAIN_RATE="1000")[0] == 0
+    commands = [words for words in calls(tmp_path) if "build" in words]
+    tests = [words for words in commands if words[words.index("--out") + 1].endswith("-test")]
+    assert len(tests) == 2
+    assert all("--exclude" in words for words in tests)
+
+
 def test_a_training_that_fails_fails_the_gpu_check(tmp_path: Path) -> None:
     code, shown = gpu_check(tmp_path, "study", FAIL="study-muon-2e-3-1")
     assert code == 1

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 
+from solver.boards import get_board
+from training.models.board_state import HEAD_NAME, attach_head
 from training.models.build import build_model
 from training.models.families import ModelConfig
 from training.optimizers import JointOptimizer, build_optimizer, set_learning_rate, split_parameters
@@ -61,6 +63,16 @@ def test_every_weight_is_in_one_group(config: ModelConfig, name: str) -> None:
     num_grouped = sum(len(group["params"]) for group in optimizer.param_groups)
     assert num_grouped == len(list(model.parameters()))
     assert group_of(model, optimizer).keys() == dict(model.named_parameters()).keys()
+
+
+def test_muon_leaves_board_state_heads_to_adamw() -> None:
+    model = build_model(LLAMA, seed=0)
+    attach_head(model, get_board("4x4"), layer=1, seed=0)
+    optimizer = build_optimizer(model, OptimizerConfig(name="muon"))
+    groups = group_of(model, optimizer)
+    assert groups[f"{HEAD_NAME}.board.weight"] == groups["lm_head.weight"] != 0
+    assert groups[f"{HEAD_NAME}.fewest.bias"] == groups["model.norm.weight"]
+    assert groups["model.layers.0.mlp.up_proj.weight"] == 0
 
 
 @networks

@@ -5,9 +5,13 @@ pseudo-random order of epoch `s // num_rows` (`data.builder.permutation`). The s
 windows of `window_rows` samples, and each window, on its own, into updates:
 
     window    samples [w * window_rows, (w + 1) * window_rows)
-    packing   into micro-batches of similar lengths (padded) or nearly full ones (packed)
-    shuffle   of the micro-batches, seeded by the window
-    updates   consecutive micro-batches, each update as near to `tokens_per_update` as can be
+    packing   into packs of similar lengths (padded) or nearly full ones (packed)
+    shuffle   of the packs, seeded by the window
+    updates   consecutive packs, each update as near to `tokens_per_update` as can be
+
+The size of a pack follows from `tokens_per_update` alone. `max_micro_tokens` decides only how the
+rows of an update are divided into micro-batches: packs are joined or split. So the updates do not
+depend on it, and a run that ran out of memory can be resumed with a smaller one.
 
 The position is the number of samples drawn since the start of the run. It says which window comes
 next and where in it, so a resume plans one window and starts: it replays nothing. Processes take
@@ -18,7 +22,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +35,8 @@ from training.batching.shapes import Layout, PackedShape
 if TYPE_CHECKING:
     from data.store import TokenStore
 
+PACK_TOKENS = 32_768
+"""Positions of a pack at most; a longer sequence is a pack of its own."""
 POSITIONS_MULTIPLE = 128
 """Packed micro-batches have a multiple of this many positions: whole tiles for a GPU's matmul."""
 
@@ -48,7 +54,7 @@ class SamplerConfig:
     layout: Layout
     """Form of the micro-batches."""
     window_rows: int
-    """Samples planned together: more give less padding."""
+    """Samples planned together, at least those of an update: more give less padding."""
     max_cot_length: int | None = None
     """N: rows of puzzles with a longer CoT are left out; None keeps all."""
 
@@ -58,10 +64,28 @@ class SamplerConfig:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
     @property
+    def num_packs(self) -> int:
+        """Packs of an update, on average."""
+        return -(-self.tokens_per_update // PACK_TOKENS)
+
+    @property
+    def pack_tokens(self) -> int:
+        """Positions that a pack is filled to: an update is a whole number of packs."""
+        return -(-self.tokens_per_update // self.num_packs)
+
+    @property
+    def packs_per_micro_batch(self) -> int:
+        """Packs that are joined into a micro-batch: equal numbers, as far as there is memory."""
+        joined = max(1, self.max_micro_tokens // self.pack_tokens)
+        if self.layout == "padded":
+            return 1  # packs of different lengths would pad each other
+        num_micro_batches = -(-self.num_packs // joined)
+        return -(-self.num_packs // num_micro_batches)
+
+    @property
     def micro_tokens(self) -> int:
-        """Positions that a micro-batch is filled to: an update is a whole number of them."""
-        num_micro_batches = -(-self.tokens_per_update // self.max_micro_tokens)
-        return -(-self.tokens_per_update // num_micro_batches)
+        """Positions that a micro-batch is filled to."""
+        return min(self.packs_per_micro_batch * self.pack_tokens, self.max_micro_tokens)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,6 +134,8 @@ class Sampler:
     """Prompt tokens of each row of the store."""
     longest: int
     """Tokens of the longest sequence that takes part."""
+    mean_length: float
+    """Mean tokens of the sequences that take part."""
     shape: PackedShape | None
     """Sizes of packed micro-batches; None when padded."""
 
@@ -120,8 +146,13 @@ class Sampler:
 
     @property
     def window_rows(self) -> int:
-        """Samples of a window: never more than an epoch."""
-        return min(self.config.window_rows, self.num_rows)
+        """Samples of a window: at most an epoch, and at least an update."""
+        return max(min(self.config.window_rows, self.num_rows), self.update_rows)
+
+    @property
+    def update_rows(self) -> int:
+        """Samples of an update, on average."""
+        return round(self.config.tokens_per_update / self.mean_length)
 
     def samples(self, start: int, stop: int) -> Indices:
         """Row numbers of the samples `start .. stop-1` of the stream."""
@@ -161,16 +192,45 @@ class Sampler:
         rows = self.samples(start, start + self.window_rows)
         lengths = self.lengths[rows].astype(np.int64)
         pack = pack_similar if self.shape is None else pack_full
-        packs = pack(lengths, self.config.micro_tokens)
+        packs = pack(lengths, self.config.pack_tokens)
         shuffle = np.random.default_rng([self.config.seed, window]).permutation(len(packs))
         packs = [packs[i] for i in shuffle]
         sizes = np.array([lengths[members].sum() for members in packs])
         updates = []
         for group in split_evenly(sizes, self.config.tokens_per_update):
-            micro_batches = tuple(rows[packs[i]] for i in group)
+            micro_batches = self._micro_batches([rows[packs[i]] for i in group])
             updates.append(self._update(start, micro_batches))
             start = updates[-1].end
         return updates
+
+    def _micro_batches(self, packs: Sequence[Indices]) -> tuple[Indices, ...]:
+        """Join or split the packs of an update, as `max_micro_tokens` allows."""
+        config = self.config
+        if self.shape is None:
+            return tuple(part for rows in packs for part in self._split(rows))
+        if config.pack_tokens > config.max_micro_tokens:
+            # All packs together: the last micro-batch of each would be nearly empty.
+            return tuple(self._split(np.concatenate(packs)))
+        micro_batches: list[list[Indices]] = []
+        room = 0
+        for rows in packs:
+            size = int(self.lengths[rows].sum(dtype=np.int64))
+            if size > room:
+                micro_batches.append([])
+                room = self.shape.num_positions
+            micro_batches[-1].append(rows)
+            room -= size
+        return tuple(np.concatenate(joined) for joined in micro_batches)
+
+    def _split(self, rows: Indices) -> list[Indices]:
+        """Divide rows into micro-batches of at most `max_micro_tokens` positions."""
+        lengths = self.lengths[rows].astype(np.int64)
+        if self.shape is None:
+            return [rows[part] for part in pack_similar(lengths, self.config.max_micro_tokens)]
+        # Longest first: the short ones fill what is left.
+        order = np.argsort(-lengths, kind="stable")
+        budget = self.config.max_micro_tokens
+        return [rows[order[part]] for part in pack_full(lengths[order], budget)]
 
     def _update(self, position: int, micro_batches: tuple[Indices, ...]) -> Update:
         num_tokens = num_prompt_tokens = num_positions = 0
@@ -224,6 +284,7 @@ def make_sampler(store: TokenStore, *, config: SamplerConfig) -> Sampler:
         lengths=store.lengths,
         prompt_lengths=store.prompt_lengths,
         longest=longest,
+        mean_length=float(lengths.mean(dtype=np.float64)),
         shape=shape,
     )
 
