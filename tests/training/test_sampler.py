@@ -162,8 +162,9 @@ class TestUpdates:
         assert sizes.max() < 2 * 4_000  # two packs at most
 
     def test_little_padding(self) -> None:
-        padded = sampler_over(fake_store(10_000), window_rows=4_096)
-        packed = sampler_over(fake_store(10_000), window_rows=4_096, layout="packed")
+        store = fake_store(10_000)
+        padded = sampler_over(store, window_rows=4_096)
+        packed = sampler_over(store, window_rows=4_096, layout="packed", max_micro_tokens=4_000)
         for sampler, limit in ((padded, 0.05), (packed, 0.08)):
             updates = take(sampler, 200)
             padding = sum(u.num_pad_tokens for u in updates)
