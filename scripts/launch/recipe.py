@@ -29,7 +29,7 @@ from typing import Any
 
 import yaml
 
-from scripts.cli.main import COMMANDS
+from scripts.cli.commands import COMMANDS
 
 Words = tuple[str, ...]
 

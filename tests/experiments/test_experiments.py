@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from eval.report.published import read_published
-from scripts.cli.main import COMMANDS, main
+from scripts.cli.commands import COMMANDS
+from scripts.cli.main import main
 from scripts.experiments.experiments import EXPERIMENTS, Experiment, get_experiment
 from scripts.experiments.model_sizes import PAPER_PARAMETERS, read_model_sizes
 from scripts.experiments.recipe import make_recipe

@@ -151,7 +151,7 @@ def test_a_stage_that_would_fail_stops_a_run_before_its_first(
     recipe = Recipe(name="r", stages=stages)
     monkeypatch.setattr(paper_run, "make_recipe", lambda *_, **__: recipe)
     assert main(["paper", "run", "scot-repeats", "--folder", str(tmp_path)]) == 2
-    told = "sudocot: error: b: data stats: Unrecognized options: --wrong\n"
+    told = "sudocot: error: b: data stats: --wrong: no such option; --help-all lists all\n"
     assert capsys.readouterr() == ("", told)
 
 

@@ -35,7 +35,7 @@ def test_launches_can_be_rendered(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_accelerate_takes_its_commands() -> None:
-    assert len(ACCELERATE) == 5
+    assert len(ACCELERATE) == 4
     for command in ACCELERATE:
         words = shlex.split(command.removeprefix("ACCELERATE_USE_CPU=true "))
         given = launch_command_parser().parse_args(words[2:])

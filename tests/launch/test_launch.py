@@ -140,14 +140,14 @@ def test_what_is_wrong_with_a_recipe_is_told(recipe: str, message: str, tmp_path
     [
         (
             "run: data build p --out o --sede 1",
-            "a: data build: Unrecognized options: --sede, 1",
+            "a: data build: --sede: no such option; did you mean --seed?",
         ),
-        ("run: data build p", "a: data build: Missing from sudocot data build: --out PATH"),
-        ("run: data build p --otu o", "Unrecognized options: --otu"),
-        ("run: eval merge", "a: eval merge: Missing from sudocot eval merge: OUT"),
+        ("run: data build p", "a: data build: missing: --out PATH"),
+        ("run: data build p --otu o", "--otu: no such option; did you mean --out?"),
+        ("run: eval merge", "a: eval merge: missing: OUT"),
         (
             "run: data build p --out o --workers 0",
-            "a: data build: Error parsing Config: workers: got 0",
+            "a: data build: workers: got 0",
         ),
         ("run: train run --data d --out o --preset papper", "a: train run: preset: got 'papper'"),
         ("run: data stats --config none.yaml", "a: --config: no file 'none.yaml'"),

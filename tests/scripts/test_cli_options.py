@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-from scripts.cli.main import COMMANDS, main
+from scripts.cli.commands import COMMANDS
+from scripts.cli.main import main
 
 SNAPSHOT = Path(__file__).with_name("cli_options.txt")
 
@@ -26,9 +27,9 @@ def list_options() -> str:
     for words in sorted(COMMANDS):
         shown = io.StringIO()
         with contextlib.redirect_stdout(shown):
-            main([*words, "--help"])
+            main([*words, "--help-all"])
         usage, *lines = shown.getvalue().splitlines()
-        options = re.findall(r"(?m)^\W*(--[a-z].*?)(?:  .*| *\|)$", "\n".join(lines))
+        options = re.findall(r"(?m)^  (--(?:\S| \S)+)", "\n".join(lines))
         blocks.append("\n    ".join([usage, *options]))
     return "\n".join(blocks) + "\n"
 

@@ -1,0 +1,159 @@
+"""Errors as one line on standard error: wrong options, missing packages, and crashes of our own."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import platform
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from scripts.cli.options import Option
+
+_BOX_SIDE, _BOX_LINE = "\u2502", "\u2500\u2500"
+_ADVICE = ("Argument helptext", "For full helptext", "Perhaps you meant")
+_REPORTED_PACKAGES = ("numpy", "numba", "pyarrow", "torch", "transformers", "tyro")
+EXTRAS = {
+    "train": "train",
+    "eval": "eval",
+    "report": "eval",
+    "solve": "eval",
+    "trace": "eval",
+    "compile": "compile",
+    "paper": "all",
+    "launch": "all",
+    "publish": "train",
+}
+"""Extra of the distribution that a command, or a group, needs beyond the base install."""
+
+
+def check_option_names(options: Sequence[Option], words: Sequence[str]) -> None:
+    """Check that every `--name` is an option, and that no required option is missing.
+
+    Args:
+        options: Options of the command.
+        words: Words after the command.
+
+    Raises:
+        ValueError: Names the first unknown option and the nearest one, or all that are missing.
+    """
+    known = {flag: option for option in options for flag in option.flags}
+    given = set()
+    for word in words[: words.index("--")] if "--" in words else words:
+        name = word.split("=")[0].replace("_", "-")
+        if not word.startswith("--"):
+            continue
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            guess = f"did you mean {nearest[0]}? " if nearest else ""
+            raise ValueError(f"{name}: no such option; {guess}--help-all lists all")
+        given.add(known[name].name)
+    missing = [
+        f"--{option.name} {option.metavar}"
+        for option in options
+        if option.is_required and not option.is_positional and option.name not in given
+    ]
+    if missing:
+        raise ValueError(f"missing: {', '.join(missing)}")
+
+
+@contextlib.contextmanager
+def parse_errors_as_value_errors(options: Sequence[Option], words: Sequence[str]) -> Iterator[None]:
+    """Turn tyro's box of an option that it cannot parse into a `ValueError` of one line.
+
+    Args:
+        options: Options of the command.
+        words: Words that tyro parses.
+
+    Raises:
+        ValueError: tyro has left with an error.
+    """
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # decides how tyro draws its box
+    try:
+        with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
+            yield
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise ValueError(_own_words(_text_in_box(shown), options, words)) from None
+
+
+def _text_in_box(shown: io.TextIOWrapper) -> str:
+    """What is wrong: the box has blocks with lines between them, and the rest is advice."""
+    shown.seek(0)
+    blocks = [""]
+    for row in shown.read().splitlines()[1:-1]:
+        text = row.strip(f"{_BOX_SIDE} ")
+        if text.startswith(_BOX_LINE):
+            blocks.append("")
+        else:
+            blocks[-1] += f" {text}"
+    texts = [" ".join(block.split()) for block in blocks]
+    return "; ".join(text for text in texts if not text.startswith(_ADVICE))
+
+
+def _own_words(message: str, options: Sequence[Option], words: Sequence[str]) -> str:
+    """Say what tyro says in the form that all errors have: the name, what it got, what is allowed.
+
+    Args:
+        message: Text of tyro's box.
+        options: Options of the command.
+        words: Words that tyro parsed.
+    """
+    if message.startswith("Missing from "):
+        arguments = [option.name.upper() for option in options if option.is_positional]
+        missing = [name for name in arguments if re.search(rf"\b{name}\b", message)]
+        return f"missing: {', '.join(missing)}"
+    by_flag = {flag: option for option in options for flag in option.flags}
+    named = [flag for flag in re.findall(r"--[\w.-]*\w", message) if flag in by_flag]
+    if not named:
+        return re.sub(r"^Error parsing [\w.-]+: ", "", message)
+    option = by_flag[named[0]]
+    got = " ".join(_values(words, option)) or "nothing"
+    return f"--{option.name}: got {got}, allowed is {option.metavar or 'no value'}"
+
+
+def _values(words: Sequence[str], option: Option) -> list[str]:
+    """The words that were given as the value of an option, the last time that it occurs."""
+    values: list[str] = []
+    is_value = False
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            is_value = name.replace("_", "-") in option.flags
+            if is_value:
+                values = [value] if equals else []
+        elif is_value:
+            values.append(word)
+    return values
+
+
+def missing_package_line(error: ModuleNotFoundError, command: str) -> str:
+    """Say which extra of the distribution has the package that a command needs."""
+    extra = EXTRAS.get(command, "all")
+    package = (error.name or str(error)).split(".")[0]
+    return f"{command} needs {package}, which is not installed: pip install 'sudocot[{extra}]'"
+
+
+def crash_report(error: BaseException) -> str:
+    """Traceback of a bug of ours, and what to send with it."""
+    versions = [f"sudocot {_version('sudocot')}", f"Python {platform.python_version()}"]
+    versions += [f"{name} {_version(name)}" for name in _REPORTED_PACKAGES]
+    return (
+        f"{''.join(traceback.format_exception(error))}\n"
+        f"sudocot: internal error: {type(error).__name__}: {' '.join(str(error).split())}\n"
+        "sudocot: this is a bug; please report it with the lines above, the command and:\n"
+        f"sudocot: {', '.join(versions)}; {platform.platform()}\n"
+        f"sudocot: command: {' '.join(sys.argv)}\n"
+    )
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "not installed"
