@@ -48,8 +48,8 @@ def check_option_names(options: Sequence[Option], words: Sequence[str]) -> None:
         if not word.startswith("--"):
             continue
         if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1)
-            guess = f"did you mean {nearest[0]}? " if nearest else ""
+            nearest = difflib.get_close_matches(name[2:], [flag[2:] for flag in known], n=1)
+            guess = f"did you mean --{nearest[0]}? " if nearest else ""
             raise ValueError(f"{name}: no such option; {guess}--help-all lists all")
         given.add(known[name].name)
     missing = [

@@ -14,6 +14,7 @@ import pytest
 import tyro
 
 from scripts.cli import main as cli
+from scripts.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 # Asked by -c, it is a Python that finds a GPU if $HAS_GPU is 1; else it fails at what $FAIL names.
@@ -54,7 +55,7 @@ def calls(folder: Path) -> list[list[str]]:
 
 def parse(words: list[str]) -> None:
     """Read a command line of ours as its program does, and do nothing."""
-    key = tuple(words[:2]) if tuple(words[:2]) in cli.COMMANDS else tuple(words[:1])
+    key = tuple(words[:2]) if tuple(words[:2]) in COMMANDS else tuple(words[:1])
     cli.parse(key, words[len(key) :])
 
 
