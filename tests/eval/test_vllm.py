@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from data.model_format.precision import get_precision
-from eval.engines import vllm
+from eval.engines.contract import EngineStats
 from eval.engines.factory import make_engine
-from eval.engines.vllm import VllmEngine, _quiet_start
+from eval.engines.vllm import VllmEngine
+from eval.engines.vllm_runtime import VllmRuntime, quiet_start
 from eval.network.model_folder import ModelFolder
 from tests.eval.toy_models import export, make_model
 
@@ -50,12 +51,45 @@ def test_a_device_that_vllm_is_not_installed_for_is_refused(folder: ModelFolder)
         start(folder, other)
 
 
-def test_replicas_reach_the_engine(monkeypatch: pytest.MonkeyPatch, folder: ModelFolder) -> None:
+def test_replicas_and_arguments_reach_the_engine(
+    monkeypatch: pytest.MonkeyPatch, folder: ModelFolder
+) -> None:
     given: dict[str, object] = {}
-    monkeypatch.setattr(vllm, "VllmEngine", lambda _, **options: given.update(options))
+    monkeypatch.setattr(VllmEngine, "__init__", lambda _self, _, **options: given.update(options))
     fp32, cuda = get_precision("fp32"), torch.device("cuda")
-    make_engine("vllm", folder, precision=fp32, device=cuda, num_slots=8, num_replicas=2)
-    assert given == {"precision": fp32, "device": cuda, "num_slots": 8, "num_replicas": 2}
+    arguments = {"gpu_memory_utilization": 0.5}
+    make_engine(
+        "vllm",
+        folder,
+        precision=fp32,
+        device=cuda,
+        num_slots=8,
+        num_replicas=2,
+        arguments=arguments,
+    )
+    assert given == {
+        "precision": fp32,
+        "device": cuda,
+        "num_slots": 8,
+        "num_replicas": 2,
+        "arguments": arguments,
+    }
+
+
+@needs_vllm
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gpu_memory_utilisation", "no argument of vLLM; did you mean gpu_memory_utilization"),
+        ("dtype", "got dtype, which other options of sudocot set"),
+    ],
+)
+def test_unknown_and_reserved_arguments_are_refused_before_it_starts(
+    name: str, message: str
+) -> None:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(ValueError, match=message):
+        VllmRuntime({"dtype": "float32"}, {name: 1}, device=device, stats=EngineStats())
 
 
 def test_the_environment_is_as_before_and_the_users_settings_win(
@@ -65,7 +99,7 @@ def test_the_environment_is_as_before_and_the_users_settings_win(
     monkeypatch.setenv("VLLM_COMPUTE_NANS_IN_LOGITS", "1")
     monkeypatch.delenv("PYTHONWARNINGS", raising=False)
     before = dict(os.environ)
-    with _quiet_start():
+    with quiet_start():
         assert os.environ["VLLM_LOGGING_LEVEL"] == "INFO"
         assert os.environ["PYTHONWARNINGS"] == "ignore"
         assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"

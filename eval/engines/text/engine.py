@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from data.model_format.precision import PrecisionPolicy
 from eval.engines.contract import AnswerFacts, EndedBy, EngineStats, Request, Result
@@ -22,6 +22,9 @@ from eval.text_protocol.score import ReplyScore, count_right_cells, majority, sc
 from solver.boards import Board, Grid
 from solver.mrv.tracer import trace
 from solver.vocabulary import Tokens
+
+PromptForm = Literal["auto", "chat", "plain"]
+"""`chat`: messages; `plain`: one string; `auto`: chat if the model has a chat template."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +79,10 @@ class TextModel(Protocol):
     """Name of the engine."""
     precision: PrecisionPolicy
     """Number formats that it computes in."""
+    form: PromptForm
+    """Form of the prompts, `chat` or `plain`."""
+    device: str
+    """Device, or URL of the server."""
     stats: EngineStats
     """Work so far; `TextEngine` counts tokens and prices."""
 
@@ -137,6 +144,12 @@ class TextEngine:
             while finished:
                 yield self._result(finished.pop())
         assert not puzzles, f"no reply for {', '.join(puzzles)}"
+
+    def close(self) -> None:
+        """Release the model, or the connections to the server."""
+        close = getattr(self._model, "close", None)
+        if close is not None:
+            close()
 
     def _prompts(
         self,

@@ -1,0 +1,178 @@
+"""Evaluations of models that write text: options, settings and engine, for `sudocot eval run`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from data.model_format.facts import FACTS_FILE
+from data.model_format.precision import UNKNOWN_PRECISION, PrecisionPolicy
+from eval.engines.contract import Caps
+from eval.engines.factory import REGISTRY, check_engine, make_text_model
+from eval.engines.options import EngineOptions
+from eval.engines.text.engine import PromptForm, ReplySampling, TextEngine
+from eval.engines.text.replies import ReplyLog
+from eval.results.records import EvaluationConfig, ModelRecord, ProtocolRecord
+from eval.sampling.selection import Sample
+from eval.text_protocol.prompt import VERSION, TextProtocol
+from solver.boards import get_board
+
+MAX_NEW_TOKENS = 16_384
+"""Default limit of a reply, reasoning included."""
+_SAMPLED_TEMPERATURE = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextOptions:
+    """How a model that writes text is asked."""
+
+    protocol: Literal["auto", "text", "ids"] = "auto"
+    """text: prompts in words, for any language model; ids: token ids, for models trained by
+    sudocot; auto: ids if the folder has a sudocot.json."""
+    shots: int = 0
+    """Solved examples before the question, 0 to 4 (text)."""
+    samples: int = 1
+    """Replies to each puzzle; more than one gives pass@k, and the majority counts (text)."""
+    temperature: float | None = None
+    """Sampling temperature; by default 0, greedy, and 1 with several samples (text)."""
+    top_p: float = 1.0
+    """Probability mass that tokens are sampled from (text)."""
+    reply_seed: int = 0
+    """Seed of the sampling (text)."""
+    prompt_form: PromptForm = "auto"
+    """chat: messages; plain: one string; auto: chat if the model has a chat template (text)."""
+
+    @property
+    def sampling(self) -> ReplySampling:
+        """Sampling parameters, with their defaults filled in."""
+        temperature = self.temperature
+        if temperature is None:
+            temperature = 0.0 if self.samples == 1 else _SAMPLED_TEMPERATURE
+        return ReplySampling(
+            num_samples=self.samples,
+            temperature=temperature,
+            top_p=self.top_p,
+            seed=self.reply_seed,
+        )
+
+
+def uses_text(model: str, *, engine: str, protocol: str) -> bool:
+    """Decide between the text protocol and token ids.
+
+    Raises:
+        ValueError: the model or the engine allows neither.
+    """
+    has_facts = (Path(model) / FACTS_FILE).is_file()
+    if protocol == "ids" or (protocol == "auto" and has_facts):
+        if not has_facts:
+            raise ValueError(
+                f"{model}: no {FACTS_FILE}, so not a model folder of sudocot; --protocol text "
+                "asks any language model in words (docs/your-model.md)"
+            )
+        return False
+    if REGISTRY[engine].text is None:
+        engines = ", ".join(name for name, entry in REGISTRY.items() if entry.text)
+        reason = f"no {FACTS_FILE}" if not has_facts else "got --protocol text"
+        raise ValueError(
+            f"{model}: {reason}, so it is asked in words, by --engine {engines}; the engine "
+            f"{engine} decodes token ids of models trained by sudocot (docs/your-model.md)"
+        )
+    return True
+
+
+def text_settings(
+    model: str,
+    sample: Sample,
+    *,
+    engine: str,
+    board: str,
+    name: str | None,
+    text: TextOptions,
+    max_new_tokens: int | None,
+    precision: PrecisionPolicy,
+    request_fields: Mapping[str, Any],
+) -> EvaluationConfig:
+    """Return the settings of an evaluation; a local model is read for its digest.
+
+    Raises:
+        ValueError: an option is out of range, or the model has no tokenizer or chat template.
+        OSError: the model is not there.
+    """
+    record, form = _describe_model(model, engine=engine, name=name, form=text.prompt_form)
+    limit = MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens
+    protocol = TextProtocol(board=get_board(board), num_shots=text.shots)
+    sampling = text.sampling
+    return EvaluationConfig(
+        board=board,
+        mode="text",
+        model=record,
+        data=sample.data,
+        sampling=sample.record,
+        spreads=sample.spreads,
+        num_sampled=len(sample.puzzles),
+        caps=Caps(max_new_tokens=limit, max_segment_tokens=limit),
+        engine=engine,
+        precision=UNKNOWN_PRECISION if engine == "api" else precision,
+        protocol=ProtocolRecord(
+            version=VERSION,
+            digest=protocol.digest,
+            num_shots=text.shots,
+            form=form,
+            num_samples=sampling.num_samples,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            seed=sampling.seed,
+            request_fields=dict(request_fields) if engine == "api" else {},
+        ),
+    )
+
+
+def make_text_engine(
+    model: str, settings: EvaluationConfig, options: EngineOptions, *, out: Path
+) -> tuple[TextEngine, str]:
+    """Load the model; the replies are kept in the folder of the evaluation.
+
+    Returns:
+        The engine, and the device or the URL of the server.
+    """
+    assert settings.protocol is not None
+    protocol = settings.protocol
+    sampling = ReplySampling(
+        num_samples=protocol.num_samples,
+        temperature=protocol.temperature,
+        top_p=protocol.top_p,
+        seed=protocol.seed,
+    )
+    check_engine(settings.engine, options)
+    form: PromptForm = "plain" if protocol.form == "plain" else "chat"
+    loaded = make_text_model(settings.engine, model, options, sampling=sampling, form=form)
+    engine = TextEngine(loaded, num_shots=protocol.num_shots, sampling=sampling, log=ReplyLog(out))
+    return engine, loaded.device
+
+
+def _describe_model(
+    model: str, *, engine: str, name: str | None, form: PromptForm
+) -> tuple[ModelRecord, PromptForm]:
+    if engine == "api":
+        record = ModelRecord(
+            name=name or model,
+            digest=hashlib.sha256(f"api {model}".encode()).hexdigest(),
+            model_type="api",
+            num_parameters=None,
+            facts={},
+        )
+        return record, "plain" if form == "plain" else "chat"
+    from eval.engines.text.language_model import LanguageModel, PromptEncoder
+
+    opened = LanguageModel.open(model)
+    record = ModelRecord(
+        name=name or opened.name,
+        digest=opened.digest,
+        model_type=opened.family,
+        num_parameters=opened.num_parameters,
+        facts={},
+    )
+    return record, PromptEncoder(opened, form).form

@@ -1,0 +1,134 @@
+"""The engine `api` for token ids: a model trained on sudocot's ids, served by `vllm serve`.
+
+Ids travel as text, one word for each token, over /completions; the model folder has the tokenizer.
+An SCoT is a request for each segment, as with the engine `vllm`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+import numpy as np
+
+from data.model_format.precision import UNKNOWN_PRECISION
+from eval.engines.begin import begin_run
+from eval.engines.contract import EngineStats, Request, Result
+from eval.engines.in_flight import run_in_flight
+from eval.engines.loop_thread import LoopThread
+from eval.engines.options import EngineOptions, ServerOptions
+from eval.engines.puzzle_run import PuzzleRun
+from eval.engines.server import Completion, Server
+from eval.network.model_folder import ModelFolder
+from solver.boards import Board
+from solver.vocabulary import STOP_TOKENS, Tokens, Vocabulary
+
+_FIELDS = {
+    "temperature": 0.0,
+    "stop_token_ids": list(STOP_TOKENS),
+    "ignore_eos": True,
+    "add_special_tokens": False,
+    "skip_special_tokens": False,
+    "spaces_between_special_tokens": True,
+    "include_stop_str_in_output": True,
+}
+"""Fields of a request; those beyond OpenAI's are vLLM's."""
+
+
+class ApiEngine:
+    """Engine over a server."""
+
+    name = "api"
+    precision = UNKNOWN_PRECISION
+
+    def __init__(self, folder: ModelFolder, options: EngineOptions) -> None:
+        """Open the client, and ask the server whether it serves the model.
+
+        Args:
+            folder: Folder of the model that is served.
+            options: Options; `arguments` may hold `model`, the name on the server, which by
+                default is the path of the folder.
+
+        Raises:
+            ValueError: the server does not serve the model.
+            OSError: the server cannot be reached.
+        """
+        self.stats = EngineStats()
+        self._options = options.server or ServerOptions()
+        self._num_ids = folder.vocabulary.size
+        self._num_in_flight = options.num_slots
+        arguments = dict(options.arguments)
+        name = str(arguments.pop("model", folder.path))
+        self._fields = {**_FIELDS, **arguments}
+        self._loop = LoopThread("api")
+        self._server = Server(name, self._options, num_in_flight=options.num_slots)
+        self.device = self._server.url
+        served = self._loop.submit(self._server.max_model_len()).result()
+        self._max_positions = min(folder.max_positions, served or folder.max_positions)
+
+    @classmethod
+    def load(cls, folder: ModelFolder, options: EngineOptions) -> ApiEngine:
+        """See `eval.engines.factory`."""
+        return cls(folder, options)
+
+    def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
+        """See `eval.engines.contract.Engine`."""
+        runs = (
+            begin_run(request, num_ids=self._num_ids, max_positions=self._max_positions)
+            for request in requests
+        )
+        for result in run_in_flight(
+            runs,
+            lambda run: self._loop.submit(self._decode_puzzle(run)),
+            limit=self._num_in_flight,
+        ):
+            self.stats.num_new_tokens += result.num_new_tokens
+            yield result
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._loop.submit(self._server.close()).result()
+        self._loop.close()
+
+    async def _decode_puzzle(self, run: PuzzleRun) -> Result:
+        board = run.request.board
+        while run.ended_by is None:
+            prompt = format_ids(board, run.prompt)
+            fields = {"max_new_tokens": run.allowance, **self._fields}
+            reply = await self._server.complete(prompt, fields)
+            tokens = read_ids(board, reply)
+            self.stats.num_prompt_tokens += len(run.prompt)
+            self.stats.usd += self._options.price(
+                num_prompt_tokens=len(run.prompt), num_new_tokens=len(tokens)
+            )
+            run.end_segment(tokens)
+        return run.result()
+
+
+def format_ids(board: Board, ids: Tokens) -> str:
+    """Write token ids as text: the words of the tokenizer, separated by spaces."""
+    words = Vocabulary(board).tokens
+    return " ".join(words[token] for token in ids.tolist())
+
+
+def read_ids(board: Board, reply: Completion) -> Tokens:
+    """Read the ids of a reply.
+
+    Raises:
+        OSError: it holds a word that is no token of the board.
+    """
+    ids = _ids(board)
+    unknown = [word for word in reply.text.split() if word not in ids]
+    if unknown:
+        raise OSError(
+            f"the server wrote {unknown[0]!r}, allowed are tokens of the {board.name} board; it "
+            "must serve a folder of sudocot with its tokenizer"
+        )
+    dtype = Vocabulary(board).dtype
+    return cast("Tokens", np.array([ids[word] for word in reply.text.split()], dtype=dtype))
+
+
+@functools.cache
+def _ids(board: Board) -> dict[str, int]:
+    return {word: token for token, word in enumerate(Vocabulary(board).tokens)}

@@ -1,0 +1,297 @@
+"""Client of an OpenAI-compatible server: concurrency, retries with backoff, one-line errors.
+
+The key is read from an environment variable and is neither stored nor logged; where a server
+repeats it in a message, it is masked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from eval.engines.options import ServerOptions
+
+if TYPE_CHECKING:
+    import openai
+
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.5, 60.0
+_LONGEST_RETRY_AFTER_S = 300.0
+_RETRIED_STATUS = (408, 409, 425, 429)
+_NO_QUOTA = "insufficient_quota"
+_LONGEST_MESSAGE = 300
+_Value = TypeVar("_Value")
+
+logger = logging.getLogger(__name__)
+
+
+class BadReplyError(Exception):
+    """A reply of the server that is not what its interface promises; it is asked again."""
+
+
+class Completion(NamedTuple):
+    """What a server returned for one prompt."""
+
+    text: str
+    """Generated text."""
+    finish_reason: str
+    """`stop`, `length`, `content_filter`, ..."""
+    is_refused: bool
+    """Whether the model declined, by a field of its own."""
+    num_prompt_tokens: int
+    """Tokens of the prompt, as the server counts them; 0 where it does not."""
+    num_new_tokens: int
+    """Generated tokens, as the server counts them; 0 where it does not."""
+
+
+class Server:
+    """A model of an OpenAI-compatible server; its methods run on one event loop."""
+
+    def __init__(self, model: str, options: ServerOptions, *, num_in_flight: int) -> None:
+        """Open the client; nothing is sent.
+
+        Raises:
+            ImportError: openai is not installed.
+            ValueError: the server needs a key, and the environment variable is not set.
+        """
+        import openai
+
+        key = os.environ.get(options.api_key_env)
+        url = options.base_url or os.environ.get("OPENAI_BASE_URL")
+        if key is None and url is None:
+            raise ValueError(
+                f"base_url: got none and {options.api_key_env} is not set; give the URL of a "
+                "server, or a key for OpenAI's"
+            )
+        self._key, self._options, self._openai = key, options, openai
+        self._is_failing = False
+        self._random = random.Random(0)  # noqa: S311 - spreads retries
+        self._limit_field = "max_tokens"
+        self._model = model
+        limits = openai.DEFAULT_CONNECTION_LIMITS
+        limits = type(limits)(
+            max_connections=num_in_flight, max_keepalive_connections=num_in_flight
+        )
+        self._client = openai.AsyncOpenAI(
+            api_key=key or "none",
+            base_url=url,
+            timeout=options.timeout_s,
+            max_retries=0,  # `_retry` also asks again after malformed replies
+            http_client=openai.DefaultAsyncHttpxClient(limits=limits, timeout=options.timeout_s),
+        )
+        self.url = _without_user(str(self._client.base_url))
+
+    async def chat(self, messages: list[Any], fields: dict[str, Any]) -> Completion:
+        """Return the reply to a chat.
+
+        Args:
+            messages: The messages.
+            fields: Further fields of the request; `max_new_tokens` is the limit of the reply.
+
+        Raises:
+            ValueError: the server refuses the request.
+            OSError: the server fails, or cannot be reached.
+        """
+        create = self._client.chat.completions.create
+
+        async def send() -> Completion:
+            reply = await create(messages=messages, **self._request(fields))
+            return await _read_stream(reply, _chat_delta) if self._options.stream else _read(reply)
+
+        return await self._retry(send)
+
+    async def complete(self, prompt: str, fields: dict[str, Any]) -> Completion:
+        """Return the continuation of a text; see `chat`."""
+        create = self._client.completions.create
+
+        async def send() -> Completion:
+            reply = await create(prompt=prompt, **self._request(fields))
+            return await _read_stream(reply, _text_delta) if self._options.stream else _read(reply)
+
+        return await self._retry(send)
+
+    async def max_model_len(self) -> int | None:
+        """Return the context length that the server states for the model, if it does.
+
+        Raises:
+            ValueError: the server has no such model.
+            OSError: the server cannot be reached.
+        """
+
+        async def send() -> Any:
+            return [model async for model in self._client.models.list()]
+
+        models = {model.id: model for model in await self._retry(send)}
+        if self._model not in models:
+            names = ", ".join(sorted(models)[:10])
+            raise ValueError(f"model: got {self._model!r}, {self.url} serves {names}")
+        length = getattr(models[self._model], "max_model_len", None)
+        return length if isinstance(length, int) else None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    def _request(self, fields: dict[str, Any]) -> dict[str, Any]:
+        fields = dict(fields)
+        body = {self._limit_field: fields.pop("max_new_tokens"), **fields}
+        stream = {"stream": True, "stream_options": {"include_usage": True}}
+        return {
+            "model": self._model,
+            "extra_body": body,
+            **(stream if self._options.stream else {}),
+        }
+
+    async def _retry(self, send: Callable[[], Awaitable[_Value]]) -> _Value:
+        """Send a request until it is answered; once another request failed, without retries."""
+        errors = self._openai
+        attempt = 0
+        while True:
+            try:
+                async with asyncio.timeout(self._options.timeout_s):
+                    return await send()
+            except errors.APIStatusError as error:
+                if self._switches_limit_field(error):
+                    continue
+                problem, delay = self._describe(error), _retry_after(error)
+                if not _is_retried(error):
+                    self._is_failing = True
+                    raise ValueError(problem) from None
+            except (errors.APIConnectionError, TimeoutError) as error:
+                is_timeout = isinstance(error, (errors.APITimeoutError, TimeoutError))
+                after = f"no reply within {self._options.timeout_s:g} s"
+                cause = f"{error} ({error.__cause__})" if error.__cause__ else str(error)
+                problem, delay = (after if is_timeout else self._mask(cause)), None
+            except (errors.APIError, BadReplyError, ValueError) as error:
+                problem, delay = f"malformed reply: {self._mask(str(error))}", None
+            attempt += 1
+            if attempt > self._options.max_retries or self._is_failing:
+                self._is_failing = True
+                raise OSError(f"{self.url}: {problem}; gave up after {attempt} attempts")
+            logger.debug("%s: %s; attempt %d", self.url, problem, attempt)
+            backoff = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2 ** (attempt - 1))
+            await asyncio.sleep(backoff * self._random.uniform(0.5, 1) if delay is None else delay)
+
+    def _switches_limit_field(self, error: openai.APIStatusError) -> bool:
+        """Switch to the newer name of the limit, which some models require."""
+        newer = "max_completion_tokens"
+        if error.status_code != 400 or newer not in str(error) or self._limit_field == newer:
+            return False
+        self._limit_field = newer
+        return True
+
+    def _describe(self, error: openai.APIStatusError) -> str:
+        body = error.body
+        message = body.get("message") if isinstance(body, dict) else None
+        text = " ".join(str(message or error.message).split())[:_LONGEST_MESSAGE]
+        return self._mask(f"{self.url}: status {error.status_code}: {text}")
+
+    def _mask(self, text: str) -> str:
+        text = " ".join(text.split())[:_LONGEST_MESSAGE]
+        return text.replace(self._key, "***") if self._key else text
+
+
+def _without_user(url: str) -> str:
+    """Return a URL without user name, password and query, which may hold a key."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+
+
+def _is_retried(error: openai.APIStatusError) -> bool:
+    if error.code == _NO_QUOTA:
+        return False
+    return error.status_code in _RETRIED_STATUS or error.status_code >= 500
+
+
+def _retry_after(error: openai.APIStatusError) -> float | None:
+    """Return the delay that the server asks for, in seconds."""
+    try:
+        delay = float(error.response.headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    return min(delay, _LONGEST_RETRY_AFTER_S) if delay >= 0 else None
+
+
+def _read(reply: Any) -> Completion:
+    """Read a reply that came in one piece.
+
+    Raises:
+        BadReplyError: it has another form.
+    """
+    try:
+        choice = reply.choices[0]
+        message = getattr(choice, "message", None)
+        text = choice.text if message is None else message.content
+        refusal = getattr(message, "refusal", None)
+    except (AttributeError, IndexError, TypeError):
+        raise BadReplyError("no choice with a text or a message") from None
+    return _completion(
+        text=refusal if text is None and refusal else text,
+        finish_reason=choice.finish_reason,
+        is_refused=bool(refusal),
+        usage=getattr(reply, "usage", None),
+    )
+
+
+async def _read_stream(stream: Any, read_delta: Callable[[Any], tuple[Any, Any]]) -> Completion:
+    """Read a reply that comes in pieces.
+
+    Raises:
+        BadReplyError: the stream ended before the reply did, or has another form.
+    """
+    parts: list[str] = []
+    refusals: list[str] = []
+    finish_reason = usage = None
+    try:
+        async for chunk in stream:
+            usage = chunk.usage or usage
+            for choice in chunk.choices[:1]:
+                text, refusal = read_delta(choice)
+                parts.append(text or "")
+                refusals.append(refusal or "")
+                finish_reason = choice.finish_reason or finish_reason
+    except (AttributeError, TypeError):
+        raise BadReplyError("a chunk without choices") from None
+    except Exception as error:  # the HTTP library raises errors of its own in a stream
+        raise BadReplyError(f"the stream was interrupted: {error}") from error
+    finally:
+        await stream.close()  # or a broken one would keep its connection
+    if finish_reason is None:
+        raise BadReplyError("the stream ended without a finish reason")
+    refusal = "".join(refusals)
+    return _completion(
+        text="".join(parts) or refusal,
+        finish_reason=finish_reason,
+        is_refused=bool(refusal),
+        usage=usage,
+    )
+
+
+def _chat_delta(choice: Any) -> tuple[Any, Any]:
+    return choice.delta.content, getattr(choice.delta, "refusal", None)
+
+
+def _text_delta(choice: Any) -> tuple[Any, Any]:
+    return choice.text, None
+
+
+def _completion(*, text: Any, finish_reason: Any, is_refused: bool, usage: Any) -> Completion:
+    if not isinstance(text, (str, type(None))) or not isinstance(finish_reason, str):
+        raise BadReplyError("a choice without a text or a finish reason")
+    return Completion(
+        text=text or "",
+        finish_reason=finish_reason,
+        is_refused=is_refused,
+        num_prompt_tokens=_count(usage, "prompt_tokens"),
+        num_new_tokens=_count(usage, "completion_tokens"),
+    )
+
+
+def _count(usage: Any, name: str) -> int:
+    value = getattr(usage, name, None)
+    return value if isinstance(value, int) and value >= 0 else 0

@@ -1,0 +1,140 @@
+"""A Hugging Face language model on disk: folder, tokenizer, digest, and prompts as token ids."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data.model_format.facts import FACTS_FILE, read_json
+from eval.engines.text.engine import Prompt, PromptForm
+
+CONFIG_FILE = "config.json"
+_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+_FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
+_BLOCK_BYTES = 1 << 22
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class LanguageModel:
+    """A folder with the files of a model."""
+
+    path: Path
+    """The folder."""
+    name: str
+    """Name on the hub, or that of the folder."""
+    family: str
+    """`model_type` of its configuration."""
+    num_parameters: int
+    """Weights, floating point."""
+    digest: str
+    """Hex sha256 of names and bytes of the weight files."""
+
+    @classmethod
+    def open(cls, model: str) -> LanguageModel:
+        """Open a folder, or the snapshot of a name on the hub, which is downloaded if needed.
+
+        Raises:
+            ValueError: it has no safetensors weights or no tokenizer.
+            OSError: it is not there.
+        """
+        path = Path(model)
+        if not path.is_dir():
+            path = _download(model)
+        config = read_json(path / CONFIG_FILE)
+        weights = sorted(path.glob("*.safetensors"))
+        if not weights:
+            raise ValueError(f"{model}: no .safetensors files; other weights are not read")
+        if not any((path / name).exists() for name in _TOKENIZER_FILES):
+            raise ValueError(
+                f"{model}: no tokenizer for the text protocol, and no {FACTS_FILE} for decoding "
+                "token ids; see docs/your-model.md"
+            )
+        return cls(
+            path=path,
+            name=model if not Path(model).is_dir() else path.resolve().name,
+            family=str(config.get("model_type", "unknown")),
+            num_parameters=sum(map(_count_parameters, weights)),
+            digest=_digest(weights),
+        )
+
+
+class PromptEncoder:
+    """Encodes prompts with the tokenizer of a model.
+
+    Attributes:
+        tokenizer: the tokenizer of transformers.
+        form: `chat` or `plain`.
+    """
+
+    def __init__(self, model: LanguageModel, form: PromptForm) -> None:
+        """Load the tokenizer.
+
+        Raises:
+            ValueError: `chat`, and the tokenizer has no chat template.
+        """
+        from transformers import AutoTokenizer
+
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(model.path)
+        has_template = getattr(self.tokenizer, "chat_template", None) is not None
+        if form == "chat" and not has_template:
+            raise ValueError(f"form: got chat, the tokenizer of {model.name} has no chat template")
+        self.form: PromptForm = "chat" if has_template and form != "plain" else "plain"
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Return the token ids of a prompt."""
+        if self.form == "chat":
+            text = self.tokenizer.apply_chat_template(
+                prompt.protocol.messages(prompt.givens), tokenize=False, add_generation_prompt=True
+            )
+            # The template writes the special tokens itself.
+            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        else:
+            ids = self.tokenizer(prompt.protocol.plain_prompt(prompt.givens))["input_ids"]
+        return list(ids)
+
+    def stop_strings(self, prompt: Prompt) -> list[str]:
+        """Return the strings that end a reply."""
+        return [prompt.protocol.plain_stop] if self.form == "plain" else []
+
+
+def _download(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(_FILES)))
+    except (HFValidationError, LocalEntryNotFoundError, HfHubHTTPError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise FileNotFoundError(
+            f"model: {name}: no such folder, and not on the hub: {reason}"
+        ) from None
+
+
+def _digest(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode())
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def _count_parameters(path: Path) -> int:
+    """Count the floating point weights of a file from its header."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+    sizes = []
+    for name, tensor in header.items():
+        if name != "__metadata__" and tensor["dtype"] in _FLOATS:
+            size = 1
+            for extent in tensor["shape"]:
+                size *= extent
+            sizes.append(size)
+    return sum(sizes)

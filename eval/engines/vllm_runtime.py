@@ -1,0 +1,210 @@
+"""Runtime of vLLM: quiet start-up, an event loop thread, and shutdown, for both vLLM engines."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import difflib
+import gc
+import logging
+import os
+import sys
+import types
+import warnings
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import torch
+
+from eval.engines.contract import EngineStats
+from eval.engines.loop_thread import LoopThread
+
+_COUNT_NANS = "VLLM_COMPUTE_NANS_IN_LOGITS"
+_ENVIRONMENT = {
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    # Below errors it warns of what is intended: eager mode, no tokenizer, no Triton on a CPU.
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "PYTHONWARNINGS": "ignore",
+}
+_RESERVED = ("model", "dtype", "skip_tokenizer_init", "data_parallel_size")
+_Result = TypeVar("_Result")
+
+logger = logging.getLogger(__name__)
+
+
+class VllmRuntime:
+    """A running vLLM.
+
+    Attributes:
+        llm: `vllm.v1.engine.async_llm.AsyncLLM`.
+        backend: class that computes the network, and vLLM's version.
+        has_invalid_logits: whether a request that ended had logits that are not finite.
+    """
+
+    def __init__(
+        self,
+        defaults: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+        *,
+        device: torch.device,
+        stats: EngineStats,
+    ) -> None:
+        """Start vLLM, which takes about a minute.
+
+        Args:
+            defaults: Arguments of the engine.
+            arguments: Arguments of the user, which take precedence.
+            device: `cpu` or `cuda`; vLLM is installed for one of them.
+            stats: Counts the forward passes.
+
+        Raises:
+            ImportError: vLLM is not installed.
+            ValueError: vLLM is installed for another device, or an argument is unknown or reserved.
+        """
+        self.has_invalid_logits = False
+        self._stats = stats
+        with quiet_start():
+            check_platform(device, num_replicas=defaults.get("data_parallel_size", 1))
+            _check_arguments(arguments)
+            common = {
+                "generation_config": "vllm",
+                "enforce_eager": device.type == "cpu",
+                "seed": 0,
+                "use_tqdm_on_load": False,
+                "disable_log_stats": True,
+            }
+            self._loop = LoopThread("vllm")
+            self.llm = self.submit(
+                _start({**common, **defaults, **arguments}, self._record_step)
+            ).result()
+        # The interpreter would tear vLLM down in an order that makes it report errors.
+        atexit.register(self.close)
+        model_config = self.llm.vllm_config.model_config
+        is_native = not model_config.using_transformers_backend()
+        library = "vLLM" if is_native else "transformers, through vLLM"
+        self.backend = f"{model_config.architecture} of {library} {_version()}"
+        logger.info("vllm: %s, %s", self.backend, defaults["dtype"])
+
+    def submit(self, work: Coroutine[Any, Any, _Result]) -> Future[_Result]:
+        """Schedule a coroutine on vLLM's event loop."""
+        return self._loop.submit(work)
+
+    def close(self) -> None:
+        """Stop vLLM's processes; the end of the program does it too."""
+        if self.llm is None:
+            return
+        atexit.unregister(self.close)
+        self.submit(_shut_down(self.llm)).result()
+        self._loop.close()
+        with warnings.catch_warnings():
+            # vLLM leaves a socket context to the garbage collector, which warns of it.
+            warnings.simplefilter("ignore", ResourceWarning)
+            self.llm = None
+            gc.collect()
+
+    def _record_step(self, num_not_finite: int) -> None:
+        self._stats.num_forward_passes += 1
+        self.has_invalid_logits |= num_not_finite > 0
+
+
+def check_platform(device: torch.device, *, num_replicas: int) -> None:
+    """Check that the installed vLLM computes on a device.
+
+    Raises:
+        ValueError: it does not, or there are fewer GPUs than replicas.
+        ImportError: vLLM is not installed.
+    """
+    from vllm.platforms import current_platform
+
+    if current_platform.device_type != device.type:
+        raise ValueError(
+            f"device: got {device.type}, the vLLM that is installed computes on "
+            f"{current_platform.device_type}"
+        )
+    if device.type == "cuda" and num_replicas > torch.cuda.device_count():
+        raise ValueError(
+            f"data_parallel: got {num_replicas}, allowed is one for each of "
+            f"{torch.cuda.device_count()} GPUs"
+        )
+
+
+def _check_arguments(arguments: Mapping[str, Any]) -> None:
+    from vllm import AsyncEngineArgs
+
+    known = {field.name for field in dataclasses.fields(AsyncEngineArgs)}
+    for name in arguments:
+        if name in _RESERVED:
+            raise ValueError(f"engine_args: got {name}, which other options of sudocot set")
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            guess = f"; did you mean {close[0]}?" if close else ""
+            raise ValueError(f"engine_args: got {name}, no argument of vLLM{guess}")
+
+
+@contextlib.contextmanager
+def quiet_start() -> Iterator[None]:
+    """Set what vLLM and its processes read at start-up, where the user has not set it."""
+    os.environ.setdefault(_COUNT_NANS, "1")
+    added = {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
+    os.environ.update(added)
+    if "VLLM_LOGGING_LEVEL" in added:
+        logging.getLogger("vllm").setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), _hidden_main():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+@contextlib.contextmanager
+def _hidden_main() -> Iterator[None]:
+    """Let processes start without the main module, which they would import anew.
+
+    They need nothing of it, and vLLM on a CPU fails where it has imported llvmlite: vLLM asks every
+    object of every module for its variables, and one there answers anything with a function.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _version() -> str:
+    import vllm
+
+    return str(vllm.__version__)
+
+
+async def _start(arguments: dict[str, Any], record_step: Callable[[int], None]) -> Any:
+    from vllm import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.metrics.loggers import StatLoggerBase
+
+    class StepLogger(StatLoggerBase):  # type: ignore[misc]
+        """Passes on what vLLM reports of each step."""
+
+        def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
+            del vllm_config, engine_index
+
+        def record(
+            self, scheduler_stats: Any, iteration_stats: Any, *_others: Any, **_named: Any
+        ) -> None:
+            del scheduler_stats
+            record_step(iteration_stats.num_corrupted_reqs if iteration_stats else 0)
+
+        def log_engine_initialized(self) -> None:
+            pass
+
+    return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments), stat_loggers=[StepLogger])
+
+
+async def _shut_down(llm: Any) -> None:
+    llm.shutdown()

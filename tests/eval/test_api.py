@@ -1,0 +1,364 @@
+"""The engine `api` against a stub server on loopback: answers, costs, faults, kills."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from data.model_format.precision import UNKNOWN_PRECISION
+from eval.engines import server as server_module
+from eval.engines.contract import Caps, EndedBy, Request, Result
+from eval.engines.options import EngineOptions, ServerOptions, parse_engine_args
+from eval.engines.text.api import ApiTextModel
+from eval.engines.text.engine import ReplySampling, TextEngine
+from eval.engines.text.replies import REPLIES_FILE, ReplyLog
+from eval.results.folder import EvaluationFolder
+from scripts.cli.main import main
+from solver.puzzles import parse_puzzle
+from tests.data.puzzle_files import make_puzzles, write_csv
+from tests.eval.fake_engine import BOARD, toy_sample
+from tests.eval.stub_server import MODEL, Faults, StubServer, planned_kind, serving
+
+SAMPLE = toy_sample(24)
+KEY = "sk-secret-0123456789"
+OUTCOMES = {
+    "solved": EndedBy.SOLVED,
+    "wrong": EndedBy.WRONG,
+    "changed": EndedBy.CHANGED_GIVENS,
+    "prose": EndedBy.MALFORMED,
+    "loose": EndedBy.MALFORMED,
+    "refusal": EndedBy.REFUSED,
+}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_FIRST_DELAY_S", 0.002)
+    monkeypatch.setattr(server_module, "_LONGEST_DELAY_S", 0.01)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+def requests() -> list[Request]:
+    return [
+        Request(
+            key=puzzle.key,
+            board=BOARD,
+            givens=parse_puzzle(puzzle.givens, board=BOARD)[1],
+            mode="text",
+            caps=Caps(max_new_tokens=500, max_segment_tokens=500),
+        )
+        for puzzle in SAMPLE
+    ]
+
+
+def decode(
+    server: StubServer,
+    *,
+    log: ReplyLog | None = None,
+    slots: int = 4,
+    samples: int = 1,
+    form: str = "auto",
+    arguments: Sequence[str] = (),
+    **options: object,
+) -> list[Result]:
+    settings = {"base_url": server.url, "timeout_s": 5.0, **options}
+    engine_options = EngineOptions(
+        precision=UNKNOWN_PRECISION,
+        device=None,
+        num_slots=slots,
+        arguments=parse_engine_args(arguments),
+        server=ServerOptions(**settings),  # type: ignore[arg-type]
+    )
+    sampling = ReplySampling(num_samples=samples, temperature=0.0 if samples == 1 else 1.0)
+    model = ApiTextModel(MODEL, engine_options, sampling=sampling, form=form)  # type: ignore[arg-type]
+    engine = TextEngine(model, num_shots=1, sampling=sampling, log=log)
+    try:
+        return list(engine.decode(requests()))
+    finally:
+        engine.close()
+
+
+def check(results: Sequence[Result]) -> None:
+    """Every puzzle once, with the outcome of the planned answer."""
+    assert sorted(result.key for result in results) == [puzzle.key for puzzle in SAMPLE]
+    for result in results:
+        givens = next(r.givens for r in requests() if r.key == result.key)
+        kind = planned_kind(BOARD, givens)
+        assert result.ended_by is OUTCOMES[kind]
+        assert result.answer is not None
+        assert (result.answer.lenient is EndedBy.SOLVED) == (kind in ("solved", "loose"))
+
+
+@pytest.mark.parametrize("form", ["chat", "plain"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_answers_are_scored_and_counted(form: str, stream: bool) -> None:
+    with serving() as server:
+        check(
+            decode(
+                server,
+                form=form,
+                stream=stream,
+                arguments=["reasoning_effort=low", 'chat_template_kwargs={"a":1}'],
+            )
+        )
+        assert server.num_requests == len(SAMPLE)
+        assert {body["temperature"] for body in server.bodies} == {0.0}
+        assert {body["max_tokens"] for body in server.bodies} == {500}
+        assert {body["reasoning_effort"] for body in server.bodies} == {"low"}
+        assert server.bodies[0]["chat_template_kwargs"] == {"a": 1}
+        assert ("stop" in server.bodies[0]) == (form == "plain")
+        assert set(server.keys) == {f"Bearer {KEY}"}
+
+
+def test_a_storm_of_429_and_5xx_loses_nothing(tmp_path: Path) -> None:
+    statuses = {number: (429, 500, 503, 529, 408)[number % 5] for number in range(60)}
+    faults = Faults(statuses=statuses, retry_after="0.01")
+    with serving(faults) as server:
+        check(decode(server, log=ReplyLog(tmp_path), max_retries=60))
+        assert set(server.num_answered.values()) == {1}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_dropped_replies_are_asked_again(stream: bool) -> None:
+    with serving(Faults(dropped={0, 3, 4, 9})) as server:
+        check(decode(server, stream=stream))
+        assert server.num_requests == len(SAMPLE) + 4
+        assert set(server.num_answered.values()) == {1}
+
+
+GARBAGE = [
+    b"",
+    b"<html>Bad gateway</html>",
+    b'{"choices": []}',
+    b'{"choices": [{"message": null, "finish_reason": "stop"}]}',
+    b'{"choices": [{"message": {"content": 5}, "finish_reason": "stop"}]}',
+    b'{"choices": "none"}',
+    b"[1, 2]",
+    b"\xff\xfe{}",
+    b'{"error": {"message": "late"}}',
+]
+
+
+def test_garbage_is_asked_again() -> None:
+    with serving(Faults(garbage=dict(enumerate(GARBAGE)))) as server:
+        check(decode(server, slots=1, max_retries=len(GARBAGE)))
+        assert server.num_requests == len(SAMPLE) + len(GARBAGE)
+
+
+def test_garbage_in_a_stream_is_asked_again() -> None:
+    garbage = {0: b"data: {\n\n", 1: b"data: [DONE]\n\n", 2: b'data: {"choices": 3}\n\n', 3: b"x"}
+    with serving(Faults(garbage=garbage)) as server:
+        check(decode(server, slots=1, stream=True))
+        assert server.num_requests == len(SAMPLE) + len(garbage)
+
+
+def test_a_slow_answer_is_given_up_and_asked_again() -> None:
+    with serving(Faults(delay_s={2: 3.0})) as server:
+        check(decode(server, timeout_s=0.5))
+
+
+def test_requests_overlap() -> None:
+    with serving(delay_s=0.1) as server:
+        begun = time.monotonic()
+        check(decode(server, slots=24))
+        assert time.monotonic() - begun < 24 * 0.1
+
+
+def test_a_server_that_gives_up_keeps_what_it_answered(tmp_path: Path) -> None:
+    """What arrived is kept, the error is one line, and the next run asks only for the rest."""
+    faults = Faults(statuses=dict.fromkeys(range(10, 1000), 500), message=f"down, {KEY} is\nfine")
+    with serving(faults) as server, pytest.raises(OSError, match="gave up after 3 attempts") as bad:
+        decode(server, log=ReplyLog(tmp_path), max_retries=2)
+    assert "\n" not in str(bad.value)
+    assert KEY not in str(bad.value)
+    assert "***" in str(bad.value)
+    num_kept = len((tmp_path / REPLIES_FILE).read_text().splitlines())
+    assert num_kept == 10
+    with serving() as server:
+        check(decode(server, log=ReplyLog(tmp_path)))
+        assert server.num_requests == len(SAMPLE) - num_kept
+
+
+@pytest.mark.parametrize(
+    ("status", "match"), [(401, "status 401"), (404, "status 404"), (400, "status 400")]
+)
+def test_a_refused_request_is_not_repeated(status: int, match: str) -> None:
+    faults = Faults(statuses=dict.fromkeys(range(100), status))
+    with serving(faults) as server:
+        with pytest.raises(ValueError, match=match):
+            decode(server, slots=2)
+        assert server.num_requests <= 2
+
+
+def test_the_limit_is_renamed_for_models_that_ask_for_it() -> None:
+    faults = Faults(statuses={0: 400}, message="use max_completion_tokens instead")
+    with serving(faults) as server:
+        check(decode(server, slots=1))
+        assert "max_completion_tokens" in server.bodies[-1]
+        assert "max_tokens" not in server.bodies[-1]
+
+
+def test_no_server_is_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        server = StubServer()
+        server.server_close()
+        with pytest.raises(OSError, match="gave up after 2 attempts"):
+            decode(server, base_url=url, max_retries=1)
+
+
+def test_samples_vote_and_no_sample_is_asked_twice(tmp_path: Path) -> None:
+    with serving() as server:
+        results = decode(server, samples=3, log=ReplyLog(tmp_path))
+        assert server.num_requests == 3 * len(SAMPLE)
+        assert len({body["seed"] for body in server.bodies}) == 3 * len(SAMPLE)
+    check(results)
+    path = tmp_path / REPLIES_FILE
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-5]) + lines[-5][:-9])  # a kill in the middle of a line
+    with serving() as server:
+        again = decode(server, samples=3, log=ReplyLog(tmp_path))
+        assert server.num_requests == 5
+    check(again)
+    assert {r.answer.num_samples for r in again if r.answer} == {3}
+
+
+@pytest.fixture(scope="module")
+def puzzles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_csv(tmp_path_factory.mktemp("list") / "test.csv", make_puzzles("4x4", 16))
+
+
+def words(url: str, puzzles: Path, out: Path, *options: str) -> list[str]:
+    paths = ["--data", str(puzzles), "--out", str(out), "--lengths", str(puzzles) + ".lengths"]
+    return ["eval", "run", "--model", MODEL, "--engine", "api", "--base-url", url, *paths, *options]
+
+
+def test_an_evaluation_from_the_command_line(
+    puzzles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "e"
+    prices = ("--price-in", "2", "--price-out", "8")
+    with serving() as server:
+        assert main(words(server.url, puzzles, out, *prices)) == 0
+        assert server.num_requests == 16
+    printed = capsys.readouterr().out
+    assert "accuracy, lenient parser" in printed
+    assert "price, US dollars" in printed
+    folder = EvaluationFolder.open(out)
+    config, summary = folder.config, folder.summary
+    assert (config.mode, config.engine, config.precision.name) == ("text", "api", "unknown")
+    assert config.protocol is not None
+    assert (config.protocol.temperature, config.protocol.num_samples) == (0.0, 1)
+    assert len(config.protocol.digest) == 64
+    assert config.model.num_parameters is None
+    assert summary.answers is not None
+    assert summary.answers.lenient.num_solved >= summary.accuracy.num_solved > 0
+    tokens = summary.cost.num_prompt_tokens, summary.num_new_tokens
+    assert summary.cost.usd == pytest.approx((2 * tokens[0] + 8 * tokens[1]) / 1e6)
+    assert sum(summary.ended_by.values()) == 16
+    for path in out.iterdir():
+        assert KEY not in path.read_text()
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert main(["eval", "score", str(out)]) == 0
+    after = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert after == before
+    # The port of the server may change; a changed prompt may not.
+    with serving() as server:
+        assert main(words(server.url, puzzles, out, *prices)) == 0
+        assert server.num_requests == 0
+        assert main(words(server.url, puzzles, out, "--shots", "2")) == 2
+    assert "differs in protocol.digest" in capsys.readouterr().err
+
+
+def test_the_report_shows_answers_in_text(puzzles: Path, tmp_path: Path) -> None:
+    out = tmp_path / "e"
+    with serving() as server:
+        assert main(words(server.url, puzzles, out, "--samples", "2", "--price-out", "1")) == 0
+    assert main(["report", str(out), "--out", str(tmp_path / "report")]) == 0
+    header = (tmp_path / "report" / "leaderboard.csv").read_text().splitlines()[0].split(",")
+    assert {"lenient", "right_cells", "pass_at_1", "pass_at_k", "usd_per_puzzle"} <= set(header)
+
+
+@pytest.mark.parametrize("victim", ["client", "server"])
+def test_kill_9_of_either_side(victim: str, puzzles: Path, tmp_path: Path) -> None:
+    """Nothing that was answered is lost, and nothing that was answered and kept is asked twice."""
+    main(["data", "lengths", str(puzzles), "--out", str(puzzles) + ".lengths"])
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    out = tmp_path / "e"
+    stub = [sys.executable, "-m", "tests.eval.stub_server", str(port), "0.15"]
+    url = f"http://127.0.0.1:{port}/v1"
+    options = ("--num-slots", "2", "--max-retries", "1", "--timeout-s", "5")
+    client = [sys.executable, "-m", "scripts.cli.main", *words(url, puzzles, out, *options)]
+    with subprocess.Popen(stub, stdout=subprocess.PIPE) as served:
+        try:
+            assert served.stdout is not None
+            served.stdout.readline()
+            with subprocess.Popen(client, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as asking:
+                path = out / REPLIES_FILE
+                deadline = time.monotonic() + 100
+                while not path.exists() or path.read_bytes().count(b"\n") < 4:
+                    assert time.monotonic() < deadline
+                    assert asking.poll() is None, asking.communicate()
+                    time.sleep(0.01)
+                (asking if victim == "client" else served).send_signal(signal.SIGKILL)
+                _, errors = asking.communicate(timeout=100)
+        finally:
+            served.kill()
+    if victim == "server":
+        assert asking.returncode == 2
+        assert errors.decode().strip().count("\n") == 0 or "gave up" in errors.decode()
+    kept = path.read_bytes().count(b"\n")
+    assert 4 <= kept < 16
+    with serving() as server:
+        assert main(words(server.url, puzzles, out, *options)) == 0
+        assert server.num_requests == 16 - kept
+    assert EvaluationFolder.open(out).is_complete
+    samples = [json.loads(line)["key"] for line in path.read_text().splitlines()]
+    assert len(samples) == len(set(samples)) == 16
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--engine", "segment"], "no sudocot.json, so it is asked in words, by --engine hf, vllm"),
+        (["--protocol", "ids"], "no sudocot.json, so not a model folder of sudocot"),
+        (["--samples", "2", "--temperature", "0"], "temperature: got 0 with 2 samples"),
+        (["--shots", "9"], "shots: got 9, allowed are 0 to 4"),
+        (["--base-url", "localhost"], "base_url: got 'localhost', allowed are http"),
+        (["--engine-args", "x"], "engine_args: got 'x', allowed is key=value"),
+        (["--timeout-s", "0"], "timeout_s: got 0"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    options: list[str],
+    message: str,
+    puzzles: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([*words("http://127.0.0.1:9/v1", puzzles, tmp_path / "e"), *options]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_no_key_and_no_url(
+    puzzles: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    command = words("http://127.0.0.1:9/v1", puzzles, tmp_path / "e")
+    del command[command.index("--base-url") : command.index("--base-url") + 2]
+    assert main(command) == 2
+    assert "base_url: got none and OPENAI_API_KEY is not set" in capsys.readouterr().err
