@@ -71,6 +71,9 @@ class TrainConfig:
     used."""
     max_cot_length: int | None = None
     """N: leave out the puzzles with a longer CoT."""
+    output_share: float = 1.0
+    """Share of the training puzzles that keep their output block; the rows of the others end with
+    its first token. Short traces have as many tokens in it as before it."""
     tokens_per_update: int = 100_000
     """Non-padding tokens of an update, over all processes, on average."""
     max_micro_tokens: int = 32_768
@@ -126,6 +129,8 @@ class TrainConfig:
             raise ValueError(
                 f"board_state_weight: got {self.board_state_weight}, allowed is at least 0"
             )
+        if not 0 <= self.output_share <= 1:
+            raise ValueError(f"output_share: got {self.output_share}, allowed is 0 to 1")
         if not 0 < self.max_eval_share <= 1:
             raise ValueError(
                 f"max_eval_share: got {self.max_eval_share}, allowed is above 0 up to 1"

@@ -10,6 +10,7 @@ from accelerate import Accelerator
 from data.runtime.progress import progress
 from data.runtime.signals import REQUEUE_EXIT_CODE, StopSignal
 from data.store import TokenStore
+from training.batching.output_share import OutputShareStore
 from training.config import TrainConfig
 from training.reporting.metrics import MetricsLog
 from training.reporting.trackers import WandbMirror
@@ -34,6 +35,8 @@ def train(config: TrainConfig) -> int:
     """
     with StopSignal() as stop:
         store = TokenStore.open(config.data)
+        if config.output_share < 1:
+            store = OutputShareStore(store, output_share=config.output_share, seed=config.data_seed)
         accelerator = open_accelerator(config)
         is_finished = _train(config, store=store, accelerator=accelerator, stop=stop)
         close_accelerator(accelerator)

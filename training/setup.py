@@ -30,8 +30,9 @@ from training.checkpoints.state import restore_state
 from training.config import TrainConfig
 from training.held_out import HeldOut, open_held_out
 from training.models.attention import check_no_leak, choose_attention, use_attention
-from training.models.board_state import attach_head
+from training.models.board_state import attach_head, attached_head
 from training.models.build import build_model, count_parameters
+from training.models.fused import can_fuse, fuse_layers
 from training.models.precision import apply_precision
 from training.optimizers import build_optimizer
 from training.run_checks import (
@@ -227,10 +228,14 @@ def probe_for_leaks(
 
 def compile_model(model: PreTrainedModel, *, sampler: Sampler) -> None:
     """Compile in place, so that the names of the weights stay what they are."""
-    if sampler.shape is not None:
-        model.compile(fullgraph=True, dynamic=False)
-        return
     # Padded micro-batches differ in shape. One graph takes most of them; inductor makes some more
     # for sizes on the other side of its thresholds, over time more than torch allows by default.
+    is_dynamic = sampler.shape is None
     torch._dynamo.config.recompile_limit = _MAX_GRAPHS
-    model.compile(fullgraph=True, dynamic=True)
+    head = attached_head(model)
+    if head is not None:
+        head.compile_loss(dynamic=is_dynamic)
+    if can_fuse(model):
+        fuse_layers(model, is_compiled=True, dynamic=is_dynamic)
+    else:
+        model.compile(fullgraph=True, dynamic=is_dynamic)

@@ -20,7 +20,7 @@ from torch.nn.attention.varlen import varlen_attn
 
 _FLEX_BLOCK = 128
 _CAUSAL_WINDOW = (-1, 0)
-_LONGEST_BY_MATRICES = 512
+_LONGEST_BY_MATRICES = 1_024
 
 
 def attend_padded(
@@ -28,7 +28,7 @@ def attend_padded(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    _attention_mask: None,
+    attention_mask: Tensor | None,
     *,
     scaling: float,
     **_: Any,
@@ -41,7 +41,7 @@ def attend_padded(
         )
     query, key = query.to(value.dtype), key.to(value.dtype)
     if _has_slow_gradients(value):
-        output = _attend_by_matrices(query, key, value, scale=scaling)
+        output = _attend_by_matrices(query, key, value, scale=scaling, mask=attention_mask)
     else:
         output = functional.scaled_dot_product_attention(
             query, key, value, is_causal=True, scale=scaling
@@ -59,12 +59,28 @@ def _has_slow_gradients(value: Tensor) -> bool:
     return is_bf16_on_cpu and value.shape[2] <= _LONGEST_BY_MATRICES
 
 
-def _attend_by_matrices(query: Tensor, key: Tensor, value: Tensor, *, scale: float) -> Tensor:
-    """Causal attention as two matrix products around a softmax."""
+def _attend_by_matrices(
+    query: Tensor, key: Tensor, value: Tensor, *, scale: float, mask: Tensor | None
+) -> Tensor:
+    """Causal attention as two matrix products around a softmax.
+
+    Args:
+        query: (B, H, T, D), as key and value.
+        key: Keys.
+        value: Values.
+        scale: Factor of the scores.
+        mask: fp32 (T, T), added to the scores in fp32, which is fast where it is compiled to one
+            loop with the softmax; None adds the mask in the matrix product.
+    """
     batch, heads, length, _ = query.shape
-    mask = query.new_full((length, length), -math.inf).triu(1).expand(batch * heads, -1, -1)
-    scores = torch.baddbmm(mask, query.flatten(0, 1), key.flatten(0, 1).mT, alpha=scale)
-    output: Tensor = torch.bmm(torch.softmax(scores, dim=-1), value.flatten(0, 1))
+    if mask is None:
+        mask = query.new_full((length, length), -math.inf).triu(1).expand(batch * heads, -1, -1)
+        scores = torch.baddbmm(mask, query.flatten(0, 1), key.flatten(0, 1).mT, alpha=scale)
+    else:
+        products = torch.bmm((query * scale).flatten(0, 1), key.flatten(0, 1).mT)
+        scores = products.float() + mask
+    weights = torch.softmax(scores, dim=-1).to(value.dtype)
+    output: Tensor = torch.bmm(weights, value.flatten(0, 1))
     return output.view(batch, heads, length, -1)
 
 

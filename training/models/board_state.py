@@ -48,19 +48,30 @@ class BoardStateHead(nn.Module):
             The sum of, for each position, the three means over the flags of the digits placed, of
             the candidates, and of the cells with fewest candidates, in nats.
         """
-        planes = planes[is_token]
+        streams = (self.streams[self.layer], self.streams[self.layer + 1])
+        return self._loss(streams, planes, is_token)
+
+    def compile_loss(self, *, dynamic: bool) -> None:
+        """Compile the arithmetic, which costs as much as two layers otherwise."""
+        self._loss = torch.compile(self._loss, fullgraph=True, dynamic=dynamic)  # type: ignore[method-assign]
+
+    def _loss(self, streams: tuple[Tensor, Tensor], planes: Tensor, is_token: Tensor) -> Tensor:
         board, fewest = (
-            head(_normalised(self.streams[layer][is_token].float()))
-            for head, layer in ((self.board, self.layer), (self.fewest, self.layer + 1))
+            head(_normalised(stream.float())).float()
+            for head, stream in zip((self.board, self.fewest), streams, strict=True)
         )
-        logits = torch.cat([board, fewest], dim=-1).float()
         bits = torch.arange(min(64, self.num_cells), device=planes.device)
-        flags = (planes[..., None] >> bits & 1).flatten(2)[..., : self.num_cells].flatten(1)
-        losses = binary_cross_entropy_with_logits(logits, flags.float(), reduction="none")
+        flags = (planes[..., None] >> bits & 1).flatten(-2)[..., : self.num_cells].flatten(-2)
         num_flags = self.num_digits * self.num_cells
-        groups = losses.split([num_flags, num_flags, self.num_cells], dim=-1)
-        total: Tensor = torch.stack([group.mean(-1) for group in groups]).sum()
-        return total
+        losses = [
+            binary_cross_entropy_with_logits(logits, target.float(), reduction="none").mean(-1)
+            for logits, target in zip(
+                (*board.split(num_flags, dim=-1), fewest),
+                flags.split([num_flags, num_flags, self.num_cells], dim=-1),
+                strict=True,
+            )
+        ]
+        return ((losses[0] + losses[1] + losses[2]) * is_token).sum()
 
 
 def _normalised(stream: Tensor) -> Tensor:

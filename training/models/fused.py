@@ -1,0 +1,146 @@
+"""A decoder layer of the llama family in fewer and larger operations, on the same weights.
+
+transformers computes queries, keys and values, and the gate and up projections, in five matrix
+products, and multiplies activations by the weights of the norms. Here one product makes queries,
+keys and values, one makes gate and up, and the norm weights scale the columns of these matrices:
+`(x * w) @ W.T == x @ (W * w).T`. On a CPU with AMX matrix products are so fast that everything
+between them decides the speed, so the layer is also compiled as one graph, which all layers share.
+
+Parameters, their names and the exported model are untouched; results differ by rounding alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from training.models.attention import attention_of
+
+_MODEL_TYPES = ("llama", "qwen3")
+
+
+def can_fuse(model: PreTrainedModel) -> bool:
+    """Whether the layers of a model are those that this module knows."""
+    return model.config.model_type in _MODEL_TYPES
+
+
+def fuse_layers(model: PreTrainedModel, *, is_compiled: bool, dynamic: bool) -> None:
+    """Replace the forward method of every decoder layer by the fused one.
+
+    Call it after `use_attention`, and before the model is wrapped.
+
+    Args:
+        model: Llama or Qwen3 model.
+        is_compiled: Compile the layers.
+        dynamic: Compile for any batch shape; else for the first one.
+    """
+    assert can_fuse(model), model.config.model_type
+    attention = attention_of(model)
+    forward: Any = forward_layer
+    if is_compiled:
+        forward = torch.compile(forward_layer, fullgraph=True, dynamic=dynamic)
+
+    def call(
+        layer: nn.Module,
+        hidden_states: Tensor,
+        *,
+        position_embeddings: tuple[Tensor, Tensor],
+        attention_mask: None,
+        past_key_values: None,
+        use_cache: bool,
+        position_ids: Tensor,
+        **options: Any,
+    ) -> Tensor:
+        assert attention_mask is None and past_key_values is None, "whole sequences only"
+        phases = [p.unsqueeze(-2) for p in position_embeddings]
+        mask = None
+        if attention.name == "padded":  # all rows have the same positions
+            phases = [p[:1] for p in phases]
+            mask = causal_mask(hidden_states.shape[1], hidden_states.device)
+        phases.append(quarter_turn(phases[0].shape[-1], hidden_states.device))
+        output: Tensor = forward(layer, hidden_states, phases, mask, attention.function, options)
+        return output
+
+    layers: Any = model.base_model.layers
+    for layer in layers:
+        layer.forward = MethodType(call, layer)
+
+
+@functools.lru_cache(maxsize=128)
+def causal_mask(length: int, device: torch.device) -> Tensor:
+    """Mask (T, T) that is added to scores: 0 where a query may look, else minus infinity."""
+    return torch.full((length, length), -math.inf, device=device).triu(1)
+
+
+@functools.lru_cache(maxsize=8)
+def quarter_turn(head_dim: int, device: torch.device) -> Tensor:
+    """Matrix that turns (first half, second half) into (-second half, first half)."""
+    identity = torch.eye(head_dim // 2, device=device)
+    return torch.kron(torch.tensor([[0.0, 1.0], [-1.0, 0.0]], device=device), identity)
+
+
+def forward_layer(
+    layer: Any,
+    x: Tensor,
+    phases: Sequence[Tensor],
+    mask: Tensor | None,
+    attend: Callable[..., tuple[Tensor, None]],
+    options: dict[str, Any],
+) -> Tensor:
+    """Decoder layer on the residual stream x (B, T, d).
+
+    Args:
+        layer: Layer of a Llama or Qwen3 model, for its weights.
+        x: Residual stream (B, T, d).
+        phases: Cosines and sines of the rotary angles, each (B or 1, T, 1, head_dim / 2).
+        mask: What is added to the scores (T, T), for the implementations that take it.
+        attend: Attention implementation of `training.models.attention_kernels`.
+        options: Its further arguments, such as the borders of packed sequences.
+    """
+    attention, mlp = layer.self_attn, layer.mlp
+    query_weight, key_weight, value_weight = (
+        projection.weight for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
+    )
+    normalized, scale = _normalize(x, layer.input_layernorm)
+    qkv = functional.linear(normalized, torch.cat([query_weight, key_weight, value_weight]) * scale)
+    query, key, value = (
+        part.unflatten(-1, (-1, attention.head_dim)) for part in qkv.chunk(3, dim=-1)
+    )
+    if hasattr(attention, "q_norm"):
+        query, query_scale = _normalize(query, attention.q_norm)
+        key, key_scale = _normalize(key, attention.k_norm)
+        query, key = query * query_scale, key * key_scale
+    query, key = _rotate(query, phases), _rotate(key, phases)
+    output, _ = attend(
+        attention,
+        *(tensor.transpose(1, 2) for tensor in (query, key, value)),
+        mask,
+        scaling=attention.scaling,
+        **options,
+    )
+    x = x + attention.o_proj(output.flatten(-2))
+    normalized, scale = _normalize(x, layer.post_attention_layernorm)
+    gate_up_weight = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]) * scale
+    gate, up = functional.linear(normalized, gate_up_weight).chunk(2, dim=-1)
+    return x + mlp.down_proj(mlp.act_fn(gate) * up)
+
+
+def _normalize(x: Tensor, norm: Any) -> tuple[Tensor, Tensor]:
+    """x over its root mean square, in fp32, and the weights of the norm."""
+    x = x.float()
+    mean_square = x.square().mean(dim=-1, keepdim=True)
+    return x * torch.rsqrt(mean_square + norm.variance_epsilon), norm.weight
+
+
+def _rotate(x: Tensor, phases: Sequence[Tensor]) -> Tensor:
+    """Rotate the pairs (i, i + head_dim / 2) of x (B, T, H, head_dim)."""
+    cosine, sine, quarter_turn = phases
+    return x * cosine + (x @ quarter_turn) * sine
