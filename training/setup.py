@@ -184,6 +184,8 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
             layer = max(1, config.architecture.num_layers - 2)
         attach_head(model, get_board(store.manifest.board), layer=layer, seed=config.seed)
     use_attention(model, attention)
+    if can_fuse(model):
+        fuse_layers(model)
     model.to(accelerator.device)
     probe_for_leaks(model, store=store, sampler=sampler, accelerator=accelerator)
     optimizer = build_optimizer(model, config.optimizer)
@@ -236,6 +238,6 @@ def compile_model(model: PreTrainedModel, *, sampler: Sampler) -> None:
     if head is not None:
         head.compile_loss(dynamic=is_dynamic)
     if can_fuse(model):
-        fuse_layers(model, is_compiled=True, dynamic=is_dynamic)
+        fuse_layers(model, compile_dynamic=is_dynamic)
     else:
         model.compile(fullgraph=True, dynamic=is_dynamic)

@@ -32,21 +32,22 @@ def can_fuse(model: PreTrainedModel) -> bool:
     return model.config.model_type in _MODEL_TYPES
 
 
-def fuse_layers(model: PreTrainedModel, *, is_compiled: bool, dynamic: bool) -> None:
+def fuse_layers(model: PreTrainedModel, *, compile_dynamic: bool | None = None) -> None:
     """Replace the forward method of every decoder layer by the fused one.
 
-    Call it after `use_attention`, and before the model is wrapped.
+    Call it after `use_attention`, and before the model is wrapped. A second call replaces the
+    first.
 
     Args:
         model: Llama or Qwen3 model.
-        is_compiled: Compile the layers.
-        dynamic: Compile for any batch shape; else for the first one.
+        compile_dynamic: Compile the layers, for any batch shape or, if False, for the first one;
+            None does not compile them.
     """
     assert can_fuse(model), model.config.model_type
     attention = attention_of(model)
     forward: Any = forward_layer
-    if is_compiled:
-        forward = torch.compile(forward_layer, fullgraph=True, dynamic=dynamic)
+    if compile_dynamic is not None:
+        forward = torch.compile(forward_layer, fullgraph=True, dynamic=compile_dynamic)
 
     def call(
         layer: nn.Module,
@@ -59,11 +60,13 @@ def fuse_layers(model: PreTrainedModel, *, is_compiled: bool, dynamic: bool) -> 
         position_ids: Tensor,
         **options: Any,
     ) -> Tensor:
-        assert attention_mask is None and past_key_values is None, "whole sequences only"
-        phases = [p.unsqueeze(-2) for p in position_embeddings]
+        del use_cache, position_ids
+        assert attention_mask is None
+        assert past_key_values is None, "whole sequences only"
+        phases = [phase.unsqueeze(-2) for phase in position_embeddings]
         mask = None
         if attention.name == "padded":  # all rows have the same positions
-            phases = [p[:1] for p in phases]
+            phases = [phase[:1] for phase in phases]
             mask = causal_mask(hidden_states.shape[1], hidden_states.device)
         phases.append(quarter_turn(phases[0].shape[-1], hidden_states.device))
         output: Tensor = forward(layer, hidden_states, phases, mask, attention.function, options)
@@ -100,7 +103,8 @@ def forward_layer(
     Args:
         layer: Layer of a Llama or Qwen3 model, for its weights.
         x: Residual stream (B, T, d).
-        phases: Cosines and sines of the rotary angles, each (B or 1, T, 1, head_dim / 2).
+        phases: Cosines and sines of the rotary angles, each (B or 1, T, 1, head_dim), and the
+            matrix of `quarter_turn`.
         mask: What is added to the scores (T, T), for the implementations that take it.
         attend: Attention implementation of `training.models.attention_kernels`.
         options: Its further arguments, such as the borders of packed sequences.
@@ -134,7 +138,7 @@ def forward_layer(
 
 
 def _normalize(x: Tensor, norm: Any) -> tuple[Tensor, Tensor]:
-    """x over its root mean square, in fp32, and the weights of the norm."""
+    """Divide x by its root mean square, in fp32; also return the weights of the norm."""
     x = x.float()
     mean_square = x.square().mean(dim=-1, keepdim=True)
     return x * torch.rsqrt(mean_square + norm.variance_epsilon), norm.weight
