@@ -102,6 +102,9 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
     ("eval", "wandb"): CommandEntry(
         "eval.commands.wandb", "write evaluations as W&B runs: numbers, tables, plots"
     ),
+    ("models",): CommandEntry(
+        "scripts.commands.models", "list the models that --model knows by name"
+    ),
     ("report",): CommandEntry("eval.commands.report", "make a leaderboard page from evaluations"),
     ("trace",): CommandEntry(
         "eval.commands.trace", "make a page that shows the search of one puzzle step by step"

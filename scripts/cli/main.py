@@ -113,8 +113,17 @@ def _run_command(words: CommandWords, options: Sequence[str]) -> int:
 
     FAMILY_MODULES.update(MODEL_FAMILIES)
     module, config = parse(words, options)
-    code: int = module.main(config)
+    code: int = module.main(_with_model_folders(config))
     return code
+
+
+def _with_model_folders(config: Any) -> Any:
+    """The config with folders in place of the names of models; most commands take no model."""
+    if not (hasattr(config, "model") or hasattr(config, "init_from")):
+        return config
+    from scripts.models.names import with_model_folders
+
+    return with_model_folders(config)
 
 
 def _show_help(words: CommandWords, options: Sequence[str]) -> int:

@@ -1,0 +1,1 @@
+"""Models by name: the trained ones that this project ships, and the compiled solvers."""

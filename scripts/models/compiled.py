@@ -1,0 +1,52 @@
+"""The compiled solvers by name: made on first use, and kept in the user's cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from pathlib import Path
+
+import compile_tm
+
+COMPILED_MODELS = {"compiled-4x4": "4x4", "compiled-6x6": "6x6", "compiled-9x9": "9x9"}
+"""Boards of the compiled solvers, by name."""
+
+logger = logging.getLogger(__name__)
+
+
+def compiled_model_folder(name: str) -> Path:
+    """Folder of a compiled solver, with SCoT segments of 512 trace tokens as in the paper.
+
+    Raises:
+        OSError: No folder can be written to.
+    """
+    from compile_tm.commands.sudoku import DEFAULT_BITS
+    from compile_tm.jit import kernel_cache_dir
+    from compile_tm.sudoku.board import BOARDS
+    from compile_tm.sudoku.compiled import compile_sudoku
+    from compile_tm.sudoku.export import export_sudoku
+
+    cache = kernel_cache_dir()
+    if cache is None:
+        raise OSError(f"model {name}: no cache folder is writable; set SUDOCOT_CACHE_DIR to one")
+    folder = cache.parent / f"{name}-{_source_digest()}"
+    if folder.exists():
+        return folder
+    logger.info("compiling the solver into %s, which only the first use does", folder)
+    compiled = compile_sudoku(
+        BOARDS[COMPILED_MODELS[name]], mode="scot", bits=DEFAULT_BITS["scot"], segment_tokens=512
+    )
+    try:
+        export_sudoku(compiled, folder)
+    except FileExistsError:  # another process was faster
+        if not folder.exists():
+            raise
+    return folder
+
+
+def _source_digest() -> str:
+    """Digest of the compiler, so that a change of it makes new models."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(compile_tm.__file__).parent.rglob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
