@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tyro.conf import OmitArgPrefixes, Positional
 
+from scripts.models.names import resolve_model
 from scripts.publish.checks import model_problems
 from scripts.publish.prepare import prepare_model
 from scripts.publish.publish import Destination, publish
@@ -27,17 +28,17 @@ class Config:
     """
 
     folder: Positional[Path]
-    """Model folder, such as the `final` of a run."""
+    """Model folder, such as the `final` of a run, or a name that `sudocot models` lists."""
     destination: OmitArgPrefixes[Destination]
     """Where to."""
 
 
 def main(config: Config) -> int:
     """Publish, after a table of what goes there."""
-    licence = config.destination.license
+    folder, licence = resolve_model(config.folder), config.destination.license
     return publish(
         config.destination,
         repo_type="model",
-        prepare=lambda out: prepare_model(config.folder, out, licence=licence),
+        prepare=lambda out: prepare_model(folder, out, licence=licence),
         find_problems=model_problems,
     )

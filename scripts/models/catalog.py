@@ -65,9 +65,11 @@ class TrainedModel:
     """Results on puzzles that it was not trained on."""
 
 
-def read_catalog(folder: Path = MODELS_FOLDER) -> dict[str, TrainedModel]:
-    """Trained models by name, in the order of the catalog."""
-    entries: list[dict[str, Any]] = json.loads((folder / CATALOG_FILE).read_bytes())
+def read_catalog(folder: Path | None = None) -> dict[str, TrainedModel]:
+    """Trained models by name, in the order of the catalog; None takes that of this installation."""
+    entries: list[dict[str, Any]] = json.loads(
+        ((folder or MODELS_FOLDER) / CATALOG_FILE).read_bytes()
+    )
     models = (
         TrainedModel(**{**entry, "scores": tuple(Score(**score) for score in entry["scores"])})
         for entry in entries
@@ -75,19 +77,19 @@ def read_catalog(folder: Path = MODELS_FOLDER) -> dict[str, TrainedModel]:
     return {model.name: model for model in models}
 
 
-def write_catalog(models: dict[str, TrainedModel], folder: Path = MODELS_FOLDER) -> None:
+def write_catalog(models: dict[str, TrainedModel], folder: Path) -> None:
     """Replace the catalog."""
     publish_file(folder / CATALOG_FILE, to_json([asdict(model) for model in models.values()]))
 
 
-def trained_model_folder(model: TrainedModel, folder: Path = MODELS_FOLDER) -> Path:
+def trained_model_folder(model: TrainedModel, folder: Path | None = None) -> Path:
     """Folder of a model of the catalog, its weights checked.
 
     Raises:
         FileNotFoundError: This installation lacks the files.
         ValueError: The weights are not those of the catalog.
     """
-    weights = folder / model.name / WEIGHTS_FILE
+    weights = (folder or MODELS_FOLDER) / model.name / WEIGHTS_FILE
     if not weights.is_file():
         raise FileNotFoundError(
             f"model {model.name}: its files are not part of this installation; copy "

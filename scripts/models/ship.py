@@ -1,0 +1,184 @@
+"""Put a trained model into `eval/models`: `python -m scripts.models.ship --help`.
+
+Done twice: once without evaluations, which writes the folder with its weights in bf16, and again
+with evaluations of that folder, which writes the card and the entry of the catalog.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import tyro
+from transformers import AutoModelForCausalLM
+
+from data.model_format.facts import ModelFacts, read_facts
+from data.runtime.files import publish_file
+from eval.results.folder import EvaluationFolder
+from eval.results.records import SampledPuzzle
+from scripts.models.catalog import (
+    CATALOG_FILE,
+    MODELS_FOLDER,
+    WEIGHTS_FILE,
+    Score,
+    TrainedModel,
+    read_catalog,
+    sha256_of,
+    write_catalog,
+)
+from solver.mrv.tracer import trace
+from solver.puzzles import parse_puzzle
+from solver.vocabulary import OUTPUT, Vocabulary
+from training.checkpoints.export import export_model, read_pretrained
+
+CARD_FILE = "README.md"
+BRANCH_GROUPS = ((0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, 10**9))
+"""Numbers of branches of the solver's trace, by which results are split."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Copy a model folder into the catalog, with bf16 weights and a card."""
+
+    name: str
+    """Name of the model."""
+    model: Path | None = None
+    """The `final` folder of its run; None keeps the weights that are there."""
+    evaluations: tuple[str, ...] = ()
+    """Finished evaluations of it, each as `words for its test set=folder`."""
+    notes: Path | None = None
+    """Markdown for the card: data, command, time, limits."""
+    folder: Path = MODELS_FOLDER
+    """Folder of the catalog."""
+
+
+def main(config: Config) -> int:
+    """Write the folder, its card and the entry."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    target = config.folder / config.name
+    if config.model is not None:
+        export_bf16(config.model, target)
+    evaluations = [_open_evaluation(words) for words in config.evaluations]
+    notes = "" if config.notes is None else config.notes.read_text(encoding="utf-8")
+    models = read_catalog(config.folder) if (config.folder / CATALOG_FILE).exists() else {}
+    models[config.name] = catalog_entry(target, evaluations)
+    write_catalog(dict(sorted(models.items())), config.folder)
+    write_notes(target / CARD_FILE, notes + results_text(evaluations))
+    return 0
+
+
+def export_bf16(source: Path, target: Path) -> None:
+    """Write a model folder with the weights of another one rounded to bf16."""
+    model = read_pretrained(AutoModelForCausalLM, source)
+    export_model(model.to(torch.bfloat16), target, facts=read_facts(source))
+
+
+def _open_evaluation(words: str) -> tuple[str, EvaluationFolder]:
+    test_set, _, folder = words.rpartition("=")
+    if not test_set:
+        raise ValueError(f"evaluations: got {words!r}, allowed is TEST SET=FOLDER")
+    return test_set, EvaluationFolder.open(folder)
+
+
+def catalog_entry(
+    folder: Path, evaluations: Sequence[tuple[str, EvaluationFolder]]
+) -> TrainedModel:
+    """Entry of a model; its evaluations must be of the weights in the folder.
+
+    Raises:
+        ValueError: An evaluation is of other weights, or is not finished.
+    """
+    from eval.network.model_folder import ModelFolder
+
+    model, facts = ModelFolder.open(folder), read_facts(folder)
+    for test_set, evaluation in evaluations:
+        if evaluation.config.model.digest != model.weights_digest:
+            raise ValueError(f"{evaluation.path}: {test_set}: it is of other weights than {folder}")
+        if not evaluation.is_complete:
+            raise ValueError(f"{evaluation.path}: {test_set}: it is not finished")
+    return TrainedModel(
+        name=folder.name,
+        board=facts.board,
+        mode=facts.mode,
+        segment_tokens=facts.segment_tokens,
+        num_parameters=model.num_parameters,
+        num_tokens=_num_tokens(facts),
+        sha256=sha256_of(folder / WEIGHTS_FILE),
+        scores=tuple(
+            Score(
+                test_set=test_set,
+                num_solved=sum(row.is_solved for row in evaluation.rows),
+                num_puzzles=len(evaluation.rows),
+            )
+            for test_set, evaluation in evaluations
+        ),
+    )
+
+
+def _num_tokens(facts: ModelFacts) -> int:
+    return int(facts.training["num_tokens"])
+
+
+def results_text(evaluations: Sequence[tuple[str, EvaluationFolder]]) -> str:
+    """Tables of results: all puzzles of each test set, and by the branches of their traces."""
+    if not evaluations:
+        return ""
+    lines = [
+        "",
+        "## Results",
+        "",
+        "Greedy decoding with the weights in this folder; 95% Wilson intervals.",
+        "",
+    ]
+    for test_set, evaluation in evaluations:
+        lines += [f"**{test_set}**", "", "| branches in the solver's trace | solved |", "|---|---|"]
+        lines += [f"| {group} | {score} |" for group, score in scores_by_branches(evaluation)]
+        ends = sorted(evaluation.summary.ends.items())
+        lines += ["", "Ends: " + ", ".join(f"{end} {count:,}" for end, count in ends) + ".", ""]
+    return "\n".join(lines)
+
+
+def scores_by_branches(evaluation: EvaluationFolder) -> Iterator[tuple[str, Score]]:
+    """Scores of the puzzles whose trace has so many branches, then of all."""
+    puzzles = {puzzle.key: puzzle for puzzle in evaluation.sample}
+    branches = np.array([_num_branches(evaluation, puzzles[row.key]) for row in evaluation.rows])
+    solved = np.array([row.is_solved for row in evaluation.rows])
+    for low, high in BRANCH_GROUPS:
+        group = (branches >= low) & (branches <= high)
+        if group.any():
+            words = f"{low}" if low == high else f"{low} to {min(high, int(branches.max()))}"
+            yield words, _score(solved[group])
+    yield "all", _score(solved)
+
+
+def _score(solved: Any) -> Score:
+    return Score(test_set="puzzles", num_solved=int(solved.sum()), num_puzzles=len(solved))
+
+
+def _num_branches(evaluation: EvaluationFolder, puzzle: SampledPuzzle) -> int:
+    """Trace lines with two or more candidates."""
+    vocabulary = Vocabulary(evaluation.board)
+    _, grid = parse_puzzle(puzzle.givens, board=evaluation.board)
+    tokens = trace(evaluation.board, grid).tokens
+    prompt_length = 2 + 2 * int(np.count_nonzero(grid))
+    search = tokens[prompt_length : int(np.flatnonzero(tokens == OUTPUT)[0])]
+    is_cell = (search >= vocabulary.first_coordinate) & (search < vocabulary.first_digit)
+    return int((np.diff(np.flatnonzero(is_cell), append=len(search)) > 2).sum())
+
+
+NOTES_MARK = "<!-- notes and results -->"
+
+
+def write_notes(card: Path, text: str) -> None:
+    """Put text at the end of a card, in place of what an earlier call put there."""
+    head = card.read_text(encoding="utf-8").partition(NOTES_MARK)[0].rstrip("\n")
+    publish_file(card, f"{head}\n\n{NOTES_MARK}\n\n{text}".encode())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(tyro.cli(Config, description=__doc__)))

@@ -1,0 +1,188 @@
+"""Models by name: the catalog, its digests, the compiled solvers, and every command's --model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+import scripts.models.catalog as catalog_module
+from data.model_format.facts import ModelFacts
+from scripts.cli.main import main
+from scripts.models.catalog import MODELS_FOLDER, WEIGHTS_FILE, read_catalog, trained_model_folder
+from scripts.models.names import resolve_model
+from scripts.models.ship import Config as ShipConfig
+from scripts.models.ship import main as ship
+from training.checkpoints.export import export_model
+from training.models.build import build_model
+from training.models.families import ModelConfig
+
+PUZZLE = "1234341221434321"[:-2] + ".."
+NAME = "4x4-toy"
+
+
+@pytest.fixture(scope="module")
+def run_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Exported model of a run, in fp32."""
+    folder = tmp_path_factory.mktemp("run") / "final"
+    config = ModelConfig(board="4x4", hidden_size=32, num_layers=1, num_heads=2, max_positions=256)
+    facts = ModelFacts(
+        board="4x4",
+        mode="cot",
+        trace_rule="mrv-row-major-ascending-1",
+        segment_tokens=None,
+        data_digest="0123",
+        precision=None,
+        training={"num_tokens": 1234},
+    )
+    export_model(build_model(config, seed=0), folder, facts=facts)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shipped(run_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Catalog with one model, evaluated."""
+    folder = tmp_path_factory.mktemp("models")
+    ship(ShipConfig(name=NAME, model=run_model, folder=folder))
+    test_set = folder.parent / "puzzles.txt"
+    test_set.write_text(f"{PUZZLE}\n..34341221434321\n")
+    evaluation = folder.parent / "evaluation"
+    arguments = ["eval", "run", "--model", str(folder / NAME), "--data", str(test_set)]
+    options = ["--sample", "all", "--max-new-tokens", "64", "--out", str(evaluation)]
+    assert main([*arguments, *options]) == 0
+    notes = folder.parent / "notes.md"
+    notes.write_text("## Limits\n\nIt was never trained.\n")
+    evaluations = (f"held-out 4x4 puzzles={evaluation}",)
+    for _ in range(2):  # the second time replaces what the first wrote
+        ship(ShipConfig(name=NAME, evaluations=evaluations, notes=notes, folder=folder))
+    return folder
+
+
+@pytest.fixture
+def catalog(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same as the catalog of this installation."""
+    monkeypatch.setattr(catalog_module, "MODELS_FOLDER", shipped)
+    return shipped
+
+
+class TestCatalog:
+    """What is listed, and what is checked when a model is opened."""
+
+    def test_entry_and_card(self, shipped: Path) -> None:
+        model = read_catalog(shipped)[NAME]
+        assert (model.board, model.mode, model.num_tokens) == ("4x4", "cot", 1234)
+        assert [score.num_puzzles for score in model.scores] == [2]
+        card = (shipped / NAME / "README.md").read_text()
+        assert card.count("## Limits") == card.count("## Results") == 1
+        assert "| 0 | 0.00% [0.00, 65.76] of 2 puzzles |" in card
+
+    def test_weights_are_in_bf16(self, shipped: Path, run_model: Path) -> None:
+        sizes = [(folder / WEIGHTS_FILE).stat().st_size for folder in (shipped / NAME, run_model)]
+        assert sizes[0] < 0.6 * sizes[1]
+        assert json.loads((shipped / NAME / "config.json").read_text())["dtype"] == "bfloat16"
+
+    def test_other_weights_are_refused(self, shipped: Path) -> None:
+        model = dataclasses.replace(read_catalog(shipped)[NAME], sha256="0" * 64)
+        with pytest.raises(ValueError, match=r"got sha256 [0-9a-f]{64}, allowed is 0{64}"):
+            trained_model_folder(model, shipped)
+
+    def test_missing_files_are_explained(self, shipped: Path, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError, match=f"copy eval/models/{NAME} from the source"):
+            trained_model_folder(read_catalog(shipped)[NAME], tmp_path)
+
+    def test_evaluations_of_other_weights_are_refused(
+        self, shipped: Path, run_model: Path, tmp_path: Path
+    ) -> None:
+        ship(ShipConfig(name="other", model=run_model, folder=tmp_path))
+        evaluation = shipped.parent / "evaluation"
+        weights = tmp_path / "other" / WEIGHTS_FILE
+        weights.write_bytes((run_model / WEIGHTS_FILE).read_bytes())
+        with pytest.raises(ValueError, match="it is of other weights"):
+            ship(ShipConfig(name="other", evaluations=(f"x={evaluation}",), folder=tmp_path))
+
+
+class TestShippedModels:
+    """The models of this repository."""
+
+    @pytest.mark.parametrize("name", list(read_catalog()))
+    def test_files_and_digests(self, name: str) -> None:
+        model = read_catalog()[name]
+        folder = trained_model_folder(model)
+        assert (folder / WEIGHTS_FILE).stat().st_size < 10 * 2**20
+        assert model.scores
+        card = (folder / "README.md").read_text()
+        assert all(f"## {title}" in card for title in ("Training run", "Limits", "Results"))
+
+    def test_together_they_are_small(self) -> None:
+        sizes = [path.stat().st_size for path in MODELS_FOLDER.rglob("*") if path.is_file()]
+        assert sum(sizes) < 60 * 2**20
+
+
+class TestNames:
+    """Names in place of folders."""
+
+    def test_of_the_catalog(self, catalog: Path) -> None:
+        assert resolve_model(Path(NAME)) == catalog / NAME
+
+    @pytest.mark.usefixtures("catalog")
+    def test_a_folder_comes_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / NAME).mkdir()
+        assert resolve_model(Path(NAME)) == Path(NAME)
+
+    @pytest.mark.usefixtures("catalog")
+    def test_an_unknown_name(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["solve", PUZZLE, "--model", "5x5-cot"]) == 2
+        error = capsys.readouterr().err
+        assert f"got '5x5-cot', allowed are a model folder and the names {NAME}, comp" in error
+
+    @pytest.mark.usefixtures("catalog")
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ["solve", PUZZLE, "--max-tokens", "50", "--no-report"],
+            ["trace", PUZZLE, "--out", "page.html"],
+            ["eval", "run", "--data", "puzzles.txt", "--sample", "all", "--out", "evaluation"],
+        ],
+        ids=["solve", "trace", "eval run"],
+    )
+    def test_every_command_takes_them(
+        self,
+        command: list[str],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "puzzles.txt").write_text(PUZZLE + "\n")
+        caps = ["--max-new-tokens", "64"] if command[0] == "eval" else []
+        assert main([*command, *caps, "--model", NAME]) in (0, 1)
+        assert "error" not in capsys.readouterr().err
+
+    @pytest.mark.usefixtures("catalog")
+    def test_publish(self, tmp_path: Path) -> None:
+        out = tmp_path / "hub"
+        options = ["--repo", "me/toy", "--license", "mit", "--dry-run", "--out", str(out)]
+        assert main(["publish", "model", NAME, *options]) == 0
+        assert (out / WEIGHTS_FILE).is_file()
+
+    @pytest.mark.usefixtures("catalog")
+    def test_models_lists_them(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["models"]) == 0
+        lines = capsys.readouterr().out
+        assert NAME in lines
+        assert "compiled-9x9" in lines
+
+
+def test_compiled_solver_is_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("compile_tm.jit.kernel_cache_dir", lambda: tmp_path / "cache" / "kernels")
+    assert main(["solve", PUZZLE, "--model", "compiled-4x4"]) == 0
+    folder = resolve_model(Path("compiled-4x4"))
+    assert folder.parent == tmp_path / "cache"
+    made = (folder / "config.json").stat().st_mtime_ns
+    assert resolve_model(Path("compiled-4x4")) == folder
+    assert (folder / "config.json").stat().st_mtime_ns == made
