@@ -32,7 +32,7 @@ from training.held_out import HeldOut, open_held_out
 from training.models.attention import check_no_leak, choose_attention, use_attention
 from training.models.board_state import attach_head, attached_head
 from training.models.build import build_model, count_parameters
-from training.models.fused import can_fuse, fuse_layers
+from training.models.fused import can_fuse, fuse_layers, is_fused
 from training.models.precision import apply_precision
 from training.optimizers import build_optimizer
 from training.run_checks import (
@@ -237,7 +237,7 @@ def compile_model(model: PreTrainedModel, *, sampler: Sampler) -> None:
     head = attached_head(model)
     if head is not None:
         head.compile_loss(dynamic=is_dynamic)
-    if can_fuse(model):
+    if is_fused(model):
         fuse_layers(model, compile_dynamic=is_dynamic)
     else:
         model.compile(fullgraph=True, dynamic=is_dynamic)

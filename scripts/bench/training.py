@@ -4,7 +4,8 @@ Both train the same model on the same data set, with updates of the same number 
 tokens and the same optimiser, in one process, in turns; the fastest turn of each counts. The
 Trainer gets random batches of a fixed number of sequences, padded to the longest of the batch, as
 the paper's released code trains. FLOP/s count the matrix products of non-padding tokens alone, for
-both; the peak is that of a large matrix product of the same type in the same run.
+both; the peak is that of a large matrix product of the same type in the same run. The time of our
+updates by kind of operation comes from torch's profiler, in a turn of its own.
 """
 
 from __future__ import annotations
@@ -30,16 +31,19 @@ from data.model_format.precision import get_precision
 from data.runtime.cpus import available_cpus
 from data.store import TokenStore
 from scripts.bench.harness import Report, best_time
+from scripts.bench.operation_times import operation_times
 from training.batching.batches import IGNORE_INDEX, collate
 from training.batching.sampler import Sampler, SamplerConfig, make_sampler
 from training.gradients import UpdateSize, accumulate_gradients, finish_gradients
 from training.models.attention import choose_attention, use_attention
 from training.models.build import build_model
 from training.models.families import MODEL_PRESETS, ModelConfig, flops_per_token
+from training.models.fused import can_fuse, fuse_layers
 from training.models.precision import apply_precision
 from training.optimizers import build_optimizer
 from training.schedule import OptimizerConfig
 from training.session import mean_context
+from training.setup import compile_model
 
 NUM_COMPILING_UPDATES = 2
 """Updates during which a Trainer compiles for the shapes that it meets."""
@@ -70,6 +74,8 @@ class Config:
     """Attention of our loop; None takes the fastest."""
     compile: bool = False
     """Compile the model in both loops."""
+    fused: bool = True
+    """Fuse the layers in our loop, where the family allows it; else they are transformers' own."""
     num_updates: int = 3
     """Updates of a turn."""
     num_turns: int = 3
@@ -161,6 +167,9 @@ def compare(
                 best[name] = turn
     cost = flops_per_token(architecture, context=mean_context(sampler))
     baseline = speed(best["HF Trainer"])
+    shares = operation_times(lambda: next(ours), device=device)
+    times = ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items())
+    print(f"time of our updates on {store.manifest.mode}: {times}")
     return [
         {
             "data": store.manifest.mode,
@@ -203,8 +212,10 @@ def our_turns(
     model = build_model(architecture, seed=0)
     use_attention(model, choose_attention(config.attention, device=device, precision=policy))
     nn.Module.to(model, device)
+    if config.fused and can_fuse(model):
+        fuse_layers(model)
     if config.compile:
-        model.compile(fullgraph=True, dynamic=sampler.shape is None)
+        compile_model(model, sampler=sampler)
     optimizer = build_optimizer(model, OptimizerConfig())
     prepared: nn.Module = accelerator.prepare(model)
     updates = sampler.updates(position=0)

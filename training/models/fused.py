@@ -32,6 +32,12 @@ def can_fuse(model: PreTrainedModel) -> bool:
     return model.config.model_type in _MODEL_TYPES
 
 
+def is_fused(model: PreTrainedModel) -> bool:
+    """Whether `fuse_layers` was called for a model."""
+    layers: Any = getattr(model.base_model, "layers", ())
+    return any("forward" in vars(layer) for layer in layers)
+
+
 def fuse_layers(model: PreTrainedModel, *, compile_dynamic: bool | None = None) -> None:
     """Replace the forward method of every decoder layer by the fused one.
 
