@@ -7,7 +7,9 @@ number of processes.
 from __future__ import annotations
 
 import dataclasses
+import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,6 +21,10 @@ from data.runtime.signals import StopSignal
 from data.store import TokenStore
 from training.config import TrainConfig
 from training.solve_rate import MatchResult, held_out_match, held_out_rows
+
+if TYPE_CHECKING:
+    from training.reporting.records import RunRecords
+    from training.setup import Run
 
 PART_MICRO_BATCHES = 8
 """Micro-batches of a part: seconds on any device, and enough for little padding."""
@@ -106,6 +112,58 @@ def evaluate(
         )
     names = [field.name for field in dataclasses.fields(MatchResult)]
     return MatchResult(**{name: sum(getattr(part, name) for part in results) for name in names})
+
+
+class HeldOutEvaluations:
+    """The evaluations of a session: when they are due, and what came of them.
+
+    They are due every so many updates, as far as they keep within a share of the session's time.
+    """
+
+    def __init__(self, run: Run, *, records: RunRecords, stop: StopSignal) -> None:
+        """Start the clock of the session.
+
+        Args:
+            run: The run; without held-out puzzles none is ever due.
+            records: Where results go.
+            stop: Tells of signals, which end an evaluation.
+        """
+        self._run, self._records, self._stop = run, records, stop
+        self._started_s = time.perf_counter()
+        self._total_s = self._last_s = 0.0
+
+    def is_due(self) -> bool:
+        """Whether it is time to, and within the share; the first evaluation always is."""
+        config, step = self._run.config, self._run.usage.step
+        if self._run.held_out is None or step == 0 or step % config.eval_every:
+            return False
+        allowed_s = config.max_eval_share * (time.perf_counter() - self._started_s)
+        fits = self._total_s == 0 or self._total_s + self._last_s <= allowed_s
+        accelerator = self._run.accelerator
+        return any_process(fits and accelerator.is_main_process, accelerator)
+
+    def evaluate(self) -> bool:
+        """Evaluate, if there are held-out puzzles, and record the result.
+
+        Returns:
+            False if a signal came before the end.
+
+        Raises:
+            FloatingPointError: If the loss is not finite: the weights are of no use any more.
+        """
+        run = self._run
+        if run.held_out is None:
+            return True
+        started_s = time.perf_counter()
+        result = evaluate(run.model, run.held_out, accelerator=run.accelerator, stop=self._stop)
+        now_s = time.perf_counter()
+        self._last_s = now_s - started_s
+        self._total_s += self._last_s
+        if result is None:
+            return False
+        share_of_time = self._total_s / (now_s - self._started_s)
+        self._records.evaluation(result, duration_s=self._last_s, share_of_time=share_of_time)
+        return True
 
 
 def any_process(flag: bool, accelerator: Accelerator) -> bool:

@@ -12,10 +12,11 @@ from data.runtime.signals import REQUEUE_EXIT_CODE, StopSignal
 from data.store import TokenStore
 from training.batching.output_share import OutputShareStore
 from training.config import TrainConfig
+from training.loop import run_loop
 from training.reporting.metrics import MetricsLog
+from training.reporting.records import RunRecords
 from training.reporting.trackers import WandbMirror
 from training.run_folder import RunFolder
-from training.session import Session
 from training.setup import Run, close_accelerator, open_accelerator, open_run, resolve_config
 
 logger = logging.getLogger(__name__)
@@ -85,8 +86,8 @@ def _run_session(run: Run, stop: StopSignal) -> bool:
                 enabled=is_main,
             )
         )
-        session = Session(run, stop=stop, log=log, mirror=mirror, advance=advance)
-        is_finished = session.run_to_end()
+        records = RunRecords(run, log=log, mirror=mirror)
+        is_finished = run_loop(run, records=records, stop=stop, advance=advance)
         if is_finished:
             mirror.log_results(model=run.folder.final, data=config.data)
         return is_finished

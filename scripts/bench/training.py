@@ -42,7 +42,7 @@ from training.models.fused import can_fuse, fuse_layers
 from training.models.precision import apply_precision
 from training.optimizers import build_optimizer
 from training.schedule import OptimizerConfig
-from training.session import mean_context
+from training.reporting.records import mean_context
 from training.setup import compile_model
 
 NUM_COMPILING_UPDATES = 2
@@ -203,7 +203,7 @@ def our_turns(
     *,
     device: torch.device,
 ) -> Iterator[Turn]:
-    """Endless turns of our loop: the steps of `training.session`, without log and checkpoints."""
+    """Endless turns of our loop: the steps of `training.loop`, without log and checkpoints."""
     policy = get_precision(config.precision)
     reset_accelerate()
     accelerator = Accelerator(

@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 
-import training.session
+import training.loop
 from data.runtime.files import locked_folder
 from data.runtime.signals import REQUEUE_EXIT_CODE
 from data.store import TokenStore
@@ -378,7 +378,7 @@ class TestNonFinite:
             return loss * float("nan") if calls == 6 else loss
 
         with monkeypatch.context() as patch:
-            patch.setattr(training.session, "accumulate_gradients", broken)
+            patch.setattr(training.loop, "accumulate_gradients", broken)
             patch.setattr(run_command, "train", run)
             assert run_command.main(config) == run_command.NOT_FINITE
         assert "update 6 was not applied: loss nan" in caplog.text
@@ -394,7 +394,7 @@ class TestNonFinite:
             next(model.parameters()).grad.fill_(float("inf"))  # type: ignore[union-attr]
             return loss
 
-        monkeypatch.setattr(training.session, "accumulate_gradients", broken)
+        monkeypatch.setattr(training.loop, "accumulate_gradients", broken)
         with pytest.raises(FloatingPointError, match=r"update 1 .* gradient norm"):
             run(config)
 

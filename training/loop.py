@@ -1,0 +1,93 @@
+"""The training loop, from top to bottom: evaluate, gradients, check, step, log, save, stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from data.runtime.signals import StopSignal
+from training.batching.prefetch import micro_batches
+from training.checkpoints.outputs import export_run, save_run
+from training.gradients import UpdateSize, accumulate_gradients, finish_gradients
+from training.held_out import HeldOutEvaluations
+from training.optimizers import set_learning_rate
+from training.reporting.records import RunRecords
+from training.schedule import learning_rate
+from training.setup import Run
+
+
+def run_loop(
+    run: Run, *, records: RunRecords, stop: StopSignal, advance: Callable[[int], None]
+) -> bool:
+    """Train until the budget is used up, then evaluate and export.
+
+    Args:
+        run: Run that has been built or restored.
+        records: Rows of `metrics.jsonl`, and the log.
+        stop: Tells of signals.
+        advance: Called with each amount of the budget used.
+
+    Returns:
+        Whether the run is finished; else a signal came and the state is saved.
+
+    Raises:
+        FloatingPointError: If loss or gradient is not finite, and the update was not applied; or
+            if the loss of the held-out puzzles is not finite.
+    """
+    config, usage, model, optimizer = run.config, run.usage, run.model, run.optimizer
+    evaluations = HeldOutEvaluations(run, records=records, stop=stop)
+    updates = micro_batches(run)  # a thread reads ahead
+    records.start()
+
+    is_stopped = False
+    used = usage.used(config.budget_unit)
+    while used < config.budget and not is_stopped:
+        # Evaluate on the held-out puzzles.
+        if evaluations.is_due() and not evaluations.evaluate():
+            is_stopped = True
+            break
+
+        # Gradients of this process's micro-batches.
+        records.begin_update()
+        update, batches = next(updates)
+        loss_part = accumulate_gradients(
+            model,
+            batches,
+            size=UpdateSize(num_tokens=update.num_tokens, num_loss_tokens=update.num_loss_tokens),
+            accelerator=run.accelerator,
+            board_state_weight=config.board_state_weight,
+        )
+
+        # Clip them, and check gradient and loss: the one place where all processes wait.
+        with records.naming(update):
+            report = finish_gradients(
+                model,
+                loss_part,
+                max_grad_norm=config.optimizer.max_grad_norm,
+                stop_requested=stop.received is not None,
+                accelerator=run.accelerator,
+            )
+
+        # Step, at the learning rate of the budget used up to here.
+        usage.add(update, loss=report.loss, puzzle_numbers=run.puzzle_numbers)
+        used_before, used = used, usage.used(config.budget_unit)
+        lr = learning_rate(config.optimizer, progress=used / config.budget)
+        set_learning_rate(optimizer, lr)
+        optimizer.step()
+        optimizer.zero_grad()
+        records.end_update(update)
+        advance(min(used, config.budget) - used_before)
+
+        # Log, save, stop.
+        is_last = used >= config.budget
+        if is_last or usage.step % config.log_every == 0:
+            records.training(report, lr=lr, progress=used / config.budget)
+        if is_last or usage.step % config.save_every == 0:
+            save_run(run, records)
+        is_stopped = report.stop_requested
+
+    if is_stopped or not evaluations.evaluate():
+        save_run(run, records)
+        records.stop(signal=stop.received or "a signal to another process")
+        return False
+    export_run(run)
+    return True
