@@ -41,8 +41,8 @@ from training.models.families import MODEL_PRESETS, ModelConfig, flops_per_token
 from training.models.fused import can_fuse, fuse_layers
 from training.models.precision import apply_precision
 from training.optimizers import build_optimizer
-from training.schedule import OptimizerConfig
 from training.reporting.records import mean_context
+from training.schedule import OptimizerConfig
 from training.setup import compile_model
 
 NUM_COMPILING_UPDATES = 2
