@@ -10,12 +10,13 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 import tyro
-from transformers import AutoModelForCausalLM
+from torch import nn
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from data.model_format.facts import ModelFacts, read_facts
 from data.runtime.files import publish_file
@@ -74,8 +75,9 @@ def main(config: Config) -> int:
 
 def export_bf16(source: Path, target: Path) -> None:
     """Write a model folder with the weights of another one rounded to bf16."""
-    model = read_pretrained(AutoModelForCausalLM, source)
-    export_model(model.to(torch.bfloat16), target, facts=read_facts(source))
+    model = read_pretrained(cast("type[PreTrainedModel]", AutoModelForCausalLM), source)
+    nn.Module.to(model, torch.bfloat16)
+    export_model(model, target, facts=read_facts(source))
 
 
 def _open_evaluation(words: str) -> tuple[str, EvaluationFolder]:

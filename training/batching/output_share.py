@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +41,9 @@ class OutputShareStore(TokenStore):
         is_last_row = np.append(ids[1:] != ids[:-1], True)
         hashed = (ids ^ np.uint64(self._seed)) * _MULTIPLIER
         is_cut = is_last_row & (hashed / 2.0**64 >= self._output_share)
-        cut: Any = whole - np.where(is_cut, 2 * self.board.num_cells + 1, 0)
-        return cut.astype(np.uint32)
+        num_cut = np.where(is_cut, 2 * self.board.num_cells + 1, 0)
+        lengths: npt.NDArray[np.uint32] = (whole - num_cut).astype(np.uint32)
+        return lengths
 
     def __getitem__(self, row: int) -> Tokens:
         """Ids of a row, shape (length,)."""

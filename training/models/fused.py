@@ -147,10 +147,11 @@ def _normalize(x: Tensor, norm: Any) -> tuple[Tensor, Tensor]:
     """Divide x by its root mean square, in fp32; also return the weights of the norm."""
     x = x.float()
     mean_square = x.square().mean(dim=-1, keepdim=True)
-    return x * torch.rsqrt(mean_square + norm.variance_epsilon), norm.weight
+    weight: Tensor = norm.weight
+    return x * torch.rsqrt(mean_square + norm.variance_epsilon), weight
 
 
 def _rotate(x: Tensor, phases: Sequence[Tensor]) -> Tensor:
     """Rotate the pairs (i, i + head_dim / 2) of x (B, T, H, head_dim)."""
-    cosine, sine, quarter_turn = phases
-    return x * cosine + (x @ quarter_turn) * sine
+    cosine, sine, turn = phases
+    return x * cosine + (x @ turn) * sine
