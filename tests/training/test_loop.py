@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 
 import training.loop
+import training.run
 from data.runtime.files import locked_folder
 from data.runtime.signals import REQUEUE_EXIT_CODE
 from data.store import TokenStore
@@ -379,7 +380,7 @@ class TestNonFinite:
 
         with monkeypatch.context() as patch:
             patch.setattr(training.loop, "accumulate_gradients", broken)
-            patch.setattr(run_command, "train", run)
+            patch.setattr(training.run, "train", run)
             assert run_command.main(config) == run_command.NOT_FINITE
         assert "update 6 was not applied: loss nan" in caplog.text
         assert "rows [" in caplog.text
@@ -408,7 +409,7 @@ class TestNonFinite:
             return dataclasses.replace(held_out_match(*args, **options), loss_sum=float("nan"))
 
         monkeypatch.setattr("training.held_out.held_out_match", broken)
-        monkeypatch.setattr(run_command, "train", run)
+        monkeypatch.setattr(training.run, "train", run)
         assert run_command.main(config) == run_command.NOT_FINITE
         message = "the held-out puzzles is nan after update 5; the last checkpoint is of update 4"
         assert message in caplog.text
