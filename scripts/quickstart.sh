@@ -54,8 +54,10 @@ out=${out:-$PWD/runs/quickstart-$board}
 venv=${SUDOCOT_VENV:-$PWD/.venv}
 [[ -n ${SUDOCOT_VENV:-} ]] || bash scripts/venv.sh "$venv"
 export PATH="$venv/bin:$PATH"
-# Huge pages for malloc: on a CPU, a training makes up to twice as many tokens a second with them.
-export GLIBC_TUNABLES="${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}"
+# Huge pages for malloc, and freed memory kept for the next pass: on a CPU, a training makes up to
+# twice as many tokens a second with them.
+malloc=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824
+export GLIBC_TUNABLES="${GLIBC_TUNABLES:-$malloc:glibc.malloc.trim_threshold=17179869184}"
 
 step() { printf '\n== %s\n' "$*"; }
 

@@ -140,7 +140,8 @@ def forward_layer(
     normalized, scale = _normalize(x, layer.post_attention_layernorm)
     gate_up_weight = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]) * scale
     gate, up = functional.linear(normalized, gate_up_weight).chunk(2, dim=-1)
-    return x + mlp.down_proj(mlp.act_fn(gate) * up)
+    feed_forward: Tensor = mlp.down_proj(mlp.act_fn(gate) * up)
+    return x + feed_forward
 
 
 def _normalize(x: Tensor, norm: Any) -> tuple[Tensor, Tensor]:
