@@ -37,13 +37,18 @@ def resolve_model(model: Path) -> Path:
 def with_model_folders(config: ConfigT) -> ConfigT:
     """Replace names of models in the config of a command by their folders.
 
+    An option that is a text may also name what only its command knows, such as a preset or a model
+    of a server: unknown texts stay as they are.
+
     Raises:
         FileNotFoundError: This installation lacks the files of a named model.
         ValueError: There is neither a folder nor a model of a name.
     """
     changes: dict[str, Any] = {}
-    for name in MODEL_OPTIONS:
-        value = getattr(config, name, None)
+    for option in MODEL_OPTIONS:
+        value = getattr(config, option, None)
         if isinstance(value, Path):
-            changes[name] = resolve_model(value)
+            changes[option] = resolve_model(value)
+        elif isinstance(value, str) and (value in COMPILED_MODELS or value in read_catalog()):
+            changes[option] = str(resolve_model(Path(value)))
     return dataclasses.replace(config, **changes) if changes else config  # type: ignore[type-var]
