@@ -11,9 +11,12 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt, Le
 
 from data.model_format.precision import PrecisionName, get_precision
+from data.runtime.ranges import CotLength, Count, Seed, Share, TokenCount, check_ranges
 from training.batching.sampler import SamplerConfig
 from training.batching.shapes import AttentionName, Layout
 from training.batching.usage import BudgetUnit
@@ -53,34 +56,34 @@ class TrainConfig:
     """Optimiser and learning rate."""
     precision: PrecisionName = "bf16"
     """Number formats: bf16 (mixed, fp32 master weights) or fp32 (TF32 off)."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the initial weights."""
-    data_seed: int = 0
+    data_seed: Seed = 0
     """Seed of the order of the data."""
 
-    board_state_weight: float = 0.0
+    board_state_weight: Annotated[float, Ge(0), Le(1e6)] = 0.0
     """Weight of the board-state loss, which asks two layers for the board and its candidates; 0
     turns it off."""
-    board_state_layer: int | None = None
+    board_state_layer: Annotated[int, Ge(1), Le(1024)] | None = None
     """First layer that it asks, from 1; None takes the last but two, or the first."""
 
-    budget: int = 20_000_000_000
+    budget: TokenCount = 20_000_000_000
     """Amount to train on, in `budget_unit`; the last update may exceed it."""
     budget_unit: BudgetUnit = "tokens"
     """Non-padding tokens, tokens that bear a loss, or distinct puzzles of which any sequence was
     used."""
-    max_cot_length: int | None = None
+    max_cot_length: CotLength | None = None
     """N: leave out the puzzles with a longer CoT."""
-    output_share: float = 1.0
+    output_share: Share = 1.0
     """Share of the training puzzles that keep their output block; the rows of the others end with
     its first token. Short traces have as many tokens in it as before it."""
-    tokens_per_update: int = 100_000
+    tokens_per_update: Annotated[int, Ge(1), Le(10**9)] = 100_000
     """Non-padding tokens of an update, over all processes, on average."""
-    max_micro_tokens: int = 32_768
+    max_micro_tokens: Annotated[int, Ge(1), Le(2**30)] = 32_768
     """Positions that go through the model at once, at most; lower it when memory runs out, or to
     give each of many processes a share of an update. It does not change the updates, and may be
     changed when a run is resumed."""
-    window_rows: int = 8_192
+    window_rows: Annotated[int, Ge(1), Le(10**8)] = 8_192
     """Sequences that are planned into batches together; more if an update needs more."""
     attention: AttentionName | None = None
     """Attention implementation; None takes the fastest for device and precision. It decides
@@ -88,17 +91,17 @@ class TrainConfig:
     compile: bool | None = None
     """Compile the model; None does so on CUDA."""
 
-    log_every: int = 50
+    log_every: Count = 50
     """Updates between rows of metrics.jsonl."""
-    save_every: int = 2_000
+    save_every: Count = 2_000
     """Updates between checkpoints."""
-    eval_every: int = 2_000
+    eval_every: Count = 2_000
     """Updates between evaluations, with `held_out`."""
-    eval_puzzles: int = 512
+    eval_puzzles: Count = 512
     """Held-out puzzles to look at, at most."""
-    eval_tokens: int = 2_000_000
+    eval_tokens: TokenCount = 2_000_000
     """Tokens of these puzzles together, at most."""
-    max_eval_share: float = 0.05
+    max_eval_share: Annotated[float, Gt(0), Le(1)] = 0.05
     """Share of the time that evaluations may take; beyond it they are put off. The last always
     runs."""
     wandb: bool = False
@@ -108,32 +111,10 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         get_precision(self.precision)
-        positive = (
-            "budget",
-            "log_every",
-            "save_every",
-            "eval_every",
-            "eval_puzzles",
-            "eval_tokens",
-        )
-        for name in positive:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: got {getattr(self, name)}, allowed is at least 1")
+        check_ranges(self)
         if self.budget_unit not in ("tokens", "loss_tokens", "puzzles"):
             raise ValueError(
                 f"budget_unit: got {self.budget_unit!r}, allowed are tokens, loss_tokens, puzzles"
-            )
-        if self.data_seed < 0:
-            raise ValueError(f"data_seed: got {self.data_seed}, allowed is at least 0")
-        if not self.board_state_weight >= 0:
-            raise ValueError(
-                f"board_state_weight: got {self.board_state_weight}, allowed is at least 0"
-            )
-        if not 0 <= self.output_share <= 1:
-            raise ValueError(f"output_share: got {self.output_share}, allowed is 0 to 1")
-        if not 0 < self.max_eval_share <= 1:
-            raise ValueError(
-                f"max_eval_share: got {self.max_eval_share}, allowed is above 0 up to 1"
             )
 
     def sampler_config(self, layout: Layout) -> SamplerConfig:

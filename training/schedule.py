@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import Ge, Gt, Le, Lt
+
+from data.runtime.ranges import check_ranges
+
+Decay = Annotated[float, Ge(0), Lt(1)]
 OptimizerName = Literal["adamw", "muon"]
 Schedule = Literal["cosine", "wsd"]
 
@@ -20,48 +25,39 @@ class OptimizerConfig:
 
     name: OptimizerName = "adamw"
     """`adamw` for all weights; or `muon` for the matrices inside the layers, AdamW for the rest."""
-    peak_lr: float = 5e-4
+    peak_lr: Annotated[float, Gt(0), Le(10)] = 5e-4
     """Learning rate after the warm-up."""
-    final_lr: float = 1e-5
+    final_lr: Annotated[float, Ge(0), Le(10)] = 1e-5
     """Learning rate at the end of the budget."""
-    weight_decay: float = 0.01
+    weight_decay: Annotated[float, Ge(0), Le(100)] = 0.01
     """Decoupled weight decay of all matrices."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
     """Decay rates of AdamW's two moments."""
-    eps: float = 1e-8
+    eps: Annotated[float, Gt(0), Le(1)] = 1e-8
     """Term that AdamW adds to the denominator."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: Annotated[float, Gt(0), Le(math.inf)] = 1.0
     """Gradients are scaled down to this norm (the Trainer's default, which the paper's runs had);
     infinity turns it off."""
-    warmup_share: float = 0.02
+    warmup_share: Decay = 0.02
     """Share of the budget over which the rate rises linearly from 0."""
     schedule: Schedule = "cosine"
     """Way from peak to final: `cosine`; or `wsd`, flat and then linear over `decay_share`."""
-    decay_share: float = 0.2
+    decay_share: Decay = 0.2
     """Share of the budget at the end over which `wsd` decays."""
-    muon_lr_factor: float = 1.0
+    muon_lr_factor: Annotated[float, Gt(0), Le(1000)] = 1.0
     """Muon's rate over AdamW's. Updates are scaled to the root mean square that AdamW's have, so
     that 1 is a fair start."""
-    muon_momentum: float = 0.95
+    muon_momentum: Decay = 0.95
     """Decay rate of Muon's momentum."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if self.name not in ("adamw", "muon"):
             raise ValueError(f"name: got {self.name!r}, allowed are adamw, muon")
         if self.schedule not in ("cosine", "wsd"):
             raise ValueError(f"schedule: got {self.schedule!r}, allowed are cosine, wsd")
-        if not 0 <= self.final_lr <= self.peak_lr:
+        if self.final_lr > self.peak_lr:
             raise ValueError(f"final_lr: got {self.final_lr}, allowed is 0 to {self.peak_lr}")
-        for name in ("peak_lr", "eps", "max_grad_norm", "muon_lr_factor"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: got {getattr(self, name)}, allowed is above 0")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay: got {self.weight_decay}, allowed is at least 0")
-        for name in ("warmup_share", "decay_share", "muon_momentum"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}: got {getattr(self, name)}, allowed is 0 to below 1")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas: got {self.betas}, allowed is 0 to below 1")
         if self.schedule == "wsd" and self.warmup_share + self.decay_share > 1:
             raise ValueError(
                 f"decay_share: got {self.decay_share}, "

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from annotated_types import Ge, Le
 from tyro.conf import Positional
 
 from compile_tm.commands.folders import Attention, check_formats, rounding_points, write_folder
@@ -34,7 +36,7 @@ class Config:
     """A regular expression in place of a machine, of symbols, `|`, `*`, `+`, `?`, `.`, brackets."""
     alphabet: str | None = None
     """Symbols, with --regex; by default those that occur in it."""
-    bits: int
+    bits: Annotated[int, Ge(1), Le(20)]
     """r: words may have up to 2^r - 1 symbols."""
     out: Path
     """Folder to write; it must not exist."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import Ge, Le
 from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
@@ -52,7 +53,7 @@ class Config:
     """An example's name, or a .json or .yaml file."""
     mode: Literal["cot", "scot"] = "cot"
     """With or without summaries; automata have neither."""
-    bits: int | None = None
+    bits: Annotated[int, Ge(1), Le(64)] | None = None
     """r: sequences may have 2^r tokens."""
     word: str | None = None
     """Input that the model must have room for."""
@@ -82,7 +83,7 @@ def main(config: Config) -> int:
     for name, meaning in _MEANINGS.items():
         table.add_row(name, f"{getattr(sizes, name):,}", meaning)
     table.add_row("total", f"{sizes.num_parameters:,}", "parameters, zeros included")
-    Console().print(table)
+    Console(markup=False).print(table)
     return 0
 
 

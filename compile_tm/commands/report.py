@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import Ge, Le
 from rich.console import Console
 
 from compile_tm.measure.report.render import PAGE_FILE, write_document
@@ -32,35 +33,26 @@ class Config:
 
     out: Path
     """Folder to write; an earlier report there is replaced."""
-    max_bits: int = 12
+    max_bits: Annotated[int, Ge(2), Le(16)] = 12
     """r up to which rounded rotary encodings are tried."""
-    max_mantissa_bits: int = 23
+    max_mantissa_bits: Annotated[int, Ge(1), Le(23)] = 23
     """Mantissa bits up to which failures of other encodings are plotted."""
-    tightness_bits: tuple[int, ...] = (4, 6, 8, 10)
+    tightness_bits: tuple[Annotated[int, Ge(4), Le(16)], ...] = (4, 6, 8, 10)
     """r of the models whose c, formats, errors and depth are measured; even, 4 to 16, ascending."""
-    tightness_tokens: int = 1024
+    tightness_tokens: Annotated[int, Ge(64), Le(65536)] = 1024
     """Tokens of the runs of each model that this is measured on, where 2^r are not fewer."""
     sudoku_boards: tuple[Literal["4x4", "6x6", "9x9"], ...] = ("4x4",)
     """Boards whose compiled solvers are measured so; 9x9 takes five minutes."""
 
-    practice_bits: int = 8
+    practice_bits: Annotated[int, Ge(4), Le(16)] = 8
     """r of the models that run by torch's attention kernels, and whose heads are counted."""
-    practice_tokens: int = 256
+    practice_tokens: Annotated[int, Ge(64), Le(65536)] = 256
     """Tokens of the runs of each of these, where 2^r are not fewer."""
-    retrieval_digits: tuple[int, ...] = (10, 40)
+    retrieval_digits: tuple[Annotated[int, Ge(1), Le(1000)], ...] = (10, 40)
     """Digits of the numbers whose increments are run with approximate search in place of
     attention; a run of n digits has about 6n tokens."""
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("max_bits", 2, 16),
-            ("max_mantissa_bits", 1, 23),
-            ("tightness_tokens", 64, 65536),
-            ("practice_bits", 4, 16),
-            ("practice_tokens", 64, 65536),
-        ):
-            if not low <= getattr(self, name) <= high:
-                raise ValueError(f"{name}: got {getattr(self, name)}, allowed are {low} to {high}")
         if self.practice_bits % 2:
             raise ValueError(f"practice_bits: got {self.practice_bits}, allowed are even numbers")
         if not self.retrieval_digits or min(self.retrieval_digits) < 1:
@@ -88,7 +80,7 @@ def main(config: Config) -> int:
     from compile_tm.measure.report.sudoku_section import sudoku_section
     from compile_tm.measure.report.tightness_section import tightness_section
 
-    console = Console()
+    console = Console(markup=False)
     if missing := missing_library():
         console.print(f"no approximate retrieval: {missing}", markup=False, highlight=False)
     sections = [

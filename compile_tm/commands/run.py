@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import Ge, Le
 from rich.console import Console
 from tyro.conf import Positional
 
@@ -42,13 +43,13 @@ class Config:
     """Input; symbols of several characters are separated by blanks."""
     mode: Literal["cot", "scot"] | None = None
     """With or without summaries, by default without; automata have neither."""
-    bits: int | None = None
+    bits: Annotated[int, Ge(1), Le(40)] | None = None
     """r: sequences may have 2^r tokens; by default the smallest that is enough."""
     runtime: Literal["sparse", "dense"] | None = None
     """By look-ups, which is the default, or by tensors."""
     two_way: bool = False
     """Tapes are infinite to both sides; the machine is folded first."""
-    max_steps: int = DEFAULT_MAX_STEPS
+    max_steps: Annotated[int, Ge(1), Le(10**12)] = DEFAULT_MAX_STEPS
     """Steps of the machine after which to give up."""
     tokens: bool = False
     """Show all tokens."""

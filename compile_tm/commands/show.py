@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Ge, Le
 from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
@@ -46,13 +47,13 @@ class Config:
     model is run, noise and layers that denoise included."""
     word: Positional[str]
     """Input; symbols of several characters are separated by blanks."""
-    position: int
+    position: Annotated[int, Ge(0), Le(2**40)]
     """Position in the sequence, from 0."""
     mode: Literal["cot", "scot"] | None = None
     """With or without summaries, by default without; automata have neither."""
-    segment: int = 1
+    segment: Annotated[int, Ge(1), Le(2**40)] = 1
     """With summaries: which segment, from 1."""
-    bits: int | None = None
+    bits: Annotated[int, Ge(1), Le(40)] | None = None
     """r: sequences may have 2^r tokens; by default the smallest that is enough."""
     registers: tuple[str, ...] = ()
     """Show only registers and flags whose names begin with one of these."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import Ge, Le
 from rich.console import Console
 
 from compile_tm.commands.folders import Attention, make_conversion, tell_folder
@@ -46,10 +47,10 @@ class Config:
     """The board."""
     mode: Mode = "scot"
     """With or without summaries."""
-    bits: int | None = None
+    bits: Annotated[int, Ge(2), Le(20)] | None = None
     """r: a segment, in CoT the whole sequence, may have 2^r tokens; by default 15 or, with
     summaries, 11."""
-    segment_tokens: int = 512
+    segment_tokens: Annotated[int, Ge(1), Le(2**20)] = 512
     """Trace tokens after which a summary is due."""
     attention: Attention = "hardmax"
     """Hardmax, or softmax by the theorem on exact attention or on denoising."""

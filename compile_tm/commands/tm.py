@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import Ge, Le
 from tyro.conf import Positional
 
 from compile_tm.commands.folders import Attention, check_formats, rounding_points, write_folder
@@ -33,7 +34,7 @@ class Config:
     """An example's name, or a .json or .yaml file."""
     mode: Literal["cot", "scot"] = "cot"
     """With or without summaries."""
-    bits: int
+    bits: Annotated[int, Ge(2), Le(20)]
     """r, even: sequences may have 2^r tokens; `compile estimate` tells sizes."""
     out: Path
     """Folder to write; it must not exist."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import Ge, Le, Lt
 from rich.console import Console
 from rich.progress import track
 
@@ -49,17 +50,17 @@ class Config:
         sudocot compile validate --positions rope --conversion denoise --act bf16 --att bf16
     """
 
-    pairs: int = 1000
+    pairs: Annotated[int, Ge(1), Le(10**9)] = 1000
     """Machines and inputs to draw."""
-    seed: int = 0
+    seed: Annotated[int, Ge(0), Lt(2**63)] = 0
     """Seed of all draws."""
-    max_steps: int = 1000
+    max_steps: Annotated[int, Ge(1), Le(10**9)] = 1000
     """Steps within which a machine must halt."""
-    max_extra_bits: int = 8
+    max_extra_bits: Annotated[int, Ge(0), Le(16)] = 8
     """r is at most the smallest that is enough plus this."""
-    min_share: float = 0.1
+    min_share: Annotated[float, Ge(0), Le(1)] = 0.1
     """Share of pairs that must not be skipped."""
-    workers: int = field(default_factory=usable_cpus)
+    workers: Annotated[int, Ge(1), Le(1024)] = field(default_factory=usable_cpus)
     """Processes."""
     positions: Positions = "embedding"
     """A positional embedding, or none and rotations."""
@@ -75,10 +76,7 @@ class Config:
     """Sizes of the random machines."""
 
     def __post_init__(self) -> None:
-        for name in ("pairs", "max_steps", "workers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: got {getattr(self, name)}, allowed are 1 and more")
-        if self.max_extra_bits < 0 or self.max_extra_bits % 2:
+        if self.max_extra_bits % 2:
             raise ValueError(f"max_extra_bits: got {self.max_extra_bits}, allowed are 0, 2, 4, ..")
         if self.conversion == "hardmax" and (self.act or self.att):
             raise ValueError("act, att: got a format, allowed with conversion exact or denoise")
@@ -105,10 +103,10 @@ def main(config: Config) -> int:
         positions=config.positions,
         softmax=_softmax(config),
     )
-    progress = Console(stderr=True)
+    progress = Console(stderr=True, markup=False)
     results.extend(track(pending, "pairs", total=config.pairs, console=progress))
     summary = summarise(results)
-    console = Console(highlight=False)
+    console = Console(markup=False, highlight=False)
     for outcome, count in summary.counts.items():
         console.print(f"{count:>10,}  {outcome.value}")
     console.print(f"{len(results):>10,}  pairs")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge, Le
 
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.turing import MOVES, Rule, TuringMachine
@@ -15,15 +17,15 @@ from compile_tm.machines.turing import MOVES, Rule, TuringMachine
 class RandomMachineConfig:
     """Sizes of random machines; each is drawn uniformly from 1 (states: 2) to its bound."""
 
-    max_tapes: int = 2
+    max_tapes: Annotated[int, Ge(1), Le(8)] = 2
     """Greatest number of tapes."""
-    max_states: int = 6
+    max_states: Annotated[int, Ge(2), Le(1000)] = 6
     """Greatest number of states, the halting one included."""
-    max_inputs: int = 2
+    max_inputs: Annotated[int, Ge(1), Le(8)] = 2
     """Greatest number of input symbols."""
-    max_extra_symbols: int = 1
+    max_extra_symbols: Annotated[int, Ge(0), Le(100)] = 1
     """Greatest number of tape symbols beside input symbols and blank; 0 is drawn too."""
-    max_word: int = 8
+    max_word: Annotated[int, Ge(0), Le(1000)] = 8
     """Greatest length of the input; 0 is drawn too."""
 
     def __post_init__(self) -> None:

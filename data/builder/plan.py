@@ -6,14 +6,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Ge, Le
 
 from data.builder.ingest import Choice, Spool, choose_puzzles, fill_spool
 from data.builder.shards import Recipe
 from data.puzzle_sources.sources import Source
 from data.runtime.files import publish_file, to_json
+from data.runtime.ranges import CotLength, Seed, SegmentTokens, check_ranges
 from data.store import TokenStore
 from solver.mrv.tracer import DEFAULT_MAX_TOKENS, TRACE_RULE
 
@@ -27,35 +29,25 @@ class BuildConfig:
 
     mode: Literal["cot", "scot"] = "cot"
     """Whole chains of thought, or summarised segments."""
-    max_cot_length: int | None = 16384
+    max_cot_length: CotLength | None = 16384
     """Cut-off N: longest CoT that is kept, also for segments; None for no cut-off."""
-    segment_tokens: int = 512
+    segment_tokens: SegmentTokens = 512
     """Trace tokens after which a summary is due (SCoT)."""
-    sample: int | None = None
+    sample: Annotated[int, Ge(0), Le(10**12)] | None = None
     """Number of puzzles to draw at random; None for all."""
     shuffle: bool = False
     """Put the puzzles into random order; else they keep that of the source."""
-    copies: int = 0
+    copies: Annotated[int, Ge(0), Le(10**6)] = 0
     """Random symmetric copies of each puzzle to add."""
     check_unique: bool = True
     """Leave out puzzles with more than one solution."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of sampling, order and symmetries."""
-    shard_puzzles: int | None = None
+    shard_puzzles: Annotated[int, Ge(1), Le(10**7)] | None = None
     """Puzzles traced for a shard; None for 4096, or fewer where that made less than 32 shards."""
 
     def __post_init__(self) -> None:
-        limits = {
-            "max_cot_length": (self.max_cot_length, 1),
-            "segment_tokens": (self.segment_tokens, 1),
-            "sample": (self.sample, 0),
-            "copies": (self.copies, 0),
-            "seed": (self.seed, 0),
-            "shard_puzzles": (self.shard_puzzles, 1),
-        }
-        for name, (value, least) in limits.items():
-            if value is not None and value < least:
-                raise ValueError(f"{name}: got {value}, must be at least {least}")
+        check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

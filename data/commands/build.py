@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
+from annotated_types import Ge, Le
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
@@ -13,6 +15,7 @@ from data.builder.plan import BuildConfig, Part
 from data.commands.report import print_manifest
 from data.puzzle_sources.sources import GeneratorSource, Source, open_files
 from data.runtime.cpus import available_cpus
+from data.runtime.ranges import CotLength, Workers, check_ranges
 from data.store import TokenStore
 from solver.boards import get_board
 
@@ -42,17 +45,17 @@ class Config:
     """Revision of a hub data set."""
     board: str | None = None
     """Board: 4x4, 6x6, 9x9 or 16x16; told from the puzzles if not given."""
-    generate: int = 0
+    generate: Annotated[int, Ge(0), Le(10**12)] = 0
     """Make this many minimal puzzles in place of reading some."""
-    extra_givens: int = 0
+    extra_givens: Annotated[int, Ge(0), Le(256)] = 0
     """Givens to add to each generated puzzle, which makes it easier."""
-    mine: tuple[int, int] | None = None
+    mine: tuple[CotLength, CotLength] | None = None
     """Least and greatest CoT length; generated puzzles are changed until theirs is in between."""
     build: OmitArgPrefixes[BuildConfig] = field(default_factory=BuildConfig)
     """What to make of the puzzles."""
     exclude: tuple[Path, ...] = ()
     """Data sets whose puzzles are left out, such as the training data for a test set."""
-    workers: int | None = None
+    workers: Workers | None = None
     """Threads; by default the CPUs that this process may use."""
     shard: str | None = None
     """Make part i of n only, as i/n counted from 0; `sudocot data merge` joins the parts."""
@@ -64,6 +67,7 @@ class Config:
     """Stop at the first bad row in place of counting and skipping it."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if bool(self.sources) == (self.generate > 0):
             raise ValueError("sources: give files, a folder or a hub name, or --generate, not both")
         if self.generate > 0 and self.board is None:
@@ -74,10 +78,6 @@ class Config:
             raise ValueError("extra_givens: goes with --generate")
         if self.mine is not None and (self.generate == 0 or self.extra_givens > 0):
             raise ValueError("mine: goes with --generate, and without --extra-givens")
-        if self.generate < 0 or self.extra_givens < 0:
-            raise ValueError("generate and extra_givens: must be at least 0")
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers: got {self.workers}, must be at least 1")
         if self.resume and self.rebuild:
             raise ValueError("resume and rebuild: give one of them")
 
@@ -97,7 +97,7 @@ def main(config: Config) -> int:
         strict=config.strict,
     )
     if manifest is not None:
-        print_manifest(Console(), config.out, manifest)
+        print_manifest(Console(markup=False), config.out, manifest)
     return 0
 
 

@@ -13,6 +13,7 @@ from data.puzzle_sources.puzzle_sets import open_puzzle_set
 from data.puzzle_sources.splits import Overlaps, find_overlaps
 from data.runtime.intervals import wilson_interval
 from data.runtime.parallel import num_threads
+from data.runtime.ranges import Count, Seed, Workers, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,19 +36,15 @@ class Config:
     """The same for the set that is looked up in A."""
     board: str | None = None
     """Board of puzzle lists: 4x4, 6x6, 9x9 or 16x16; told from the puzzles if not given."""
-    sample: int | None = None
+    sample: Count | None = None
     """Look up so many puzzles of B, drawn at random, in all of A; by default all."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the draw."""
-    workers: int | None = None
+    workers: Workers | None = None
     """Threads; by default the CPUs that this process may use."""
 
     def __post_init__(self) -> None:
-        for name, value in (("sample", self.sample), ("workers", self.workers)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}: got {value}, must be at least 1")
-        if self.seed < 0:
-            raise ValueError(f"seed: got {self.seed}, must be at least 0")
+        check_ranges(self)
 
 
 def main(config: Config) -> int:
@@ -59,7 +56,7 @@ def main(config: Config) -> int:
         seed=config.seed,
         workers=num_threads(config.workers),
     )
-    console = Console()
+    console = Console(markup=False)
     title = f"A: {config.a}, B: {config.b}"
     print_table(console, title, ("puzzles", "count", "share of B"), _counts(overlaps))
     if overlaps.examples:

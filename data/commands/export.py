@@ -11,6 +11,7 @@ from tyro.conf import Positional
 from data.commands.tables import print_table
 from data.export import export_datasets
 from data.runtime.parallel import num_threads
+from data.runtime.ranges import TokenCount, Workers, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,21 +30,19 @@ class Config:
     """Folders that `sudocot data build` made, all of one board."""
     out: Path
     """Folder to make."""
-    file_tokens: int = 1 << 29
+    file_tokens: TokenCount = 1 << 29
     """Tokens of a Parquet file, about."""
     license: str | None = None
     """Licence for the card, as the hub names it; the card leaves the question open if not given."""
-    workers: int | None = None
+    workers: Workers | None = None
     """Threads; by default the CPUs that this process may use."""
     rebuild: bool = False
     """Replace the folder if it exists."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if not self.datasets:
             raise ValueError("datasets: got none, allowed are folders of data sets")
-        for name, value in (("file_tokens", self.file_tokens), ("workers", self.workers)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}: got {value}, must be at least 1")
 
 
 def main(config: Config) -> int:
@@ -66,5 +65,6 @@ def main(config: Config) -> int:
         for part in parts
     )
     names = ("config and split", "sequences", "tokens", "bytes")
-    print_table(Console(), f"{config.out}: see README.md there before uploading", names, rows)
+    title = f"{config.out}: see README.md there before uploading"
+    print_table(Console(markup=False), title, names, rows)
     return 0

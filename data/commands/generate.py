@@ -10,6 +10,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from data.puzzle_sources.generate import FORMATS, GenerateConfig, generate_file
 from data.runtime.parallel import num_threads
+from data.runtime.ranges import Count, Workers, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,23 +29,21 @@ class Config:
         sudocot data generate 500 --board 6x6 --seed 7 --out small.txt
     """
 
-    count: Positional[int]
+    count: Positional[Count]
     """Number of puzzles."""
     out: Path
     """File to write."""
     puzzles: OmitArgPrefixes[GenerateConfig] = field(default_factory=GenerateConfig)
     """Which puzzles to make."""
-    workers: int | None = None
+    workers: Workers | None = None
     """Threads; by default the CPUs that this process may use."""
     rebuild: bool = False
     """Replace a file that is there."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if self.out.suffix not in FORMATS:
             raise ValueError(f"out: got {self.out}, allowed endings are {', '.join(FORMATS)}")
-        for name, value in (("count", self.count), ("workers", self.workers)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}: got {value}, must be at least 1")
 
 
 def main(config: Config) -> int:
@@ -63,5 +62,5 @@ def main(config: Config) -> int:
             f", {missing:,} fewer than asked: {config.puzzles.patience:,} mined puzzles in a row "
             "missed the wanted lengths"
         )
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+    Console(markup=False).print(text, markup=False, highlight=False, soft_wrap=True)
     return 1 if missing else 0

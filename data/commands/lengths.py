@@ -16,6 +16,7 @@ from data.lengths.build import measure_lengths
 from data.lengths.measure import LengthsConfig
 from data.lengths.table import LengthsTable, RowStatus
 from data.puzzle_sources.sources import open_files
+from data.runtime.ranges import Workers, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ class Config:
     """Board: 4x4, 6x6, 9x9 or 16x16; told from the puzzles if not given."""
     lengths: OmitArgPrefixes[LengthsConfig] = field(default_factory=LengthsConfig)
     """What to find out."""
-    workers: int | None = None
+    workers: Workers | None = None
     """Threads; by default the CPUs that this process may use."""
     resume: bool = False
     """Go on with an interrupted run; leave a finished table as it is."""
@@ -53,10 +54,9 @@ class Config:
     """Stop at the first row that is malformed or has clashing givens, before any work."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if not self.sources:
             raise ValueError("sources: got none, allowed are files, a folder or a hub name")
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers: got {self.workers}, must be at least 1")
         if self.resume and self.rebuild:
             raise ValueError("resume and rebuild: give one of them")
 
@@ -75,7 +75,7 @@ def main(config: Config) -> int:
         rebuild=config.rebuild,
         strict=config.strict,
     )
-    console = Console()
+    console = Console(markup=False)
     title = f"{config.out}: {source.board.name}"
     print_table(console, title, ("rows", "count"), _funnel(table))
     print_table(console, "CoT lengths", ("tokens", "puzzles"), _histogram(table))

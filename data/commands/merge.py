@@ -28,5 +28,5 @@ class Config:
 
 def main(config: Config) -> int:
     """Merge, then print what became of the rows."""
-    print_manifest(Console(), config.out, merge(config.out, rebuild=config.rebuild))
+    print_manifest(Console(markup=False), config.out, merge(config.out, rebuild=config.rebuild))
     return 0

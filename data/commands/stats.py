@@ -12,6 +12,7 @@ from tyro.conf import Positional
 
 from data.commands.tables import print_table
 from data.runtime.files import to_json
+from data.runtime.ranges import CotLength, check_ranges
 from data.stats import PAPER_TABLE, Cutoff, Statistics, check_comparable, compute_statistics
 
 _SIZES = ("N", "puzzles", "CoT tokens", "SCoT segments", "SCoT tokens")
@@ -34,7 +35,7 @@ class Config:
 
     input: Positional[Path]
     """Folder of a data set, or a table that `sudocot data lengths` made."""
-    cutoffs: tuple[int, ...] | None = None
+    cutoffs: tuple[CotLength, ...] | None = None
     """Values of N; by default 2^10 to 2^14 on 9x9, else the powers of two around the lengths."""
     against_paper: bool = False
     """Put the paper's numbers beside; for the full training set of sudoku-extreme only."""
@@ -42,8 +43,7 @@ class Config:
     """Write JSON in place of tables."""
 
     def __post_init__(self) -> None:
-        if self.cutoffs is not None and any(n < 1 for n in self.cutoffs):
-            raise ValueError(f"cutoffs: got {self.cutoffs}, must be at least 1")
+        check_ranges(self)
         if self.against_paper and (self.cutoffs is not None or self.json):
             raise ValueError("against_paper: allowed without cutoffs and json")
 
@@ -56,7 +56,7 @@ def main(config: Config) -> int:
     if config.json:
         sys.stdout.write(to_json(asdict(statistics)).decode())
         return 0
-    console = Console()
+    console = Console(markup=False)
     print_table(console, statistics.input, ("fact", "value"), _facts(statistics))
     rows = _rows_beside_paper(statistics) if config.against_paper else _rows(statistics)
     print_table(console, "sizes by cut-off N on the CoT length", _SIZES, rows)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from data.lengths.table import RowStatus
+from data.runtime.ranges import CotLength, SegmentTokens, check_ranges
 from data.segments import split_into_segments
 from solver.boards import Board, Grid, is_solution
 from solver.generation.counting import UNDECIDED, count_solutions_many
@@ -28,18 +29,15 @@ _STATUS_OF_SEARCH[Status.CONFLICT] = RowStatus.CONFLICT
 class LengthsConfig:
     """What a table of lengths depends on, beside the list of puzzles."""
 
-    segment_tokens: int = 512
+    segment_tokens: SegmentTokens = 512
     """Trace tokens after which a summary is due, for the SCoT columns."""
-    max_tokens: int = DEFAULT_MAX_TOKENS
+    max_tokens: CotLength = DEFAULT_MAX_TOKENS
     """Stop the search of a puzzle at this many tokens; it then has a lower bound, no length."""
     check_unique: bool = False
     """Find out which puzzles have more than one solution."""
 
     def __post_init__(self) -> None:
-        if self.segment_tokens < 1:
-            raise ValueError(f"segment_tokens: got {self.segment_tokens}, must be at least 1")
-        if not 1 <= self.max_tokens < 2**32 - 1:
-            raise ValueError(f"max_tokens: got {self.max_tokens}, allowed are 1 to {2**32 - 2}")
+        check_ranges(self)
 
 
 class Measures(NamedTuple):

@@ -11,14 +11,16 @@ import itertools
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from annotated_types import Ge, Le
 
 from data.runtime.files import staged_file
 from data.runtime.parallel import map_in_order
 from data.runtime.progress import progress
+from data.runtime.ranges import CotLength, Count, Seed, check_ranges
 from solver.boards import Board, Grid, get_board
 from solver.generation.generator import generate_puzzles
 from solver.generation.mining import mine_puzzles
@@ -44,30 +46,23 @@ class GenerateConfig:
 
     board: str = "9x9"
     """Board: 4x4, 6x6, 9x9 or 16x16."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed; puzzle k of a seed is always the same."""
-    extra_givens: int = 0
+    extra_givens: Annotated[int, Ge(0), Le(256)] = 0
     """Givens to add to each minimal puzzle, which makes it easier."""
-    min_cot_length: int | None = None
+    min_cot_length: CotLength | None = None
     """Mine for puzzles whose CoT has at least so many tokens."""
-    max_cot_length: int | None = None
+    max_cot_length: CotLength | None = None
     """Mine for puzzles whose CoT has at most so many tokens; by default twice the least."""
-    patience: int = 100
+    patience: Count = 100
     """Give up after so many mined puzzles in a row that missed these lengths."""
 
     def __post_init__(self) -> None:
         get_board(self.board)
-        limits = {
-            "seed": 0,
-            "extra_givens": 0,
-            "min_cot_length": 1,
-            "max_cot_length": self.min_cot_length or 1,
-            "patience": 1,
-        }
-        for name, least in limits.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name}: got {value}, must be at least {least}")
+        check_ranges(self)
+        least, greatest = self.lengths or (1, 1)
+        if greatest < least:
+            raise ValueError(f"max_cot_length: got {greatest}, allowed is {least} and more")
         if self.lengths is not None and self.extra_givens:
             raise ValueError(
                 "extra_givens: allowed without wanted lengths, mined puzzles are minimal"

@@ -96,14 +96,14 @@ def progress(
     if not enabled:
         yield lambda _: None
         return
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False)
     if not console.is_terminal:
         lines = _PlainLines(label=label, unit=unit, total=total, done=done)
         yield lines.advance
         lines.finish()
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         _RateColumn(unit),

@@ -66,7 +66,7 @@ def main(config: Config) -> int:
             dataset_id=dataset, split=split, task_id=config.task_id, source_url=config.source_url
         ),
     )
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(markup=False, highlight=False, soft_wrap=True)
     for path in paths:
         console.print(str(path), markup=False)
     return 0

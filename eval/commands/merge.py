@@ -30,5 +30,5 @@ class Config:
 
 def main(config: Config) -> int:
     """Merge, then print the summary."""
-    print_evaluation(Console(), merge(config.out, rebuild=config.rebuild))
+    print_evaluation(Console(markup=False), merge(config.out, rebuild=config.rebuild))
     return 0

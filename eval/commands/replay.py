@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from annotated_types import Ge, Le
 from rich.console import Console
 from rich.text import Text
 from tyro.conf import Positional
@@ -15,6 +16,7 @@ from tyro.conf import Positional
 from data.commands.tables import print_table
 from data.model_format.precision import PrecisionName, get_precision
 from data.runtime.intervals import wilson_interval
+from data.runtime.ranges import check_ranges
 from eval.engines.contract import Request, paper_caps
 from eval.inspect.board_state import BoardState, board_state
 from eval.results.folder import EvaluationFolder
@@ -56,10 +58,11 @@ class Config:
     """Number formats: bf16 or fp32."""
     device: str = "cpu"
     """Where to compute: cpu or cuda."""
-    limit: int = 10
+    limit: Annotated[int, Ge(0), Le(10**9)] = 10
     """Differences to show at most."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         is_pair = len(self.evaluations) == 2
         if len(self.evaluations) > 2:
             raise ValueError(f"evaluations: got {len(self.evaluations)}, allowed are 0 to 2")
@@ -67,13 +70,11 @@ class Config:
             raise ValueError("puzzle: allowed with one evaluation or none, and needed there")
         if self.model is None and not is_pair:
             raise ValueError("model: needed, unless two evaluations are compared")
-        if self.limit < 0:
-            raise ValueError(f"limit: got {self.limit}, allowed is at least 0")
 
 
 def main(config: Config) -> int:
     """Replay or compare."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(markup=False, highlight=False, soft_wrap=True)
     if len(config.evaluations) == 2:
         return _compare(config, console)
     from eval.inspect.replay import replay

@@ -47,7 +47,7 @@ def main(config: Config) -> int:
     """Write the report, and print its leaderboards."""
     report = build_report(read_entries(config.runs, allow_partial=config.partial))
     write_report(report, config.out, title=config.title)
-    console = Console()
+    console = Console(markup=False)
     names = ("model", "rank", "solved, %", "n")
     for section in report.sections:
         sample = section.sample

@@ -11,14 +11,16 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from annotated_types import Ge, Le
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes
 
 from data.builder.plan import Part, part_folder
 from data.model_format.precision import UNKNOWN_PRECISION, PrecisionName, get_precision
 from data.runtime.code_commit import code_commit
+from data.runtime.ranges import TokenCount, check_ranges
 from data.runtime.signals import REQUEUE_EXIT_CODE, StopRequested, stop_at_once
 from eval.commands.tables import print_evaluation
 from eval.commands.text_run import TextOptions, make_text_engine, text_settings, uses_text
@@ -93,14 +95,14 @@ class Config:
     """Number formats: bf16 or fp32."""
     device: str = "auto"
     """Where to compute: cpu, cuda, cuda:1; auto takes a GPU if there is one."""
-    num_slots: int = 64
+    num_slots: Annotated[int, Ge(1), Le(65536)] = 64
     """Segments, or requests to a server, side by side; it sets speed and memory."""
-    data_parallel: int = 1
+    data_parallel: Annotated[int, Ge(1), Le(64)] = 1
     """Copies of the model, each on a GPU, among which vLLM spreads the puzzles (engine vllm)."""
-    max_new_tokens: int | None = None
+    max_new_tokens: TokenCount | None = None
     """Limit of a puzzle; by default 32,512 for CoT, for SCoT 5 million, 15 million if hardest, for
     a reply in text 16,384."""
-    max_segment_tokens: int | None = None
+    max_segment_tokens: TokenCount | None = None
     """Limit of a segment, its summary included; by default 2,048, and none for CoT."""
     shard: str | None = None
     """Evaluate part i of n only, as i/n counted from 0; `sudocot eval merge` joins the parts."""
@@ -110,10 +112,9 @@ class Config:
     """Name of the model in reports; by default that of its folder, or of the run it is of."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if not self.data:
             raise ValueError("data: got none, allowed are files, a folder or a hub name")
-        if self.num_slots < 1:
-            raise ValueError(f"num_slots: got {self.num_slots}, allowed is at least 1")
         check_replicas(self.engine, self.data_parallel)
         parse_engine_args(self.engine_args)
         _ = self.text.sampling  # checks it

@@ -32,7 +32,7 @@ def main(config: Config) -> int:
     """Score, then print what changed and the summary."""
     folder = EvaluationFolder.open(config.evaluation)
     changes = score_again(folder)
-    console = Console()
+    console = Console(markup=False)
     if changes:
         rows = ((old.key, str(old.ended_by), str(new.ended_by)) for old, new in changes)
         shown = [row for row, _ in zip(rows, range(_MAX_SHOWN), strict=False)]

@@ -6,10 +6,13 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le
 
 from data.model_format.facts import FACTS_FILE
 from data.model_format.precision import UNKNOWN_PRECISION, PrecisionPolicy
+from data.runtime.ranges import Seed
 from eval.engines.contract import Caps
 from eval.engines.factory import REGISTRY, check_engine, make_text_model
 from eval.engines.options import EngineOptions
@@ -32,15 +35,15 @@ class TextOptions:
     protocol: Literal["auto", "text", "ids"] = "auto"
     """text: prompts in words, for any language model; ids: token ids, for models trained by
     sudocot; auto: ids if the folder has a sudocot.json."""
-    shots: int = 0
+    shots: Annotated[int, Ge(0), Le(4)] = 0
     """Solved examples before the question, 0 to 4 (text)."""
-    samples: int = 1
+    samples: Annotated[int, Ge(1), Le(10000)] = 1
     """Replies to each puzzle; more than one gives pass@k, and the majority counts (text)."""
-    temperature: float | None = None
+    temperature: Annotated[float, Ge(0), Le(100)] | None = None
     """Sampling temperature; by default 0, greedy, and 1 with several samples (text)."""
-    top_p: float = 1.0
+    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
     """Probability mass that tokens are sampled from (text)."""
-    reply_seed: int = 0
+    reply_seed: Seed = 0
     """Seed of the sampling (text)."""
     prompt_form: PromptForm = "auto"
     """chat: messages; plain: one string; auto: chat if the model has a chat template (text)."""

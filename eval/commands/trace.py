@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from annotated_types import Ge, Le
 from rich.console import Console
 from tyro.conf import Positional
 
 from data.model_format.precision import PrecisionName, get_precision
 from data.runtime.files import publish_file
+from data.runtime.ranges import SegmentTokens, TokenCount, check_ranges
 from eval.engines.factory import EngineName
 from eval.trace_page.build import MAX_PAGE_TOKENS, trace_page
 from eval.trace_page.register_check import Mismatch, first_mismatch
@@ -44,7 +47,7 @@ class Config:
     """File to write."""
     board: str | None = None
     """Board: 4x4, 6x6, 9x9 or 16x16; told from the puzzle if not given."""
-    segment_tokens: int | None = None
+    segment_tokens: SegmentTokens | None = None
     """Show the solver's SCoT, a summary after so many trace tokens; with a model, its own number
     is taken."""
     model: Path | None = None
@@ -55,12 +58,13 @@ class Config:
     """How --model decodes: by default segment, or hf for networks that it does not compute."""
     precision: PrecisionName = "fp32"
     """Number formats of --model: bf16 or fp32."""
-    max_page_tokens: int = MAX_PAGE_TOKENS
+    max_page_tokens: TokenCount = MAX_PAGE_TOKENS
     """Tokens that the page holds of a longer trace."""
-    max_register_tokens: int = MAX_REGISTER_TOKENS
+    max_register_tokens: Annotated[int, Ge(0), Le(10**12)] = MAX_REGISTER_TOKENS
     """Tokens, prompts of segments included, whose registers it holds; 0 for no registers."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if self.model is not None and self.evaluation is not None:
             raise ValueError("model and evaluation: give one of them")
         if self.puzzle is None and self.evaluation is None:
@@ -70,20 +74,11 @@ class Config:
         has_model = self.model is not None or self.evaluation is not None
         if has_model and self.segment_tokens is not None:
             raise ValueError("segment_tokens: follows from the model, give it without one")
-        for name, value in (
-            ("segment_tokens", self.segment_tokens),
-            ("max_page_tokens", self.max_page_tokens),
-        ):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}: got {value}, allowed is at least 1")
-        if self.max_register_tokens < 0:
-            got = self.max_register_tokens
-            raise ValueError(f"max_register_tokens: got {got}, allowed is at least 0")
 
 
 def main(config: Config) -> int:
     """Write the page, and say where the model leaves the solver."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(markup=False, highlight=False, soft_wrap=True)
     attempt = _find_attempt(config)
     if attempt is None:
         wanted = None if config.board is None else get_board(config.board)

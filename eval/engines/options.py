@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge, Gt, Le
 
 from data.model_format.precision import PrecisionPolicy
+from data.runtime.ranges import check_ranges
 
 if TYPE_CHECKING:
     import torch
@@ -21,22 +24,19 @@ class ServerOptions:
     """URL of the server up to and including /v1; by default that of OpenAI, or OPENAI_BASE_URL."""
     api_key_env: str = "OPENAI_API_KEY"
     """Environment variable that holds the key; servers without keys need none."""
-    timeout_s: float = 600.0
+    timeout_s: Annotated[float, Gt(0), Le(1e6)] = 600.0
     """Seconds after which a request is given up and sent again."""
-    max_retries: int = 8
+    max_retries: Annotated[int, Ge(0), Le(1000)] = 8
     """Further attempts after 408, 409, 429, 5xx, lost connections, time-outs and bad replies."""
     stream: bool = False
     """Receive replies as streams, for proxies that close idle connections."""
-    price_in: float = 0.0
+    price_in: Annotated[float, Ge(0), Le(1e6)] = 0.0
     """Price of a million prompt tokens, in US dollars."""
-    price_out: float = 0.0
+    price_out: Annotated[float, Ge(0), Le(1e6)] = 0.0
     """Price of a million generated tokens, in US dollars."""
 
     def __post_init__(self) -> None:
-        for name in ("timeout_s", "max_retries", "price_in", "price_out"):
-            value = getattr(self, name)
-            if value < 0 or (name == "timeout_s" and value == 0):
-                raise ValueError(f"{name}: got {value}, allowed is above 0")
+        check_ranges(self)
         if self.base_url is not None and not self.base_url.startswith(("http://", "https://")):
             raise ValueError(f"base_url: got {self.base_url!r}, allowed are http:// and https://")
 

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from data.runtime.parallel import map_in_order, num_threads
+from data.runtime.ranges import CotLength, Count, Seed, check_ranges
 from eval.results.records import DataRecord, SampledPuzzle, SamplingRecord, TargetSpread
 from eval.sampling.choices import (
     Indices,
@@ -59,23 +60,22 @@ class SamplingConfig:
 
     sample: Kind = "random"
     """How to choose: random, targets, hardest, buckets or all."""
-    count: int | None = None
+    count: Count | None = None
     """Puzzles, of each target or bucket where there are some; by default 10,000 random ones, 1,000
     a target or bucket, the 100 hardest."""
-    targets: tuple[int, ...] = ()
+    targets: tuple[CotLength, ...] = ()
     """CoT lengths to aim at; by default the powers of two among the lengths, up to 32,768."""
     bucket_by: BucketBy = "cot_length"
     """What the buckets divide: cot_length or rating."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the choice."""
 
     def __post_init__(self) -> None:
-        if self.count is not None and (self.count < 1 or self.sample == "all"):
-            raise ValueError(f"count: got {self.count}, allowed is at least 1, and none with all")
+        check_ranges(self)
+        if self.count is not None and self.sample == "all":
+            raise ValueError(f"count: got {self.count}, allowed is none with sample all")
         if self.targets and self.sample != "targets":
             raise ValueError(f"targets: got some with sample {self.sample}, allowed with targets")
-        if any(target < 1 for target in self.targets):
-            raise ValueError(f"targets: got {self.targets}, must be at least 1")
         if len(set(self.targets)) < len(self.targets):
             raise ValueError(f"targets: got {self.targets}, must differ")
         if self.seed < 0:

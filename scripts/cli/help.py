@@ -107,6 +107,8 @@ def _split_docstring(config: type) -> tuple[str, str]:
 
 def _argument(option: Option) -> str:
     name = option.name.upper()
+    if option.metavar.startswith(("INT", "FLOAT")):
+        name += option.metavar.removeprefix("INT").removeprefix("FLOAT")  # the range
     if option.metavar.endswith(" ..."):
         name += " ..."
     return name if option.is_required else f"[{name}]"

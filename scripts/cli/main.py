@@ -46,6 +46,7 @@ def parse(words: CommandWords, options: Sequence[str]) -> tuple[ModuleType, Any]
     """
     import tyro
 
+    from data.runtime.ranges import check_ranges
     from scripts.cli.config_file import expand_config_file, tri_state_fields
     from scripts.cli.errors import check_option_names, parse_errors_as_value_errors
     from scripts.cli.options import list_options
@@ -64,6 +65,7 @@ def parse(words: CommandWords, options: Sequence[str]) -> tuple[ModuleType, Any]
             default=default,
             config=(tyro.conf.PositionalMetavarFromFieldName,),
         )
+    check_ranges(config)
     return module, config
 
 
@@ -112,6 +114,9 @@ def _run_command(words: CommandWords, options: Sequence[str]) -> int:
     from eval.network.families import FAMILY_MODULES
 
     FAMILY_MODULES.update(MODEL_FAMILIES)
+    for word in options:
+        if not word.isascii() and any("\udc80" <= char <= "\udcff" for char in word):
+            raise ValueError(f"{word!a}: got bytes that are not UTF-8, allowed is UTF-8")
     module, config = parse(words, options)
     code: int = module.main(_with_model_folders(config))
     return code

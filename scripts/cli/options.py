@@ -20,6 +20,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
+from data.runtime.ranges import format_range
+
 _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH", bool: "True|False"}
 _OMIT_PREFIXES, _POSITIONAL = (get_args(marker[int])[1] for marker in (OmitArgPrefixes, Positional))
 
@@ -31,7 +33,7 @@ class Option:
     name: str
     """Name as typed, without dashes, such as `optimizer.peak-lr`; of an argument, its field."""
     metavar: str
-    """Form of the value, such as `PATH`, `cot|scot` or `INT INT`; empty for a switch."""
+    """Form of the value, such as `PATH`, `cot|scot` or `INT[1..64]`; empty for a switch."""
     help: str
     """Docstring of the field, in one line."""
     default: Any
@@ -88,7 +90,7 @@ def _walk(config: type, default: Any, *, prefix: str, group: str) -> Iterator[Op
             continue
         yield Option(
             name=prefix + leaf,
-            metavar="" if kind is bool else _metavar(kind),
+            metavar="" if kind is bool else format_metavar(hints[field.name]),
             help=" ".join(docs.get(field.name, "").split()),
             default=value,
             group=group,
@@ -115,20 +117,22 @@ def _default_of(field: dataclasses.Field[Any], default: Any) -> Any:
     return field.default
 
 
-def _metavar(kind: Any) -> str:
+def format_metavar(kind: Any) -> str:
+    """Write the form of the values of a type, such as `PATH` or `INT[1..64]`."""
+    interval = format_range(kind)
     kind, _ = _unwrap(kind)
     if kind in _METAVARS:
-        return _METAVARS[kind]
+        return _METAVARS[kind] + interval
     parts = get_args(kind)
     origin = get_origin(kind)
     if origin is Literal:
         return "|".join(map(str, parts))
     if origin in (Union, types.UnionType):
-        return "|".join(_metavar(part) for part in parts if part is not type(None))
+        return "|".join(format_metavar(part) for part in parts if part is not type(None))
     if origin is tuple and parts[-1:] == (Ellipsis,):
-        return f"{_metavar(parts[0])} ..."
+        return f"{format_metavar(parts[0])} ..."
     if origin is tuple:
-        return " ".join(map(_metavar, parts))
+        return " ".join(map(format_metavar, parts))
     raise TypeError(f"no form for values of {kind}")
 
 

@@ -26,5 +26,5 @@ def main(_config: Config) -> int:
         for e in EXPERIMENTS.values()
     )
     names = ("name", "what", "trainings", "evaluations")
-    print_table(Console(), "experiments", names, rows)
+    print_table(Console(markup=False), "experiments", names, rows)
     return 0

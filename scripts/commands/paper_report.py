@@ -46,7 +46,7 @@ def main(config: Config) -> int:
     results = read_results(experiment, layout)
     page = config.page or layout.report(experiment)
     write_page(settings, results, page)
-    console = Console()
+    console = Console(markup=False)
     if results.num_missing < len(results.rows):
         names = ("training", "puzzles", "solved, %", "n", "paper, %", "n")
         print_table(console, experiment.title, names, short_rows(results))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes
 
+from data.runtime.ranges import Workers, check_ranges
 from data.runtime.signals import REQUEUE_EXIT_CODE, StopRequested
 from scripts.experiments.recipe import Layout, make_recipe
 from scripts.experiments.settings import Settings
@@ -40,12 +41,13 @@ class Config:
     """What its stages get, each what it can use."""
     slurm: bool = False
     """Submit the jobs to Slurm; `sudocot paper plan` shows them before."""
-    jobs: int = 1
+    jobs: Workers = 1
     """Jobs at a time on this machine; for more than one set OMP_NUM_THREADS too."""
 
     def __post_init__(self) -> None:
-        if self.jobs < 1 or (self.slurm and self.jobs > 1):
-            raise ValueError(f"jobs: got {self.jobs}, allowed is at least 1, and 1 with slurm")
+        check_ranges(self)
+        if self.slurm and self.jobs > 1:
+            raise ValueError(f"jobs: got {self.jobs}, allowed with slurm is 1")
 
 
 def main(config: Config) -> int:

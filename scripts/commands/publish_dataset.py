@@ -9,6 +9,7 @@ from pathlib import Path
 from tyro.conf import OmitArgPrefixes, Positional
 
 from data.runtime.parallel import num_threads
+from data.runtime.ranges import Workers, check_ranges
 from scripts.publish.checks import dataset_problems
 from scripts.publish.prepare import prepare_dataset
 from scripts.publish.publish import Destination, publish
@@ -31,14 +32,13 @@ class Config:
     """Folders that `sudocot data build` made, all of one board."""
     destination: OmitArgPrefixes[Destination]
     """Where to."""
-    workers: int | None = None
+    workers: Workers | None = None
     """Threads; by default the CPUs that this process may use."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if not self.folders:
             raise ValueError("folders: got none, allowed are folders of data sets")
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers: got {self.workers}, allowed is at least 1")
 
 
 def main(config: Config) -> int:

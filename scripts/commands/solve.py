@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import Positional
 
+from data.runtime.ranges import SegmentTokens, TokenCount, check_ranges
 from data.segments import split_into_segments
 from data.text import tokens_to_lines
 from solver.boards import Board, Grid, get_board
@@ -53,27 +54,22 @@ class Config:
     each line that is not what the solver would write there is marked."""
     board: str | None = None
     """Board of the puzzles: 4x4, 6x6, 9x9 or 16x16; told from the puzzle if not given."""
-    max_tokens: int = DEFAULT_MAX_TOKENS
+    max_tokens: TokenCount = DEFAULT_MAX_TOKENS
     """Stop the search of a puzzle at this many tokens."""
     trace: bool = False
     """Write the whole CoT, a trace line each line, indented by the branches that are open."""
     tokens: bool = False
     """Write the token ids of the whole CoT."""
-    segment_tokens: int | None = None
+    segment_tokens: SegmentTokens | None = None
     """Cut the CoT into SCoT segments, with a summary after so many trace tokens (512 in the paper);
     --trace and --tokens then write these, an empty line between two."""
     report: bool = True
     """Show boards and counts; without them only what --trace and --tokens write is left."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if self.board is not None:
             get_board(self.board)
-        for name, value in (
-            ("max_tokens", self.max_tokens),
-            ("segment_tokens", self.segment_tokens),
-        ):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}: got {value}, allowed is 1 or more")
         if self.model is not None and (self.trace or self.tokens or self.segment_tokens):
             raise ValueError(
                 "model: got it with --trace, --tokens or --segment-tokens; a model's trace is "
@@ -83,12 +79,12 @@ class Config:
 
 def main(config: Config) -> int:
     """Solve one puzzle after another; 0 when all were solved, else 1."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(markup=False, highlight=False, soft_wrap=True)
     board = None if config.board is None else get_board(config.board)
     if config.model is not None:
         return _solve_with_model(config, config.model, board=board, console=console)
     are_all_solved = True
-    with Console(stderr=True).status(_waiting_text()) as spinner:
+    with Console(stderr=True, markup=False).status(_waiting_text()) as spinner:
         for name, found_board, givens in _read(config.puzzle, board=board):
             if isinstance(givens, RowError):
                 sys.stderr.write(f"sudocot: {givens}\n")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from annotated_types import Ge, Le
 from tyro.conf import Positional
 
+from data.runtime.ranges import TokenCount, check_ranges
 from scripts.experiments.experiments import Experiment, get_experiment
 from scripts.experiments.worlds import PAPER_SOURCE, Scale, World, get_world
 
@@ -23,17 +26,14 @@ class Settings:
     """Folder of data, runs and results; by default runs/paper, runs/study or runs/tiny."""
     source: str = PAPER_SOURCE
     """Data set with the splits train and test: a name on the hub, or a folder with two files."""
-    tokens: int | None = None
+    tokens: TokenCount | None = None
     """Tokens of every training, in place of the experiment's."""
-    seeds: int | None = None
+    seeds: Annotated[int, Ge(1), Le(1000)] | None = None
     """Trainings of every model, in place of the experiment's."""
 
     def __post_init__(self) -> None:
         get_experiment(self.name)
-        for field in ("tokens", "seeds"):
-            value = getattr(self, field)
-            if value is not None and value < 1:
-                raise ValueError(f"{field}: got {value}, allowed is at least 1")
+        check_ranges(self)
 
     @property
     def experiment(self) -> Experiment:

@@ -25,10 +25,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import yaml
+from annotated_types import Ge, Le
 
+from data.runtime.ranges import Workers, check_ranges
 from scripts.cli.commands import COMMANDS
 
 Words = tuple[str, ...]
@@ -42,8 +44,6 @@ MERGE_COMMANDS: dict[Words, Words] = {
 """Commands with `--shard`, and what joins their parts."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_YAML_TYPES: dict[str, type] = {"int": int, "bool": bool}
-"""By the type of a field; all others are texts."""
 _TIME = re.compile(r"[0-9]+(:[0-9]+){0,2}|[0-9]+-[0-9]+(:[0-9]+){0,2}")
 
 
@@ -51,23 +51,23 @@ _TIME = re.compile(r"[0-9]+(:[0-9]+){0,2}|[0-9]+-[0-9]+(:[0-9]+){0,2}")
 class Resources:
     """What a stage gets from the cluster."""
 
-    shards: int = 1
+    shards: Annotated[int, Ge(1), Le(10_000)] = 1
     """Parts of a `data build` or `eval run`, each a task of an array; a job more merges them."""
-    nodes: int = 1
+    nodes: Annotated[int, Ge(1), Le(10_000)] = 1
     """Nodes of a training."""
-    gpus: int = 0
+    gpus: Annotated[int, Ge(0), Le(64)] = 0
     """GPUs on each node; a training has a process for each."""
-    processes: int = 1
+    processes: Workers = 1
     """Processes of a training on each node, where there are no GPUs."""
-    cpus: int = 8
+    cpus: Annotated[int, Ge(1), Le(4096)] = 8
     """CPUs on each node."""
     memory: str | None = None
     """Memory on each node, such as 64G; by default what the cluster gives."""
     time: str = "24:00:00"
     """Time limit as Slurm reads it, such as 1-12:00:00; a job that reaches it is queued again."""
-    signal_s: int = 300
+    signal_s: Annotated[int, Ge(1), Le(86400)] = 300
     """Seconds before the limit at which a job is told to save; Slurm may be a minute early."""
-    max_requeues: int = 100
+    max_requeues: Annotated[int, Ge(0), Le(10**6)] = 100
     """Times that a job may be started again."""
     sbatch: tuple[str, ...] = ()
     """Further options of sbatch, such as --partition=gpu."""
@@ -77,18 +77,7 @@ class Resources:
     """Let jobs use the network; else the hub is offline and W&B records only."""
 
     def __post_init__(self) -> None:
-        limits = {
-            "shards": 1,
-            "nodes": 1,
-            "gpus": 0,
-            "processes": 1,
-            "cpus": 1,
-            "signal_s": 1,
-            "max_requeues": 0,
-        }
-        for name, least in limits.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: got {getattr(self, name)}, allowed is at least {least}")
+        check_ranges(self)
         if self.gpus and self.processes > 1:
             raise ValueError("processes: goes without gpus; with them there is one for each")
         if not _TIME.fullmatch(self.time):
@@ -283,15 +272,16 @@ def _alone(base: Resources, words: Words) -> Resources:
 
 
 def _resources(name: str, value: Any, *, base: Resources) -> Resources:
-    types = {f.name: str(f.type) for f in dataclasses.fields(Resources)}
+    types = get_type_hints(Resources)
     changes: dict[str, Any] = {}
     for key, given in _mapping(name, value, allowed=tuple(types)).items():
         if key in ("time", "memory") and type(given) is int:
             given = str(given)  # minutes and megabytes, as Slurm reads them
         if key == "sbatch":
             given = (given,) if isinstance(given, str) else _texts(f"{name}: {key}", given)
-        elif type(given) is not _YAML_TYPES.get(types[key], str):
-            raise ValueError(f"{name}: {key}: got {given!r}, allowed is {types[key]}")
+        elif type(given) is not (types[key] if types[key] in (int, bool) else str):
+            wanted = "text" if types[key] not in (int, bool) else types[key].__name__
+            raise ValueError(f"{name}: {key}: got {given!r}, allowed is {wanted}")
         changes[key] = Path(given) if key == "setup" else given
     try:
         return dataclasses.replace(base, **changes)

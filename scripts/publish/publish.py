@@ -153,4 +153,5 @@ def _show(files: Sequence[PreparedFile], destination: Destination) -> None:
     rows = [(file.name, f"{file.num_bytes:,}", file.sha256[:16]) for file in files]
     rows.append(("all", f"{sum(file.num_bytes for file in files):,}", ""))
     verb = "would go" if destination.dry_run else "goes"
-    print_table(Console(), f"what {verb} to {destination.repo}", ("file", "bytes", "sha256"), rows)
+    title = f"what {verb} to {destination.repo}"
+    print_table(Console(markup=False), title, ("file", "bytes", "sha256"), rows)

@@ -135,7 +135,7 @@ def test_no_tokens_are_refused(
 ) -> None:
     """0 was taken for the default: 5 million."""
     assert main(words(model, puzzles, tmp_path / "e", option, "0")) == 2
-    assert "tokens: got 0, allowed is at least 1" in capsys.readouterr().err
+    assert "tokens: got 0, allowed is 1 to" in capsys.readouterr().err
 
 
 class EndingEngine(FakeEngine):
@@ -194,7 +194,7 @@ def test_endings_keep_what_is_done(
     ("engine", "number", "message"),
     [
         ("segment", "2", "data_parallel: got 2, allowed with engine segment is 1"),
-        ("vllm", "0", "data_parallel: got 0, allowed is at least 1"),
+        ("vllm", "0", "data_parallel: got 0, allowed is 1 to 64"),
     ],
 )
 def test_replicas_are_for_vllm(

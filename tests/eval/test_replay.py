@@ -255,7 +255,7 @@ def test_command_shows_token_margin_and_board(
         (["a", "b", "--puzzle", "x"], "puzzle: allowed with one"),
         (["a", "--model", "m"], "puzzle: allowed with one"),
         (["a", "--puzzle", "x"], "model: needed"),
-        (["a", "b", "--limit", "-1"], "limit: got -1, allowed is at least 0"),
+        (["a", "b", "--limit", "-1"], "limit: got -1, allowed is 0 to"),
     ],
 )
 def test_options_that_do_not_fit(

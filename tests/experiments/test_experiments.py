@@ -70,7 +70,7 @@ def test_an_unknown_experiment_is_told(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["paper", "plan", "scot"]) == 2
     assert "name: got 'scot', allowed are tables, scot-depth" in capsys.readouterr().err
     assert main(["paper", "plan", "study", "--seeds", "0"]) == 2
-    assert "seeds: got 0, allowed is at least 1" in capsys.readouterr().err
+    assert "seeds: got 0, allowed is 1 to 1000" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_scripts_pass_shellcheck(tmp_path: Path) -> None:
         ("stages: {a: {run: data stats d, shards: 2}}", "shards: data stats has no parts"),
         ("stages: {a: {run: data stats d, nodes: 2}}", "data stats is one process"),
         ("stages: {a: {run: train run, gpus: two}}", "a: gpus: got 'two', allowed is int"),
-        ("stages: {a: {run: train run, gpus: -1}}", "a: gpus: got -1, allowed is at least 0"),
+        ("stages: {a: {run: train run, gpus: -1}}", "a: gpus: got -1, allowed is 0 to 64"),
         ("stages: {a: {run: train run, gpus: 1, processes: 2}}", "a: processes: goes without gpus"),
         ("stages: {a: {run: train run, time: soon}}", "a: time: got 'soon'"),
         ("stages: {a: {run: train run, memory: lots}}", "a: memory: got 'lots'"),
@@ -456,7 +456,7 @@ def test_the_last_whole_row_counts(tmp_path: Path) -> None:
 
 
 def test_resources_name_what_is_wrong() -> None:
-    with pytest.raises(ValueError, match="shards: got 0, allowed is at least 1"):
+    with pytest.raises(ValueError, match="shards: got 0, allowed is 1 to"):
         Resources(shards=0)
 
 

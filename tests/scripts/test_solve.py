@@ -149,8 +149,8 @@ def test_standard_input(
         (["." * 300], "(nor is there a file of that name)"),
         ([UNIQUE, "--board", "5x5"], "allowed are 4x4, 6x6, 9x9, 16x16"),
         ([UNIQUE, "--board", "9x9"], "puzzle:1:"),
-        ([UNIQUE, "--max-tokens", "0"], "max_tokens: got 0, allowed is 1 or more"),
-        ([UNIQUE, "--segment-tokens", "0"], "segment_tokens: got 0, allowed is 1 or more"),
+        ([UNIQUE, "--max-tokens", "0"], "max_tokens: got 0, allowed is 1 to"),
+        ([UNIQUE, "--segment-tokens", "0"], "segment_tokens: got 0, allowed is 1 to"),
     ],
 )
 def test_bad_input_exits_with_2(

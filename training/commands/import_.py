@@ -9,6 +9,8 @@ from typing import Literal
 
 import tyro
 
+from data.runtime.ranges import SegmentTokens
+
 logger = logging.getLogger(__name__)
 
 
@@ -25,7 +27,7 @@ class Config:
     """Folder to write; it must not exist."""
     mode: Literal["cot", "scot"]
     """What the model was trained to write; the checkpoint does not say."""
-    segment_tokens: int = 512
+    segment_tokens: SegmentTokens = 512
     """Trace tokens of an SCoT segment."""
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from annotated_types import Gt, Le
 from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
+from data.runtime.ranges import Share
 from training.reporting.plots import RunCurves, draw_curves, read_curves, tokens_to_reach
 
 
@@ -29,9 +32,9 @@ class Config:
     """File to draw into: .svg, .png or .pdf."""
     title: str = "training"
     """Title of the plot."""
-    loss: float = 0.05
+    loss: Annotated[float, Gt(0), Le(1000)] = 0.05
     """Loss to reach."""
-    solve_rate: float = 0.5
+    solve_rate: Share = 0.5
     """Solve rate to reach."""
 
     def __post_init__(self) -> None:
@@ -62,7 +65,7 @@ def main(config: Config) -> int:
                 f"{run.loss.values[-1]:.4f}",
                 last_rate,
             )
-    Console().print(table)
+    Console(markup=False).print(table)
     return 0
 
 

@@ -15,8 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from annotated_types import Ge, Gt, Le
+
+from data.runtime.ranges import check_ranges
 from solver.boards import get_board
 from solver.vocabulary import Vocabulary
 
@@ -36,18 +39,18 @@ class ModelConfig:
     """Board whose tokens the model reads and writes."""
     family: str = "llama"
     """Network family: `llama`, or `gpt_neox` as in the paper."""
-    hidden_size: int = 512
+    hidden_size: Annotated[int, Ge(8), Le(16384)] = 512
     """Width d of the residual stream."""
-    num_layers: int = 6
+    num_layers: Annotated[int, Ge(1), Le(1024)] = 6
     """Layers L."""
-    num_heads: int = 8
+    num_heads: Annotated[int, Ge(1), Le(1024)] = 8
     """Attention heads H of a layer."""
-    intermediate_size: int | None = None
+    intermediate_size: Annotated[int, Ge(1), Le(65536)] | None = None
     """Feed-forward width; None gives 4d for gpt_neox, and for llama, whose gated layer has three
     matrices and not two, 8d/3 rounded up to a multiple of 64: the same weights and FLOPs."""
-    rope_theta: float = 10_000.0
+    rope_theta: Annotated[float, Gt(1), Le(1e12)] = 10_000.0
     """Base of the rotary frequencies."""
-    max_positions: int = 32_768
+    max_positions: Annotated[int, Ge(1), Le(2**24)] = 32_768
     """Longest sequence in tokens; rotary positions need no weights, so it costs nothing."""
     qk_norm: bool = False
     """Normalise queries and keys of each head (llama only)."""
@@ -56,16 +59,12 @@ class ModelConfig:
     init: Init = "normal"
     """Initial weights: `normal` is N(0, 0.02) as in transformers; `scaled` divides the matrices
     that write to the residual stream by sqrt(2L); `zero` sets them to zero."""
-    embedding_std: float = 0.02
+    embedding_std: Annotated[float, Gt(0), Le(100)] = 0.02
     """Standard deviation of the initial embeddings; more makes an update smaller beside them."""
 
     def __post_init__(self) -> None:
         get_board(self.board)
-        for name in ("hidden_size", "num_layers", "num_heads", "max_positions"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: got {getattr(self, name)}, allowed is at least 1")
-        if self.intermediate_size is not None and self.intermediate_size < 1:
-            raise ValueError(f"intermediate_size: got {self.intermediate_size}, allowed is >= 1")
+        check_ranges(self)
         if self.family not in FAMILIES:
             raise ValueError(f"family: got {self.family!r}, allowed are {', '.join(FAMILIES)}")
         if self.init not in ("normal", "scaled", "zero"):
@@ -75,10 +74,6 @@ class ModelConfig:
                 f"hidden_size: got {self.hidden_size} with {self.num_heads} heads, "
                 "allowed are heads of an even size of at least 4"
             )
-        if not self.embedding_std > 0:
-            raise ValueError(f"embedding_std: got {self.embedding_std}, allowed is above 0")
-        if not self.rope_theta > 1:
-            raise ValueError(f"rope_theta: got {self.rope_theta}, allowed is above 1")
         if self.qk_norm and self.family != "llama":
             raise ValueError(f"qk_norm: got True for {self.family}, allowed with llama only")
 
