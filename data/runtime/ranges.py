@@ -10,7 +10,6 @@ files. A float must be finite unless its range includes infinity.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import types
 from collections.abc import Iterator
@@ -56,7 +55,6 @@ def format_range(kind: Any) -> str:
     return f"{low_bracket}{_number(low)}..{_number(high)}{high_bracket}"
 
 
-@functools.cache
 def hints_of(kind: type) -> dict[str, Any]:
     """Types of the fields of a dataclass, with what is annotated to them."""
     return get_type_hints(kind, include_extras=True)
@@ -114,7 +112,9 @@ def _allows(value: float, bounds: list[Bound]) -> bool:
 
 def _ends(bounds: list[Bound]) -> tuple[Any, str, Any, str]:
     """Least value and bracket before it, greatest value and bracket after it."""
-    low, low_bracket, high, high_bracket = None, "[", None, "]"
+    low: Any = None
+    high: Any = None
+    low_bracket, high_bracket = "[", "]"
     for bound in bounds:
         match bound:
             case Ge():

@@ -59,7 +59,7 @@ REQUIRED: dict[tuple[str, ...], list[str]] = {
     ("train", "run"): ["--data", "d", "--out", "o"],
     ("train", "wandb-sync"): ["r"],
 }
-BEHIND = {("launch",): ["--", "eval", "score", "e"]}
+BEHIND: dict[tuple[str, ...], list[str]] = {("launch",): ["--", "eval", "score", "e"]}
 
 
 def options() -> Iterator[tuple[tuple[str, ...], str, str]]:
