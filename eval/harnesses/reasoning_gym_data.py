@@ -40,7 +40,7 @@ class SudocotConfig:
             raise ValueError(f"partial_credit: got {self.partial_credit}, allowed is 0 to below 1")
 
 
-class SudocotDataset(ProceduralDataset):  # type: ignore[misc]
+class SudocotDataset(ProceduralDataset):
     """Puzzles of a list, by the text protocol, zero-shot."""
 
     def __init__(self, config: SudocotConfig) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+import warnings
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -74,7 +75,9 @@ def read_torch_dump(path: Path) -> PredictionFile:
     import torch
 
     try:
-        tensors = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other protocols than torch's own
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
     except _DAMAGE as error:
         reason = " ".join(str(error).split())[:100]
         raise ValueError(f"{path}: not a dump of tensors: {reason}") from None
