@@ -34,6 +34,8 @@ NUM_SPECIALS = len(SPECIAL_TOKENS)
 
 STOP_TOKENS = (END_OUTPUT, END_SUMMARY)
 """Ids that end a segment: stop tokens of the decoder."""
+DECODING_STOPS = (*STOP_TOKENS, PAD)
+"""Stop tokens of the engines. A segment that ends with padding is malformed."""
 
 Tokens = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
-from compile_tm.measure.checks import HeadMargin
+from compile_tm.commands.folders import shape_lines
+from compile_tm.measure.checks import HeadMargin, Problem
 
 if TYPE_CHECKING:
     from compile_tm.hf.source import FolderSource
@@ -23,10 +24,11 @@ _MAX_PROBLEMS = 20
 class Config:
     """Compile the machine of a folder again, and compare the folder's model with it.
 
-    All weights are compared one by one, the words of the folder's self-test are generated and
-    compared with the definitions, and the least gap between the best and the next attention score
-    is told. Exit code 1 says that something is wrong, and where: of a wrong token, also the first
-    activation that the hardmax transformer does not have.
+    All weights are compared one by one, and the words or puzzles of the folder's self-test are run
+    and compared with the definitions. Of a llama or gpt-neox, every norm's distance from the
+    identity, every head's margin and the residual stream after each layer are checked too; else the
+    least gap between the best and the next attention score. Exit code 1 means that something is
+    wrong; it is named by layer, head, position and register.
 
     Examples:
         sudocot compile check parity-model
@@ -34,24 +36,29 @@ class Config:
     """
 
     folder: Positional[Path]
-    """Folder that `compile dfa` or `compile tm` wrote."""
+    """Folder that `compile` wrote."""
     margins: bool = False
     """Show the least gap of every head."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Format to run a llama or gpt-neox in."""
 
 
 def main(config: Config) -> int:
     """Check and print."""
-    from compile_tm.hf.folder_check import check_folder
+    from compile_tm.stock.source import is_stock_folder
 
     if not config.folder.is_dir():
         raise ValueError(f"folder: {config.folder} is no folder")
     logging.getLogger("transformers").setLevel(logging.ERROR)
+    if is_stock_folder(config.folder):
+        return _check_stock(config)
+    from compile_tm.hf.folder_check import check_folder
+
+    if config.dtype != "float32":
+        raise ValueError(f"dtype: got {config.dtype}, allowed for {config.folder} is float32")
     found = check_folder(config.folder)
-    console = Console(highlight=False, markup=False)
-    for problem in found.problems[:_MAX_PROBLEMS]:
-        console.print(f"wrong     {problem}", soft_wrap=True)
-    if len(found.problems) > _MAX_PROBLEMS:
-        console.print(f"wrong     {len(found.problems) - _MAX_PROBLEMS:,} more")
+    console = Console(highlight=False, markup=False, emoji=False)
+    _print_problems(console, found.problems)
     if config.margins:
         console.print(_table(found.margins))
     compiled = found.source.compiled
@@ -62,6 +69,39 @@ def main(config: Config) -> int:
         console.print(f"margin    {min(found.margins, key=lambda item: item.margin)}")
     console.print(f"verdict   {'wrong' if found.problems else 'as compiled'}")
     return 1 if found.problems else 0
+
+
+def _check_stock(config: Config) -> int:
+    import torch
+
+    from compile_tm.stock.check import check_stock_folder
+
+    found = check_stock_folder(config.folder, dtype=getattr(torch, config.dtype))
+    console = Console(highlight=False, markup=False, emoji=False)
+    _print_problems(console, found.problems)
+    if config.margins:
+        console.print(_table(found.margins))
+    source = found.source
+    compiled = source.compiled
+    console.print(f"machine   {source.name}, {compiled.mode}, r = {compiled.bits}")
+    console.print(shape_lines(source.shape)[0], soft_wrap=True)
+    console.print(f"words     {found.num_words:,}, {found.num_tokens:,} tokens predicted")
+    if found.margins:
+        least = min(found.margins, key=lambda item: item.margin)
+        console.print(
+            f"norms     within {found.norm_delta:.2g} of the identity (norm {found.norm})"
+        )
+        console.print(f"stream    within {found.deviation:.2g} of the program's values")
+        console.print(f"margin    {least}")
+    console.print(f"verdict   {'wrong' if found.problems else 'as compiled'}")
+    return 1 if found.problems else 0
+
+
+def _print_problems(console: Console, problems: tuple[Problem, ...]) -> None:
+    for problem in problems[:_MAX_PROBLEMS]:
+        console.print(f"wrong     {problem}", soft_wrap=True)
+    if len(problems) > _MAX_PROBLEMS:
+        console.print(f"wrong     {len(problems) - _MAX_PROBLEMS:,} more")
 
 
 def _model(source: FolderSource) -> str:

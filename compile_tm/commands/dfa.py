@@ -9,7 +9,13 @@ from typing import Annotated
 from annotated_types import Ge, Le
 from tyro.conf import Positional
 
-from compile_tm.commands.folders import Attention, check_formats, rounding_points, write_folder
+from compile_tm.commands.folders import (
+    ArchitectureName,
+    Attention,
+    DtypeName,
+    check_export,
+    write_folder,
+)
 from compile_tm.commands.machines import load_machine
 from compile_tm.constructions.compiled import compile_dfa
 from compile_tm.conversion.rope.blueprint import Positions
@@ -40,15 +46,22 @@ class Config:
     """r: words may have up to 2^r - 1 symbols."""
     out: Path
     """Folder to write; it must not exist."""
-    positions: Positions = "embedding"
-    """A positional embedding, or none, with layers in front that extract positions by rotations."""
-    attention: Attention = "hardmax"
-    """Hardmax, or softmax by the theorem on exact attention or on denoising."""
+    architecture: ArchitectureName | None = None
+    """Class of the model: a plain Llama or GPT-NeoX, or our own, which needs its own code. By
+    default llama, or compiled where an option is given that only it has."""
+    dtype: DtypeName = "float32"
+    """Format of the weights of a llama or gpt-neox; all weights of a llama are exact in both."""
+    positions: Positions | None = None
+    """Compiled architecture: a positional embedding (default), or none, with layers in front that
+    extract positions by rotations, one bit a layer."""
+    attention: Attention | None = None
+    """Compiled architecture: hardmax (default), or softmax by the theorem on exact attention or on
+    denoising."""
     act: str | None = None
-    """Format that a softmax model rounds activations to, in float32; c is a member of it. By
-    default none, c is a member of bf16, and the model may be loaded in bf16 or better."""
+    """Compiled architecture: format that softmax models round activations to, in float32; c is a
+    member of it. By default none, c is a member of bf16, and the model may be loaded in bf16."""
     att: str | None = None
-    """Format that it rounds attention weights to; not rounded if left out."""
+    """Compiled architecture: format of attention weights; not rounded by default."""
     words: tuple[str, ...] = ()
     """Words of the self-test in the folder; by default short and random ones."""
 
@@ -57,20 +70,13 @@ class Config:
             raise ValueError("machine: allowed is either a machine or --regex")
         if self.alphabet is not None and self.regex is None:
             raise ValueError("alphabet: allowed is to give it with --regex only")
-        check_formats(self.attention, act=self.act, att=self.att)
+        check_export(self)
 
 
 def main(config: Config) -> int:
     """Compile and write."""
     compiled = compile_dfa(_automaton(config), bits=config.bits)
-    write_folder(
-        compiled,
-        config.out,
-        positions=config.positions,
-        attention=config.attention,
-        points=rounding_points(act=config.act, att=config.att),
-        words=config.words,
-    )
+    write_folder(compiled, config.out, config, words=config.words)
     return 0
 
 

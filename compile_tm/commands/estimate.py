@@ -12,7 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
+from compile_tm.commands.folders import shape_lines
 from compile_tm.commands.machines import load_machine
+from compile_tm.commands.sudoku import DEFAULT_BITS
+from compile_tm.constructions.compiled import compile_dfa, compile_machine
 from compile_tm.constructions.dfa import dfa_min_bits
 from compile_tm.constructions.sequences import (
     LEAST_BITS,
@@ -24,8 +27,14 @@ from compile_tm.constructions.sequences import (
 from compile_tm.constructions.sizes import dfa_sizes, tm_sizes
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.folding import fold
+from compile_tm.machines.turing import TuringMachine
 from compile_tm.program.program import Sizes
+from compile_tm.stock.assemble import AnyCompiled, stock_program
+from compile_tm.stock.shape import Architecture, stock_shape
+from compile_tm.sudoku.board import BOARDS
+from compile_tm.sudoku.compiled import compile_sudoku
 
+_SOLVERS = {f"sudoku-{name}": board for name, board in BOARDS.items()}
 _MEANINGS = {
     "L": "layers",
     "H": "heads a layer",
@@ -39,18 +48,24 @@ _MEANINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Tell the sizes of a compiled machine before it is built.
+    """Show the sizes of a compiled machine or solver before any tensor is made.
 
-    Without --bits, the smallest r for a word is taken.
+    The first table has the theorem's sizes; of a board, the program's. With --architecture, the
+    second has those of the stock model that `compile` writes. Without --bits, the smallest r for a
+    word is taken, and of a board 15 or, with summaries, 11.
 
     Examples:
         sudocot compile estimate binary-addition --bits 12
         sudocot compile estimate sorting --mode scot --word cabba
         sudocot compile estimate parity --bits 10
+        sudocot compile estimate sorting --bits 8 --architecture llama
+        sudocot compile estimate sudoku-9x9 --mode scot --architecture llama
     """
 
     machine: Positional[str]
-    """An example's name, or a .json or .yaml file."""
+    """An example's name, a .json or .yaml file, or sudoku-4x4, sudoku-6x6, sudoku-9x9."""
+    architecture: Architecture | None = None
+    """Add the sizes of a plain Llama or GPT-NeoX."""
     mode: Literal["cot", "scot"] = "cot"
     """With or without summaries; automata have neither."""
     bits: Annotated[int, Ge(1), Le(64)] | None = None
@@ -65,15 +80,23 @@ class Config:
     """Write JSON in place of a table."""
 
     def __post_init__(self) -> None:
-        if self.bits is None and self.word is None:
+        if self.bits is None and self.word is None and self.machine not in _SOLVERS:
             raise ValueError("bits: missing; allowed is to leave it out where a word is given")
 
 
 def main(config: Config) -> int:
     """Calculate and print."""
-    sizes = _sizes(config)
+    if config.machine in _SOLVERS or config.architecture is not None:
+        compiled = _compiled(config)
+        sizes, shape = compiled.program.sizes, None
+        if config.architecture is not None:
+            shape = stock_shape(stock_program(compiled), config.architecture)
+    else:
+        sizes, shape = _sizes(config), None
     if config.json:
         facts = asdict(sizes) | {"num_parameters": sizes.num_parameters}
+        if shape is not None:
+            facts |= {"stock": asdict(shape) | {"num_parameters": shape.num_parameters}}
         sys.stdout.write(json.dumps(facts, indent=1) + "\n")
         return 0
     table = Table(title=config.machine, title_justify="left")
@@ -83,11 +106,35 @@ def main(config: Config) -> int:
     for name, meaning in _MEANINGS.items():
         table.add_row(name, f"{getattr(sizes, name):,}", meaning)
     table.add_row("total", f"{sizes.num_parameters:,}", "parameters, zeros included")
-    Console(markup=False).print(table)
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.print(table)
+    if shape is not None:
+        for line in shape_lines(shape):
+            console.print(line, soft_wrap=True)
     return 0
 
 
+def _compiled(config: Config) -> AnyCompiled:
+    """The program, of which a stock model's sizes are counted; no tensor is made."""
+    if config.machine in _SOLVERS:
+        bits = DEFAULT_BITS[config.mode] if config.bits is None else config.bits
+        return compile_sudoku(_SOLVERS[config.machine], mode=config.mode, bits=bits)
+    machine, bits = _machine_and_bits(config)
+    if isinstance(machine, Dfa):
+        return compile_dfa(machine, bits=bits)
+    return compile_machine(
+        machine, mode=config.mode, bits=bits, reachable_only=config.reachable_only
+    )
+
+
 def _sizes(config: Config) -> Sizes:
+    machine, bits = _machine_and_bits(config)
+    if isinstance(machine, Dfa):
+        return dfa_sizes(machine, bits=bits)
+    return tm_sizes(machine, mode=config.mode, bits=bits, reachable_only=config.reachable_only)
+
+
+def _machine_and_bits(config: Config) -> tuple[TuringMachine | Dfa, int]:
     machine = load_machine(config.machine)
     if isinstance(machine, Dfa):
         word = () if config.word is None else machine.word(config.word)
@@ -95,7 +142,7 @@ def _sizes(config: Config) -> Sizes:
         bits = least if config.bits is None else config.bits
         if bits < least:
             raise ValueError(f"bits: got {bits}, but this word needs at least {least}")
-        return dfa_sizes(machine, bits=bits)
+        return machine, bits
     machine = fold(machine) if config.two_way else machine
     bits = LEAST_BITS[config.mode] if config.bits is None else config.bits
     if config.word is not None:
@@ -103,4 +150,4 @@ def _sizes(config: Config) -> Sizes:
         bits = min_bits(run, mode=config.mode) if config.bits is None else bits
         check_enough_bits(run, mode=config.mode, bits=bits)
     check_bits(bits, mode=config.mode)
-    return tm_sizes(machine, mode=config.mode, bits=bits, reachable_only=config.reachable_only)
+    return machine, bits

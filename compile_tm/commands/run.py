@@ -12,6 +12,7 @@ from tyro.conf import Positional
 
 from compile_tm.commands.folders import check_left_out, is_folder
 from compile_tm.commands.machines import load_machine, load_turing_machine
+from compile_tm.commands.sudoku import solve_puzzle
 from compile_tm.constructions.compiled import Compiled, CompiledDfa, compile_dfa, compile_machine
 from compile_tm.constructions.dfa import dfa_min_bits
 from compile_tm.constructions.sequences import check_enough_bits, checked_run, min_bits
@@ -20,6 +21,8 @@ from compile_tm.machines.display import run_lines
 from compile_tm.machines.interpreter import DEFAULT_MAX_STEPS
 from compile_tm.program.program import Program
 from compile_tm.runtime.generation import Decoder, generate_words
+from compile_tm.stock.assemble import AnyCompiled
+from compile_tm.sudoku.compiled import CompiledSudoku
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +41,10 @@ class Config:
     """
 
     machine: Positional[str]
-    """An example's name, a .json or .yaml file, or a folder that `compile dfa` or `tm` wrote."""
+    """An example's name, a .json or .yaml file, or a folder that `compile` wrote."""
     word: Positional[str]
-    """Input; symbols of several characters are separated by blanks."""
+    """Input; symbols of several characters are separated by blanks. Of a Sudoku folder the cells
+    row by row, `.` or `0` for blank."""
     mode: Literal["cot", "scot"] | None = None
     """With or without summaries, by default without; automata have neither."""
     bits: Annotated[int, Ge(1), Le(40)] | None = None
@@ -66,10 +70,14 @@ def main(config: Config) -> int:
     compiled, decoder = _from_folder(config) if is_folder(config.machine) else _compile(config)
     if isinstance(compiled, CompiledDfa):
         return _run_dfa(compiled, decoder, config)
+    if isinstance(compiled, CompiledSudoku):
+        return solve_puzzle(
+            Console(highlight=False, markup=False, emoji=False), compiled, decoder, config.word
+        )
     run = checked_run(compiled.machine, config.word, max_steps=config.max_steps)
     check_enough_bits(run, mode=compiled.mode, bits=compiled.bits)
     generation = generate_words(decoder, compiled, [config.word])[0]
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     if config.steps:
         console.print("\n".join(run_lines(run)), soft_wrap=True)
     if config.tokens:
@@ -87,7 +95,7 @@ def main(config: Config) -> int:
 def _run_dfa(compiled: CompiledDfa, decoder: Decoder, config: Config) -> int:
     ((expected, prompt_length),) = compiled.expected_segments(config.word)
     (ids,) = decoder.generate([expected[:prompt_length]], stop=compiled.stop_ids)
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     if config.steps:
         console.print(" ".join(compiled.machine.run(config.word)), soft_wrap=True)
     if config.tokens:
@@ -101,11 +109,11 @@ def _run_dfa(compiled: CompiledDfa, decoder: Decoder, config: Config) -> int:
     return 0 if answer is wanted else 1
 
 
-def _from_folder(config: Config) -> tuple[Compiled, Decoder]:
-    from compile_tm.hf.decoder import FolderDecoder
+def _from_folder(config: Config) -> tuple[AnyCompiled, Decoder]:
+    from compile_tm.hf.decoder import open_decoder
 
-    decoder = FolderDecoder(Path(config.machine))
-    return decoder.source.compiled, decoder
+    decoder = open_decoder(Path(config.machine))
+    return decoder.compiled, decoder
 
 
 def _compile(config: Config) -> tuple[Compiled, Decoder]:

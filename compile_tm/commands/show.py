@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,8 @@ from compile_tm.constructions.dfa import dfa_min_bits
 from compile_tm.constructions.sequences import Ids, checked_run, min_bits
 from compile_tm.machines.dfa import Dfa
 from compile_tm.program.registers import Flag, Register
-from compile_tm.runtime.trace import trace_program
-
-if TYPE_CHECKING:
-    from compile_tm.hf.decoder import FolderDecoder
+from compile_tm.runtime.trace import LayerState, trace_program
+from compile_tm.sudoku.compiled import CompiledSudoku
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,23 +63,18 @@ class Config:
             check_left_out(self, ("mode", "bits", "two_way"))
 
 
-class _Stage(NamedTuple):
-    """The stream at one position after a layer, or after the embedding."""
-
-    number: str
-    name: str
-    values: npt.NDArray[np.floating]
-    """(d,)."""
-
-
 def main(config: Config) -> int:
     """Compile or open, run and print."""
     decoder = None
     if is_folder(config.machine):
-        from compile_tm.hf.decoder import FolderDecoder
+        from compile_tm.hf.decoder import open_decoder
 
-        decoder = FolderDecoder(Path(config.machine))
-    compiled = decoder.source.compiled if decoder else _compiled(config)
+        decoder = open_decoder(Path(config.machine))
+    compiled = decoder.compiled if decoder else _compiled(config)
+    if isinstance(compiled, CompiledSudoku):
+        raise ValueError(
+            f"machine: {config.machine} is a Sudoku solver; see `compile probe` and `sudocot trace`"
+        )
     segments = [ids for ids, _ in compiled.expected_segments(config.word)]
     if not 1 <= config.segment <= len(segments):
         raise ValueError(f"segment: got {config.segment}, allowed are 1 to {len(segments)}")
@@ -89,9 +82,9 @@ def main(config: Config) -> int:
     if not 0 <= config.position < len(ids) - 1:
         raise ValueError(f"position: got {config.position}, allowed are 0 to {len(ids) - 2}")
     ids = ids[: config.position + 2]
-    wires = decoder.source.blueprint.wires if decoder else compiled.program.wires
-    stages = _folder_stages(decoder, ids[:-1]) if decoder else _stages(compiled, ids[:-1])
-    console = Console(highlight=False, markup=False)
+    wires = decoder.wires if decoder else compiled.program.wires
+    stages = decoder.states(ids[:-1].tolist()) if decoder else _stages(compiled, ids[:-1])
+    console = Console(highlight=False, markup=False, emoji=False)
     tokens = compiled.vocabulary.tokens(ids[-2:])
     console.print(f"position {config.position}: {tokens[0]}, followed by {tokens[1]}")
     console.print(_table(stages, wires, config))
@@ -110,31 +103,16 @@ def _compiled(config: Config) -> Compiled:
     return compile_machine(machine, mode=config.mode or "cot", bits=bits, reachable_only=True)
 
 
-def _stages(compiled: Compiled, ids: Ids) -> list[_Stage]:
+def _stages(compiled: Compiled, ids: Ids) -> list[LayerState]:
     """Of the program, at the last position."""
     trace = trace_program(compiled.program, ids)
-    stages = [_Stage("", "embedding", trace.streams[0][-1])]
+    stages = [LayerState("", "embedding", trace.streams[0][-1])]
     for number, layer in enumerate(trace.program.layers, 1):
-        stages.append(_Stage(str(number), layer.name, trace.after_layer(number)[-1]))
+        stages.append(LayerState(str(number), layer.name, trace.after_layer(number)[-1]))
     return stages
 
 
-def _folder_stages(decoder: FolderDecoder, ids: Ids) -> list[_Stage]:
-    """Of a folder's model, at the last position."""
-    from compile_tm.hf.source import model_snapshots
-    from compile_tm.runtime.softmax import Part
-
-    snapshots = model_snapshots(decoder.model, decoder.source, ids.tolist())
-    stages = [_Stage("", "embedding", snapshots[0].stream[0, -1].numpy())]
-    for number, (layer, part, stream) in enumerate(snapshots[1:], 1):
-        name = decoder.source.blueprint.layer_name(layer)
-        if part is Part.DENOISING:
-            name = f"heads of {name}, denoised"
-        stages.append(_Stage(str(number), name, stream[0, -1].numpy()))
-    return stages
-
-
-def _table(stages: list[_Stage], wires: Sequence[Register | Flag], config: Config) -> Table:
+def _table(stages: list[LayerState], wires: Sequence[Register | Flag], config: Config) -> Table:
     """The embedding, and then what each layer changes."""
     table = Table()
     for column in ("layer", "register", "before", "after", "in the layer"):

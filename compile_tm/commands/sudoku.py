@@ -9,9 +9,17 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le
 from rich.console import Console
 
-from compile_tm.commands.folders import Attention, make_conversion, tell_folder
+from compile_tm.commands.folders import (
+    ArchitectureName,
+    Attention,
+    DtypeName,
+    make_conversion,
+    tell_folder,
+    write_stock_folder,
+)
 from compile_tm.conversion.settings import Conversion, RoundingPoints
 from compile_tm.formats.floats import get_format
+from compile_tm.program.registers import num_bits_for
 from compile_tm.runtime.sparse import SparseTransformer
 from compile_tm.sudoku.board import BOARDS, Special
 from compile_tm.sudoku.compiled import (
@@ -24,6 +32,8 @@ from compile_tm.sudoku.compiled import (
 
 DEFAULT_BITS = {"cot": 15, "scot": 11}
 """Enough for most puzzles' traces, and for every segment of 512 trace tokens."""
+_MOST_BITS = 20
+"""Of the program that finds out how many bits a puzzle needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +62,14 @@ class Config:
     summaries, 11."""
     segment_tokens: Annotated[int, Ge(1), Le(2**20)] = 512
     """Trace tokens after which a summary is due."""
-    attention: Attention = "hardmax"
-    """Hardmax, or softmax by the theorem on exact attention or on denoising."""
+    architecture: ArchitectureName | None = None
+    """Class of the folder's model: a plain Llama or GPT-NeoX, or our own, which needs its own code.
+    By default llama, or compiled where an attention is given."""
+    dtype: DtypeName = "float32"
+    """Format of the weights of a llama or gpt-neox; all weights of a llama are exact in both."""
+    attention: Attention | None = None
+    """Compiled architecture: hardmax (default), or softmax by the theorem on exact attention or on
+    denoising."""
     act: str = "bf16"
     """Format of a softmax model's activations; c is a member of it."""
     att: str | None = None
@@ -64,7 +80,10 @@ class Config:
     """Folder to write; it must not exist."""
 
     def __post_init__(self) -> None:
-        if self.attention == "hardmax" and (self.act != "bf16" or self.att):
+        is_hardmax = self.attention in (None, "hardmax")
+        if self.architecture not in (None, "compiled") and self.attention is not None:
+            raise ValueError(f"attention: got {self.attention}, allowed with architecture compiled")
+        if is_hardmax and (self.act != "bf16" or self.att):
             raise ValueError("act, att: got a format, allowed with attention exact or denoise")
         for name in (self.act, self.att):
             if name is not None:
@@ -77,7 +96,7 @@ def main(config: Config) -> int:
     compiled = compile_sudoku(
         BOARDS[config.board], mode=config.mode, bits=bits, segment_tokens=config.segment_tokens
     )
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     sizes = compiled.program.sizes
     console.print(
         f"model     L {sizes.L}, H {sizes.H}, d_k {sizes.d_k}, d_v {sizes.d_v}, "
@@ -87,15 +106,20 @@ def main(config: Config) -> int:
     points = RoundingPoints(
         activations=get_format(config.act), attention=get_format(config.att) if config.att else None
     )
-    conversion = make_conversion(compiled.program, config.attention, points=points)
-    if config.out is not None:
+    conversion = make_conversion(compiled.program, config.attention or "hardmax", points=points)
+    architecture = config.architecture or ("llama" if config.attention is None else "compiled")
+    if config.out is not None and architecture != "compiled":
+        write_stock_folder(compiled, config.out, architecture, dtype=config.dtype, words=[])
+    elif config.out is not None:
         from compile_tm.sudoku.export import export_sudoku
 
         tell_folder(
             export_sudoku(compiled, config.out, conversion=conversion), config.out, conversion
         )
     if config.puzzle is not None:
-        return _solve(console, compiled, _runtime(compiled, conversion, points), config.puzzle)
+        return solve_puzzle(
+            console, compiled, _runtime(compiled, conversion, points), config.puzzle
+        )
     return 0
 
 
@@ -109,10 +133,31 @@ def _runtime(
     return SoftmaxTransformer(compiled.program, conversion, points=points)
 
 
-def _solve(console: Console, compiled: CompiledSudoku, model: Decoder, puzzle: str) -> int:
+def _bits_for(compiled: CompiledSudoku, givens: list[int]) -> str:
+    """The smallest r whose positions hold every segment of a puzzle."""
+    larger = compile_sudoku(
+        compiled.board,
+        mode=compiled.mode,
+        bits=_MOST_BITS,
+        segment_tokens=compiled.segment_tokens or 1,
+    )
+    model = SparseTransformer.from_program(larger.program)
+    segments = list(generate_segments(model, larger, givens))
+    if segments[-1][-1] not in larger.stop_ids:
+        return f"more than {_MOST_BITS}"
+    # The last token of a segment is not read, and needs no position.
+    return f"at least {num_bits_for(max(map(len, segments)) - 1)}"
+
+
+def solve_puzzle(console: Console, compiled: CompiledSudoku, model: Decoder, puzzle: str) -> int:
+    """Decode a puzzle, and print its solution; returns the exit code."""
     givens = [int(char) if char.isdigit() else 0 for char in puzzle]
     segments = list(generate_segments(model, compiled, givens))
     last = segments[-1].tolist()
+    if last[-1] not in compiled.stop_ids:
+        raise ValueError(
+            f"bits: got {compiled.bits}, this puzzle needs {_bits_for(compiled, givens)}"
+        )
     is_solved = last[-1] == Special.END_OUTPUT
     digits = last[-2 - 2 * compiled.board.num_cells :][2:-1:2] if is_solved else []
     solution = "".join(compiled.board.texts[token] for token in digits) or "none"

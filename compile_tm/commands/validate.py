@@ -106,7 +106,7 @@ def main(config: Config) -> int:
     progress = Console(stderr=True, markup=False)
     results.extend(track(pending, "pairs", total=config.pairs, console=progress))
     summary = summarise(results)
-    console = Console(markup=False, highlight=False)
+    console = Console(markup=False, highlight=False, emoji=False)
     for outcome, count in summary.counts.items():
         console.print(f"{count:>10,}  {outcome.value}")
     console.print(f"{len(results):>10,}  pairs")

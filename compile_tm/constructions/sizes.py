@@ -3,10 +3,9 @@
 Where the paper's sums and its constructions differ, the theorem's numbers stand, with one
 exception, and neurons that a construction does not use stay zero:
 
-- SCoT, d_ff: the theorem has 18Kr + 2r + 1 as its second term, the authors' released code 18Kr +
-  2r, which is used here. The odd neuron is that of F_writesumm in layer 4, which for r = 4 is the
-  first layer of head propagation. But there the subtraction for output tokens is at its second
-  step, of 2(r - 1) neurons and not 2r, so that the layer has 18Kr + 2r - 1.
+- SCoT, d_ff: the theorem has 18Kr + 2r + 1 as its second term. The odd neuron is that of
+  F_writesumm in layer 4, which only for r = 4 is a layer of head propagation, the first one. The
+  authors' released code has 18Kr + 2r + 1 for r = 4, else 18Kr + 2r, which is used here.
 - SCoT, layer 1: the listed operations take 18r + 2 + 4r + 6 = 22r + 8 neurons, not 22r + 11.
 - SCoT, layer L_3 + 1: copying tape symbols and marking heads needs one condition (another tape
   cell is due), not one for each of two token types: 2K d_Gamma + 2K neurons, not twice as many.
@@ -87,7 +86,8 @@ def tm_dimensions(numbers: MachineNumbers, *, mode: Mode, bits: int) -> Sizes:
     else:
         H = 3 * K + 2
         transition = Q * G**K + 4 * K * d_g + 4 * K + 1
-        d_ff = max(22 * r + 11, 18 * K * r + 2 * r, transition)
+        propagation = 18 * K * r + 2 * r + (r == 4)
+        d_ff = max(22 * r + 11, propagation, transition)
         d = 7 * K * r + 9 * r + 5 * d_q + (4 * K + 1) * d_g + 13 * K + 31
         vocab_size += 2 + (2 * G) ** K + Q
     return Sizes(

@@ -6,6 +6,7 @@ it is the least such member. Where activations are not rounded, it is the least 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -137,13 +138,16 @@ def layers_with_ties(
     return frozenset(found)
 
 
-def unmet_conditions(conversion: Conversion, points: RoundingPoints, *, length: int) -> list[str]:
+def unmet_conditions(
+    conversion: Conversion, points: RoundingPoints, *, length: int, score_error: float = 0.0
+) -> list[str]:
     """What Theorem "hardtosoftdenoising", or without denoising "hardtosoft", asks of formats.
 
     Args:
         conversion: c and the denoised layers.
         points: What is rounded.
         length: N.
+        score_error: Delta_s, how far rounding moves a score; of exact scores 0.
 
     Returns:
         The conditions that do not hold, but for the one that c is great enough.
@@ -158,6 +162,8 @@ def unmet_conditions(conversion: Conversion, points: RoundingPoints, *, length: 
         unmet.append("activations have at least 3 exponent bits")
     if att and att.mantissa_bits < 4:
         unmet.append("attention weights have at least 4 mantissa bits")
-    if att and length * att.least_normal > 1:
-        unmet.append(f"1/{length} is a normal number of attention weights")
+    # The best position's weight is at least exp(-2 Delta_s) / N.
+    if att and length * att.least_normal > math.exp(-2 * score_error):
+        least = f"exp(-{2 * score_error:.3g})/{length}" if score_error else f"1/{length}"
+        unmet.append(f"{least} is a normal number of attention weights")
     return unmet

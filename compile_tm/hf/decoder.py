@@ -2,51 +2,168 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from compile_tm.constructions.compiled import Compiled
 from compile_tm.hf import CompiledTransformerConfig
-from compile_tm.hf.source import FolderSource, load_model, read_source
+from compile_tm.hf.source import FolderSource, load_model, model_snapshots, read_source
+from compile_tm.program.registers import Flag, Register
+from compile_tm.runtime.softmax import Part
+from compile_tm.runtime.trace import LayerState
+from compile_tm.stock.assemble import AnyCompiled
+from compile_tm.stock.observe import load_stock_model, observe
+from compile_tm.stock.source import StockSource, is_stock_folder
+from compile_tm.stock.source import read_source as read_stock_source
+
+Ids = npt.NDArray[np.int32]
 
 
-class FolderDecoder:
+class FolderDecoder(Protocol):
     """The model of a folder, and what it was compiled from."""
+
+    @property
+    def compiled(self) -> AnyCompiled:
+        """The machine or solver, compiled again."""
+
+    @property
+    def wires(self) -> tuple[Register | Flag, ...]:
+        """Registers and flags of the residual stream."""
+
+    def generate(
+        self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]
+    ) -> list[Ids]:
+        """Continue each prompt (n,) greedily to a stop token, or to the last position."""
+
+    def states(self, ids: Sequence[int]) -> list[LayerState]:
+        """The residual stream of the last position, layer by layer."""
+
+
+def open_decoder(folder: Path) -> FolderDecoder:
+    """Open a folder of either kind.
+
+    Raises:
+        ValueError: it holds no compiled model, or a file is malformed.
+        OSError: a file is missing.
+    """
+    return StockDecoder(folder) if is_stock_folder(folder) else CompiledDecoder(folder)
+
+
+class StockDecoder:
+    """A `FolderDecoder` of a Llama or GPT-NeoX."""
+
+    source: StockSource
+
+    def __init__(self, folder: Path) -> None:
+        self.source = read_stock_source(folder)
+        self.model = load_stock_model(folder)
+
+    @property
+    def compiled(self) -> AnyCompiled:
+        """See `FolderDecoder`."""
+        return self.source.compiled
+
+    @property
+    def wires(self) -> tuple[Register | Flag, ...]:
+        """See `FolderDecoder`."""
+        program = self.source.program
+        own = Flag((program.first,), "first position"), Flag((program.found,), "unmarked found")
+        return (*self.compiled.program.wires, *own)
+
+    def generate(
+        self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]
+    ) -> list[Ids]:
+        """See `FolderDecoder`."""
+        return generate(
+            self.model, prompts, stop=stop, num_positions=self.source.program.max_positions
+        )
+
+    def states(self, ids: Sequence[int]) -> list[LayerState]:
+        """See `FolderDecoder`."""
+        seen, program = observe(self.model, self.source, ids), self.source.program
+        states = [LayerState("", "embedding", seen.embedded[-1])]
+        for number, (layer, values) in enumerate(zip(program.layers, seen.layers, strict=True), 1):
+            states.append(LayerState(str(number), layer.name, values.after[-1]))
+        return states
+
+
+class CompiledDecoder:
+    """A `FolderDecoder` of the compiled architecture."""
 
     source: FolderSource
 
     def __init__(self, folder: Path) -> None:
-        """Open a folder.
-
-        Raises:
-            ValueError: it is none of a compiled machine.
-            OSError: a file is missing.
-        """
         self.source = read_source(folder, CompiledTransformerConfig.from_pretrained(folder))
         self.model = load_model(folder)
 
-    @torch.inference_mode()
+    @property
+    def compiled(self) -> Compiled:
+        """See `FolderDecoder`."""
+        return self.source.compiled
+
+    @property
+    def wires(self) -> tuple[Register | Flag, ...]:
+        """See `FolderDecoder`."""
+        return self.source.blueprint.wires
+
     def generate(
         self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]
-    ) -> list[npt.NDArray[np.int32]]:
-        """Continue each prompt to a stop token, or to the last position; padded on the left."""
-        width, stops = max(map(len, prompts)), sorted(stop)
-        ids = torch.full((len(prompts), width), self.source.compiled.stop_ids[0])
-        mask = torch.zeros_like(ids)
-        for row, prompt in enumerate(prompts):
-            ids[row, width - len(prompt) :] = torch.from_numpy(np.asarray(prompt, dtype=np.int64))
-            mask[row, width - len(prompt) :] = 1
-        # One more than there are positions, as the last token needs none.
-        room = self.source.compiled.program.max_positions + 1
-        rows = self.model.generate(
-            ids, attention_mask=mask, eos_token_id=stops or None, max_length=room
+    ) -> list[Ids]:
+        """See `FolderDecoder`."""
+        room = self.compiled.program.max_positions
+        return generate(self.model, prompts, stop=stop, num_positions=room)
+
+    def states(self, ids: Sequence[int]) -> list[LayerState]:
+        """See `FolderDecoder`."""
+        snapshots = model_snapshots(self.model, self.source, ids)
+        states = [LayerState("", "embedding", snapshots[0].stream[0, -1].numpy())]
+        for number, (layer, part, stream) in enumerate(snapshots[1:], 1):
+            name = self.source.blueprint.layer_name(layer)
+            if part is Part.DENOISING:
+                name = f"heads of {name}, denoised"
+            states.append(LayerState(str(number), name, stream[0, -1].numpy()))
+        return states
+
+
+@torch.inference_mode()
+def generate(
+    model: Any,
+    prompts: Sequence[npt.NDArray[np.integer]],
+    *,
+    stop: Collection[int],
+    num_positions: int,
+) -> list[Ids]:
+    """Continue each prompt (n,) greedily to a stop token, or to the last position.
+
+    Prompts of one length are a batch, so that none is padded: `max_length` of transformers counts
+    padding, and a row that has ended would go on beyond the last position beside a shorter one.
+    """
+    stops = sorted(stop)
+    found: dict[int, Ids] = {}
+    for length, rows in _by_length(prompts):
+        ids = torch.from_numpy(np.stack([prompts[row] for row in rows]).astype(np.int64))
+        sequences = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            eos_token_id=stops or None,
+            # One more than there are positions, as the last token needs none.
+            max_length=num_positions + 1,
         )
-        sequences = []
-        for prompt, row in zip(prompts, rows[:, width:].numpy().astype(np.int32), strict=True):
-            ends = np.flatnonzero(np.isin(row, stops))
-            new = row[: ends[0] + 1] if len(ends) else row
-            sequences.append(np.concatenate([np.asarray(prompt, dtype=np.int32), new]))
-        return sequences
+        for row, sequence in zip(rows, sequences.numpy().astype(np.int32), strict=True):
+            ends = np.flatnonzero(np.isin(sequence[length:], stops))
+            found[row] = sequence[: length + ends[0] + 1] if len(ends) else sequence
+    return [found[row] for row in range(len(prompts))]
+
+
+def _by_length(prompts: Sequence[npt.NDArray[np.integer]]) -> Iterator[tuple[int, list[int]]]:
+    """Lengths, and the indices of the prompts of each."""
+    groups: defaultdict[int, list[int]] = defaultdict(list)
+    for row, prompt in enumerate(prompts):
+        groups[len(prompt)].append(row)
+    yield from sorted(groups.items())

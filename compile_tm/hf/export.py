@@ -110,7 +110,7 @@ def hf_model(
             _fill_matrix(model.get_submodule(f"layers.{n}.{name}"), matrix)
     _fill_matrix(model.embedding, weights.embedding)
     _fill_matrix(model.unembedding, weights.unembedding)
-    bos_id, pad_id = _delimiters(compiled)
+    bos_id, pad_id = delimiters(compiled)
     model.generation_config = GenerationConfig(
         bos_token_id=bos_id,
         eos_token_id=list(compiled.stop_ids),
@@ -231,7 +231,7 @@ def _source(compiled: Compiled | CompiledSudoku) -> dict[str, str | int | None]:
     return {"machine": compiled.machine.name, **found, "reachable_only": is_cut}
 
 
-def _delimiters(compiled: Compiled | CompiledSudoku) -> tuple[int, int]:
+def delimiters(compiled: Compiled | CompiledSudoku) -> tuple[int, int]:
     """Ids of the token that begins a sequence, and of one for padding."""
     if isinstance(compiled, CompiledSudoku):
         return int(Special.INPUT), int(Special.PAD)

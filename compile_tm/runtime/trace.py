@@ -7,6 +7,7 @@ made for looking inside, and for the checks, not for speed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,17 @@ from compile_tm.program.program import Head, Layer, Program
 Stream = npt.NDArray[np.float64]
 _BLOCK = 256
 """Positions whose scores are calculated at a time."""
+
+
+class LayerState(NamedTuple):
+    """Residual stream of one position after a layer, or after the embedding."""
+
+    number: str
+    """Number of the layer in the model."""
+    name: str
+    """What happens in the layer."""
+    values: npt.NDArray[np.floating]
+    """(d,)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,11 +122,15 @@ class SudokuBoard:
             givens: Digits (S,), 0 for blank.
 
         Raises:
-            ValueError: another number of cells, or a digit that the board lacks.
+            ValueError: another number of cells, a digit that the board lacks, or givens that clash.
         """
         grid = np.asarray(givens).reshape(-1)
         if grid.shape != (self.num_cells,) or grid.min() < 0 or grid.max() > self.side:
             raise ValueError(f"givens: a {self.name} board has {self.num_cells} cells of digits")
+        clashes = np.argwhere(self.is_peer & (grid[:, None] == grid) & (grid > 0))
+        if len(clashes):
+            one, other = (self.texts[self.coordinate_ids[cell]] for cell in clashes[0])
+            raise ValueError(f"givens: {one} and {other} clash, both hold {grid[clashes[0][0]]}")
         cells = np.flatnonzero(grid)
         lines = np.column_stack([self.coordinate_ids[cells], self.digit_ids[grid[cells] - 1]])
         return np.array([Special.INPUT, *lines.ravel(), Special.END_INPUT], dtype=np.int32)

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from compile_tm.conversion.settings import Conversion
@@ -47,15 +50,15 @@ def export_sudoku(
         model = hf_model(compiled, conversion)
         with no_progress_bars():
             model.save_pretrained(staged)
-        _save_tokenizer(compiled, staged)
-        _write_json(_facts(compiled, model), staged / FACTS_FILE)
+        save_sudoku_tokenizer(compiled, staged)
+        _write_json(facts(compiled, model.state_dict()), staged / FACTS_FILE)
         registers = json.dumps(registers_json(compiled, conversion))
         (staged / REGISTERS_FILE).write_text(registers + "\n", encoding="utf-8")
         (staged / "README.md").write_text(_card(compiled, model), encoding="utf-8")
     return model
 
 
-def _save_tokenizer(compiled: CompiledSudoku, folder: Path) -> None:
+def save_sudoku_tokenizer(compiled: CompiledSudoku, folder: Path) -> None:
     """Words and ids as in models that are trained; it pads on the left."""
     texts = compiled.board.texts
     backend = Tokenizer(models.WordLevel({text: number for number, text in enumerate(texts)}))
@@ -77,14 +80,16 @@ def _save_tokenizer(compiled: CompiledSudoku, folder: Path) -> None:
     _write_json({**config, "tokenizer_class": "PreTrainedTokenizerFast"}, path)
 
 
-def _facts(
-    compiled: CompiledSudoku, model: CompiledTransformerForCausalLM
+def facts(
+    compiled: CompiledSudoku, tensors: Mapping[str, Tensor]
 ) -> dict[str, str | int | dict[str, str] | None]:
     """What programs that evaluate models ask for, in their format."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        digest.update(tensor.numpy().tobytes())
+        # numpy has no bf16.
+        raw = tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor
+        digest.update(raw.numpy().tobytes())
     return {
         "format": 1,
         "vocabulary_digest": hashlib.sha256("\n".join(compiled.board.texts).encode()).hexdigest(),
@@ -95,7 +100,8 @@ def _facts(
         "segment_tokens": compiled.segment_tokens,
         "data_digest": None,
         "precision": None,
-        "training": {},
+        # Evaluations list compiled models as references; nobody trained them.
+        "training": {"compiled": "yes"},
     }
 
 

@@ -134,12 +134,7 @@ def text_settings(
 
 
 def make_text_engine(
-    model: str,
-    settings: EvaluationConfig,
-    options: EngineOptions,
-    *,
-    sampling: ReplySampling,
-    out: Path,
+    model: str, settings: EvaluationConfig, options: EngineOptions, *, out: Path
 ) -> tuple[TextEngine, str]:
     """Load the model; the replies are kept in the folder of the evaluation.
 
@@ -148,6 +143,12 @@ def make_text_engine(
     """
     assert settings.protocol is not None
     protocol = settings.protocol
+    sampling = ReplySampling(
+        num_samples=protocol.num_samples,
+        temperature=protocol.temperature,
+        top_p=protocol.top_p,
+        seed=protocol.seed,
+    )
     check_engine(settings.engine, options)
     form: PromptForm = "plain" if protocol.form == "plain" else "chat"
     loaded = make_text_model(settings.engine, model, options, sampling=sampling, form=form)

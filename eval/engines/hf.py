@@ -21,7 +21,7 @@ from eval.engines.options import EngineOptions
 from eval.engines.puzzle_run import PuzzleRun
 from eval.network.model_folder import ModelFolder
 from eval.network.transformers_model import load_model
-from solver.vocabulary import PAD, STOP_TOKENS, Tokens
+from solver.vocabulary import DECODING_STOPS, PAD, Tokens
 
 
 class HfEngine:
@@ -77,11 +77,36 @@ class HfEngine:
                     yield run.result()
             runs = [run for run in runs if run.ended_by is None]
 
-    @torch.inference_mode()
     def _generate(self, runs: Sequence[PuzzleRun]) -> list[Tokens]:
-        """Generate the current segment of each run, as one batch."""
-        ids, mask = _pad_left([run.prompt for run in runs], self._device)
-        watch = _BoardIds(self._num_ids, len(runs), self._device)
+        """Generate the current segment of each run.
+
+        Rows of a batch go on until the last one has ended, so that a batch ends where its longest
+        sequence has no position left, and the rest goes on as a batch of its own.
+        """
+        written: list[Tokens] = [run.prompt[:0] for run in runs]
+        active = list(range(len(runs)))
+        while active:
+            sequences = [_joined(runs[row].prompt, written[row]) for row in active]
+            missing = max(runs[row].allowance - len(written[row]) for row in active)
+            room = self._max_positions - max(map(len, sequences))
+            keys = [runs[row].request.key for row in active]
+            new = self._generate_batch(sequences, min(missing, room), keys)
+            ended = set()
+            for row, tokens in zip(active, new, strict=True):
+                written[row] = _cut(_joined(written[row], tokens)[: runs[row].allowance])
+                is_stopped = int(written[row][-1]) in DECODING_STOPS
+                if is_stopped or len(written[row]) == runs[row].allowance:
+                    ended.add(row)
+            active = [row for row in active if row not in ended]
+        return written
+
+    @torch.inference_mode()
+    def _generate_batch(
+        self, sequences: Sequence[Tokens], num_new_tokens: int, keys: Sequence[str]
+    ) -> Tokens:
+        """Continue sequences of the puzzles `keys`; (B, at most `num_new_tokens`)."""
+        ids, mask = _pad_left(sequences, self._device)
+        watch = _BoardIds(self._num_ids, len(sequences), self._device)
         is_bf16 = self.precision.activations == "bf16"
         generate = cast("Any", self._model).generate
         with torch.autocast(self._device.type, torch.bfloat16, enabled=is_bf16):
@@ -89,21 +114,21 @@ class HfEngine:
                 ids,
                 attention_mask=mask,
                 generation_config=GenerationConfig(
-                    max_new_tokens=max(run.allowance for run in runs),
+                    max_new_tokens=num_new_tokens,
                     do_sample=False,
-                    eos_token_id=list(STOP_TOKENS),
+                    eos_token_id=list(DECODING_STOPS),
                     pad_token_id=PAD,
                 ),
                 logits_processor=LogitsProcessorList([watch]),
             )
         is_finite = watch.is_finite.cpu().numpy()
         if not is_finite.all():
-            key = runs[int(is_finite.argmin())].request.key
+            key = keys[int(is_finite.argmin())]
             raise FloatingPointError(f"puzzle {key}: the model's logits are not finite")
         self.stats.num_forward_passes += output.shape[1] - ids.shape[1]
         self.stats.num_prompt_tokens += int(mask.sum())
-        rows = output[:, ids.shape[1] :].cpu().numpy()
-        return [_cut(row[: run.allowance]) for row, run in zip(rows, runs, strict=True)]
+        rows = output[:, ids.shape[1] :].cpu().numpy().astype(sequences[0].dtype)
+        return cast("Tokens", rows)
 
 
 class _BoardIds(LogitsProcessor):
@@ -131,7 +156,11 @@ def _pad_left(prompts: Sequence[Tokens], device: torch.device) -> tuple[Tensor, 
     return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
 
 
-def _cut(ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tokens:
+def _joined(ids: Tokens, more: Tokens) -> Tokens:
+    return cast("Tokens", np.concatenate([ids, more]).astype(ids.dtype))
+
+
+def _cut(ids: Tokens) -> Tokens:
     """Ids up to the first stop token; what follows it is padding."""
-    stops = np.flatnonzero(np.isin(ids, STOP_TOKENS))
-    return cast("Tokens", (ids[: stops[0] + 1] if len(stops) else ids).astype(np.uint16))
+    stops = np.flatnonzero(np.isin(ids, DECODING_STOPS))
+    return ids[: int(stops[0]) + 1] if len(stops) else ids

@@ -15,11 +15,12 @@ import numpy as np
 from eval.engines.contract import EndedBy, Request, Result
 from solver.boards import Board, Grid, is_solution
 from solver.vocabulary import (
+    DECODING_STOPS,
     END_INPUT,
     END_OUTPUT,
     INPUT,
     OUTPUT,
-    STOP_TOKENS,
+    PAD,
     SUMMARY,
     Tokens,
     Vocabulary,
@@ -124,7 +125,7 @@ class PuzzleRun:
         Raises:
             ValueError: fewer ids without a stop token, or more than were allowed.
         """
-        is_stopped = len(tokens) > 0 and int(tokens[-1]) in STOP_TOKENS
+        is_stopped = len(tokens) > 0 and int(tokens[-1]) in DECODING_STOPS
         if len(tokens) > self.allowance or (not is_stopped and len(tokens) < self.allowance):
             raise ValueError(f"tokens: got {len(tokens)}, allowed are {self.allowance}")
         out_of = self._exhausted()
@@ -135,6 +136,8 @@ class PuzzleRun:
             self.ended_by = out_of
         elif tokens[-1] == END_OUTPUT:
             self._end_output(tokens)
+        elif tokens[-1] == PAD:
+            self.ended_by = EndedBy.MALFORMED
         else:
             self._end_summary(tokens)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from eval.engines.puzzle_run import PuzzleRun
 from eval.network.types import Span, TokenNetwork
-from solver.vocabulary import STOP_TOKENS, Tokens
+from solver.vocabulary import DECODING_STOPS, Tokens
 
 
 class TokenSequence(Protocol):
@@ -71,7 +71,7 @@ def stream_tokens(model: TokenSequence, run: PuzzleRun) -> Iterator[int]:
                 )
             tokens.append(int(logits[0].argmax()))
             yield tokens[-1]
-            if tokens[-1] in STOP_TOKENS or len(tokens) == run.allowance:
+            if tokens[-1] in DECODING_STOPS or len(tokens) == run.allowance:
                 break
             logits = model.append(tokens[-1])
         run.end_segment(cast("Tokens", np.array(tokens)))

@@ -12,7 +12,7 @@ from eval.engines.drafts import draft_segment
 from eval.engines.puzzle_run import PuzzleRun
 from eval.engines.slots.base import Start
 from eval.engines.verify_pass import DraftedSegment, join
-from solver.vocabulary import END_SUMMARY, STOP_TOKENS, SUMMARY, Tokens
+from solver.vocabulary import DECODING_STOPS, END_SUMMARY, SUMMARY, Tokens
 
 
 class DraftedPuzzle:
@@ -83,7 +83,7 @@ class DraftedPuzzle:
             segment = self.segments.popleft()
             self._stats.num_prompt_tokens += len(segment.prompt)
             written = segment.tokens[: run.allowance]
-            is_stopped = len(written) > 0 and int(written[-1]) in STOP_TOKENS
+            is_stopped = len(written) > 0 and int(written[-1]) in DECODING_STOPS
             self.streak = self.streak + 1 if is_stopped and segment.own_token is None else 0
             if is_stopped or len(written) == run.allowance:
                 self._end_segment(written, slot=segment.slot, free=free)

@@ -32,7 +32,7 @@ from eval.engines.options import EngineOptions
 from eval.engines.puzzle_run import PuzzleRun
 from eval.engines.vllm_runtime import VllmRuntime, check_platform, quiet_start
 from eval.network.model_folder import ModelFolder
-from solver.vocabulary import STOP_TOKENS, Tokens
+from solver.vocabulary import DECODING_STOPS, Tokens
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -156,7 +156,7 @@ class VllmEngine:
         return SamplingParams(
             temperature=0.0,
             max_tokens=max_tokens,
-            stop_token_ids=list(STOP_TOKENS),
+            stop_token_ids=list(DECODING_STOPS),
             ignore_eos=True,
             detokenize=False,
             allowed_token_ids=self._allowed_ids,

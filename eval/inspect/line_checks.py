@@ -96,5 +96,7 @@ def split_lines(board: Board, tokens: Tokens) -> Iterator[Tokens]:
     is_start = (tokens >= vocabulary.first_coordinate) & (tokens < vocabulary.first_digit)
     is_start |= (tokens == SUMMARY) | (tokens == OUTPUT)
     starts = np.flatnonzero(is_start)
+    if not len(starts):
+        return
     for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):
         yield tokens[start:end]

@@ -24,7 +24,7 @@ from eval.network.model_folder import ModelFolder
 from eval.network.transformers_model import TransformersSequence
 from solver.boards import Board, Grid
 from solver.puzzles import format_board
-from solver.vocabulary import END_OUTPUT, END_SUMMARY, OUTPUT, STOP_TOKENS, SUMMARY, Vocabulary
+from solver.vocabulary import DECODING_STOPS, END_OUTPUT, END_SUMMARY, OUTPUT, SUMMARY, Vocabulary
 
 _ENDINGS = {
     EndedBy.SOLVED: "the model solved it",
@@ -84,7 +84,7 @@ def checked_lines(
         line.append(token)
         if token in (SUMMARY, OUTPUT):
             closing = END_SUMMARY if token == SUMMARY else END_OUTPUT
-        if token in STOP_TOKENS:
+        if token in DECODING_STOPS:
             yield _check(checker, line)
             line, closing, checker = [], None, None
     if line and checker is not None:

@@ -39,6 +39,8 @@ class NetworkConfig:
     """Width of the feed-forward layer."""
     rope_base: float
     """Base of the rotary frequencies."""
+    rope_factors: tuple[float, ...] | None
+    """What the frequency of each pair is divided by (`longrope`, `linear`); None for 1."""
     rotary_dims: int
     """Leading dimensions of a head that are rotated."""
     norm_eps: float
@@ -51,6 +53,8 @@ class NetworkConfig:
     """Whether the feed-forward projections have biases."""
     has_tied_embeddings: bool
     """Whether the embedding is the output matrix too."""
+    activation: Literal["silu", "gelu", "relu"]
+    """Activation of the feed-forward layer."""
     is_parallel: bool
     """Whether attention and feed-forward read the same residual stream (gpt_neox)."""
 
@@ -100,7 +104,7 @@ def read_network_config(config: Mapping[str, Any], *, source: str) -> NetworkCon
     read = ConfigReader(config, source)
     family = read.require("model_type", FAMILIES, None)
     is_neox = family == "gpt_neox"
-    read.require("hidden_act", ("gelu",) if is_neox else ("silu",), None)
+    activation = read.require("hidden_act", ("gelu", "relu") if is_neox else ("silu",), None)
     read.require("quantization_config", (None,), None)
     if config.get("use_sliding_window") or set(config.get("layer_types") or ()) - {
         "full_attention"
@@ -112,6 +116,7 @@ def read_network_config(config: Mapping[str, Any], *, source: str) -> NetworkCon
         raise read.refuse("num_key_value_heads", num_kv_heads, f"a divisor of {num_heads}")
     head_size = read.size("head_dim", hidden_size // num_heads)
     rope_base, rotary_share = _read_rope(read, is_neox=is_neox)
+    rotary_dims, max_positions = int(head_size * rotary_share), read.size("max_position_embeddings")
     return NetworkConfig(
         family=family,
         vocab_size=read.size("vocab_size"),
@@ -122,23 +127,21 @@ def read_network_config(config: Mapping[str, Any], *, source: str) -> NetworkCon
         head_size=head_size,
         feed_forward_size=read.size("intermediate_size"),
         rope_base=rope_base,
-        rotary_dims=int(head_size * rotary_share),
+        rope_factors=_read_rope_factors(read, rotary_dims // 2, max_positions),
+        rotary_dims=rotary_dims,
         norm_eps=read.real("eps", config.get("layer_norm_eps" if is_neox else "rms_norm_eps")),
-        max_positions=read.size("max_position_embeddings"),
+        max_positions=max_positions,
         has_attention_bias=read.require("attention_bias", (True, False), is_neox),
         has_mlp_bias=is_neox or read.require("mlp_bias", (True, False), False),
         has_tied_embeddings=read.require("tie_word_embeddings", (True, False), False),
+        activation=activation,
         is_parallel=is_neox and read.require("use_parallel_residual", (True, False), True),
     )
 
 
 def _read_rope(read: ConfigReader, *, is_neox: bool) -> tuple[float, float]:
     """Return base and rotated share of a head, as transformers itself would use them."""
-    config = read.config
-    rope: dict[str, Any] = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise read.refuse("rope_parameters", kind, "'default': scaled positions are not computed")
+    config, rope = read.config, _rope_parameters(read)
     old_base, old_share = ("rotary_emb_base", "rotary_pct") if is_neox else ("rope_theta", "-")
     base = read.real("rope_theta", rope.get("rope_theta", config.get(old_base)))
     # Left out, the share is a quarter in gpt_neox; a llama rotates whole heads.
@@ -147,6 +150,34 @@ def _read_rope(read: ConfigReader, *, is_neox: bool) -> tuple[float, float]:
     if share > 1 or (share != 1 and not is_neox):
         raise read.refuse("partial_rotary_factor", share, "at most 1, and 1 in a llama")
     return base, share
+
+
+def _rope_parameters(read: ConfigReader) -> dict[str, Any]:
+    return dict(read.config.get("rope_parameters") or read.config.get("rope_scaling") or {})
+
+
+def _read_rope_factors(
+    read: ConfigReader, num_pairs: int, max_positions: int
+) -> tuple[float, ...] | None:
+    """Divisors of the frequencies; of `longrope` those of sequences within the original length."""
+    rope = _rope_parameters(read)
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return None
+    if kind == "linear":
+        return (read.real("factor", rope.get("factor")),) * num_pairs
+    if kind != "longrope":
+        allowed = "'default', 'linear' or 'longrope': other scalings are not computed"
+        raise read.refuse("rope_parameters", kind, allowed)
+    original = rope.get("original_max_position_embeddings", max_positions)
+    if not isinstance(original, int) or original < max_positions:
+        raise read.refuse("original_max_position_embeddings", original, f"at least {max_positions}")
+    if rope.get("attention_factor") not in (None, 1, 1.0) or rope.get("factor", 1.0) > 1:
+        raise read.refuse("rope_parameters", rope.get("factor"), "a factor of at most 1")
+    factors = rope.get("short_factor")
+    if not isinstance(factors, list) or len(factors) != num_pairs:
+        raise read.refuse("short_factor", factors, f"a list of {num_pairs} numbers")
+    return tuple(read.real("short_factor", factor) for factor in factors)
 
 
 Shapes = dict[str, tuple[int, ...]]

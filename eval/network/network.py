@@ -23,7 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu, silu
+from torch.nn.functional import silu
 
 from data.model_format.precision import PrecisionPolicy
 from data.model_format.vector_math import settle_vector_math
@@ -33,7 +33,7 @@ from eval.network.config import NetworkConfig
 from eval.network.model_folder import ModelFolder
 from eval.network.ragged_cache import RaggedCache
 from eval.network.rows import RowPasses
-from eval.network.types import DTYPES, SlotCache, Span
+from eval.network.types import ACTIVATIONS, DTYPES, SlotCache, Span
 from eval.network.weights import Layer, make_weights
 
 
@@ -174,7 +174,7 @@ class Network(BaseNetwork):
     def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
         hidden = layer.mlp_in(layer.mlp_norm(x))
         if self.config.family == "gpt_neox":
-            return layer.mlp_out(gelu(hidden))
+            return layer.mlp_out(ACTIVATIONS[self.config.activation](hidden))
         gate, up = hidden.chunk(2, dim=-1)
         return layer.mlp_out(silu(gate) * up)
 
@@ -194,6 +194,7 @@ def _rotary_phases(folder: ModelFolder, device: torch.device) -> tuple[Tensor, T
     settle_vector_math()
     dims = folder.network.rotary_dims
     exponents = torch.arange(0, dims, 2, dtype=torch.float32) / dims
-    frequencies = 1.0 / folder.network.rope_base**exponents
+    factors = torch.tensor(folder.network.rope_factors or 1.0)
+    frequencies = 1.0 / (factors * folder.network.rope_base**exponents)
     phases = torch.arange(folder.max_positions, dtype=torch.float32)[:, None] * frequencies
     return phases.cos().to(device), phases.sin().to(device)

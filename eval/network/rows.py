@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from eval.network.config import NetworkConfig
 from eval.network.kernels import (
@@ -30,6 +30,7 @@ from eval.network.kernels import (
 )
 from eval.network.ragged_cache import Floats, RaggedCache
 from eval.network.row_parts import Buffers, RowLayer, RowNorm, RowProjection
+from eval.network.types import ACTIVATIONS
 from eval.network.weights import Weights
 
 Rows = npt.NDArray[np.int64]
@@ -56,6 +57,7 @@ class RowPasses:
             phases: cosines and sines (max_positions, rotary_dims / 2).
         """
         self._config, self._embedding = config, weights.embedding
+        self._activate = ACTIVATIONS[config.activation]
         self._phases = phases[0].numpy(), phases[1].numpy()
         self._layers = [RowLayer.of(layer) for layer in weights.layers]
         self._norm, self._output = RowNorm.of(weights.norm), RowProjection.of(weights.output)
@@ -125,7 +127,7 @@ class RowPasses:
                 gate_rows(hidden.array, gated.array)
                 layer.mlp_out.add(gated.tensor, x.tensor)
             else:
-                layer.mlp_out.add(gelu(hidden.tensor), x.tensor)
+                layer.mlp_out.add(self._activate(hidden.tensor), x.tensor)
         return buffers
 
     def _attend(

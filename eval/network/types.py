@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import gelu, relu, silu
 
 from data.model_format.precision import PrecisionPolicy
 from solver.vocabulary import Tokens
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 """Number formats of torch, by their names in a `PrecisionPolicy`."""
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": gelu, "relu": relu, "silu": silu}
+"""Activations, by their names in a config."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

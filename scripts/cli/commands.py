@@ -93,15 +93,6 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
     ("eval", "score"): CommandEntry(
         "eval.commands.score", "score results again, without the model"
     ),
-    ("eval", "import"): CommandEntry(
-        "eval.commands.import_", "import predictions of other programs as an evaluation"
-    ),
-    ("eval", "compare"): CommandEntry(
-        "eval.commands.compare", "compare two evaluations on the puzzles that both have"
-    ),
-    ("eval", "cohorts"): CommandEntry(
-        "eval.commands.cohorts", "list named cohorts of puzzles, of a list or of evaluations"
-    ),
     ("eval", "card"): CommandEntry(
         "eval.commands.card", "write results into a model folder, as the hub reads them"
     ),
@@ -170,6 +161,9 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
     ),
     ("compile", "show"): CommandEntry(
         "compile_tm.commands.show", "show the registers of one position, layer by layer"
+    ),
+    ("compile", "probe"): CommandEntry(
+        "compile_tm.commands.probe", "write the values of registers at layers of a compiled model"
     ),
     ("compile", "report"): CommandEntry(
         "compile_tm.commands.report", "write what theorems say and what was measured, in one report"

@@ -22,7 +22,7 @@ from solver.boards import Board, Grid, get_board
 from solver.generation.counting import UNDECIDED, count_solutions_many
 from solver.jit import kernel_cache_dir
 from solver.mrv.tracer import DEFAULT_MAX_TOKENS, Status, Trace, trace
-from solver.puzzles import RowError, format_board, parse_puzzle, read_puzzles
+from solver.puzzles import RowError, clashing_givens, format_board, parse_puzzle, read_puzzles
 from solver.vocabulary import NONE, OUTPUT, Tokens, Vocabulary
 
 _COUNT_NODES = 1_000_000
@@ -121,6 +121,10 @@ def _solve_with_model(
     for name, found_board, givens in _read(config.puzzle, board=board):
         if isinstance(givens, RowError):
             sys.stderr.write(f"sudocot: {givens}\n")
+            are_all_solved = False
+            continue
+        if clashing_givens(found_board, givens[None])[0]:
+            sys.stderr.write(f"sudocot: {name}: givens clash: a unit holds a digit twice\n")
             are_all_solved = False
             continue
         are_all_solved &= solver.solve(found_board, givens, name=name, is_brief=not config.report)

@@ -36,7 +36,7 @@ _MODEL_FILES = (
     "sudocot.json",
     ".eval_results/*.yaml",
 )
-_COMPILED_FILE = "modeling_compiled.py"
+_COMPILED_FILES = ("modeling_compiled.py", "compiled.json")
 """A file that the folders of `sudocot compile` have, and no other."""
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def prepare_model(folder: Path, out: Path, *, licence: str | None) -> None:
     """
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder}: no folder")
-    if (folder / _COMPILED_FILE).exists():
+    if any((folder / name).exists() for name in _COMPILED_FILES):
         raise ValueError(
             f"{folder}: a compiled model is not checked here; "
             f"`hf upload OWNER/NAME {folder}` uploads the folder whole"

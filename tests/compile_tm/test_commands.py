@@ -232,9 +232,17 @@ def test_wrong_options_are_refused(wrong: dict[str, int | str]) -> None:
         validate_command.Config(**wrong)  # type: ignore[arg-type]
 
 
-def test_export_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("architecture", ["compiled", "llama", None])
+def test_export_and_check(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    architecture: Literal["compiled", "llama"] | None,
+) -> None:
     folder = tmp_path / "m"
-    assert tm.main(tm.Config(machine="binary-increment", bits=6, words=("11",), out=folder)) == 0
+    config = tm.Config(
+        machine="binary-increment", bits=6, words=("11",), architecture=architecture, out=folder
+    )
+    assert tm.main(config) == 0
     assert " are not zero\n" in capsys.readouterr().out
     assert check.main(check.Config(folder=folder, margins=True)) == 0
     out = capsys.readouterr().out
@@ -248,7 +256,10 @@ def test_export_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     path.write_text(json.dumps(data))
     assert check.main(check.Config(folder=folder)) == 1
     out = capsys.readouterr().out
-    assert "wrong     layer " in out
+    assert (
+        "wrong     layer " if architecture == "compiled" else "wrong     config, vocab_size: is 22"
+    ) in out
+    assert "[right:b:R]" in out or architecture == "compiled"
     assert out.endswith("verdict   wrong\n")
     with pytest.raises(ValueError, match="is no folder"):
         check.main(check.Config(folder=tmp_path / "none"))
@@ -263,6 +274,21 @@ def test_export_of_automata(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert check.main(check.Config(folder=folder)) == 0
         assert "regex (a|b)*a, dfa, r = 3" in capsys.readouterr().out
     assert dfa.main(dfa.Config(machine="parity", bits=2, out=tmp_path / "p")) == 0
+    assert "model     llama: " in capsys.readouterr().out
+    assert run.main(run.Config(machine=str(tmp_path / "p"), word="10")) == 0
+    shown = show.Config(machine=str(tmp_path / "p"), word="101", position=3)
+    assert show.main(shown) == 0
+    assert "3 [11]" in capsys.readouterr().out
+    for options, message in (
+        (
+            {"architecture": "llama", "attention": "exact"},
+            "attention: got exact, allowed with arch",
+        ),
+        ({"architecture": "gpt-neox", "positions": "rope"}, "positions: got rope, allowed with"),
+        ({"attention": "exact", "dtype": "bfloat16"}, "dtype: got bfloat16, allowed with"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dfa.Config(machine="parity", bits=2, out=tmp_path / "q", **options)  # type: ignore[arg-type]
     for changes, message in (
         ({"machine": "parity", "regex": "a"}, "either a machine or --regex"),
         ({}, "either a machine or --regex"),
@@ -291,7 +317,9 @@ def test_folders_without_positional_embeddings(
     )
     assert dfa.main(config) == 0
     out = capsys.readouterr().out
-    assert out.endswith("unproven  the proof wants: activations have at least 5 mantissa bits\n")
+    assert out.endswith(
+        "unproven  condition of the proof: activations have at least 5 mantissa bits\n"
+    )
     assert check.main(check.Config(folder=folder)) == 0
     assert re.search(
         r"^model     positions by rope, softmax with c \d+, 7 layers denoised, "

@@ -11,7 +11,7 @@ import pytest
 from compile_tm.constructions.compiled import CompiledMachine, compile_machine, read_output
 from compile_tm.constructions.dfa import DfaVocabulary, dfa_program
 from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
-from compile_tm.constructions.sizes import dfa_sizes
+from compile_tm.constructions.sizes import MachineNumbers, dfa_sizes, tm_dimensions
 from compile_tm.constructions.tokens import Answer, Delimiter, Symbol, Token
 from compile_tm.constructions.vocabulary import Mode
 from compile_tm.jit import IS_JIT
@@ -174,3 +174,10 @@ def test_bad_automaton_calls_are_refused() -> None:
     with pytest.raises(ValueError, match="token id: got 9"):
         vocabulary.token(9)
     assert vocabulary.token(1) == Symbol("1")
+
+
+def test_width_of_the_authors_code_at_four_bits() -> None:
+    """Layer 4 is a layer of head propagation for r = 4 alone, which adds a neuron."""
+    numbers = MachineNumbers(num_tapes=2, num_states=2, num_symbols=2, num_inputs=1)
+    widths = [tm_dimensions(numbers, mode="scot", bits=bits).d_ff for bits in (4, 6)]
+    assert widths == [18 * 2 * 4 + 2 * 4 + 1, 18 * 2 * 6 + 2 * 6]

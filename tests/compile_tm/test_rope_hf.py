@@ -22,7 +22,7 @@ from compile_tm.conversion.rope.runtime import hardmax_transformer
 from compile_tm.conversion.settings import Conversion, RoundingPoints
 from compile_tm.formats.floats import BF16, FloatFormat
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
-from compile_tm.hf.decoder import FolderDecoder
+from compile_tm.hf.decoder import CompiledDecoder
 from compile_tm.hf.export import export_model, hf_model
 from compile_tm.hf.folder_check import check_folder
 from compile_tm.hf.modeling_compiled import rotated
@@ -184,7 +184,7 @@ def test_a_sound_folder_passes_and_decodes(folder: Path) -> None:
     assert found.problems == ()
     assert found.source.positions == "rope"
     assert found.source.points.activations == FloatFormat(mantissa_bits=6, exponent_bits=5)
-    decoder = FolderDecoder(folder)
+    decoder = CompiledDecoder(folder)
     compiled: Any = decoder.source.compiled
     generations = generate_words(decoder, compiled, ["1", "", "0"])
     assert [generation.output for generation in generations] == [("1", "0"), ("1",), ("1",)]

@@ -106,6 +106,19 @@ def test_bounds_of_the_whole() -> None:
             assert found == ([] if bits == needed else wanted)
 
 
+def test_attention_weights_need_room_for_rounded_scores() -> None:
+    """With rotations a best position's weight may be exp(-2 Delta_s) / N, not just 1 / N."""
+    blueprint, _ = small_blueprint()
+    embedded = Blueprint(program=blueprint.program)
+    to = FloatFormat(mantissa_bits=4, exponent_bits=4)
+    assert to.least_normal == 2.0**-6 < 1 / blueprint.max_positions
+    narrow = RoundingPoints(activations=mantissa(7), attention=to)
+    assert unmet(embedded, convert(embedded, "denoise", points=narrow), narrow) == []
+    (condition,) = unmet(blueprint, convert(blueprint, "denoise", points=narrow), narrow)
+    assert condition.startswith("exp(-")
+    assert condition.endswith(f"/{blueprint.max_positions} is a normal number of attention weights")
+
+
 def test_every_coordinate_and_writer_has_a_name() -> None:
     blueprint, _ = small_blueprint()
     names = [blueprint.wire_at(coordinate) for coordinate in range(blueprint.sizes.d)]

@@ -365,7 +365,13 @@ def test_command_solves_and_writes_a_model(
 
     puzzle, folder = "1" + "." * 15, tmp_path / "model"
     config = sudoku.Config(
-        board="4x4", mode="scot", segment_tokens=16, bits=8, puzzle=puzzle, out=folder
+        board="4x4",
+        mode="scot",
+        segment_tokens=16,
+        bits=8,
+        architecture="compiled",
+        puzzle=puzzle,
+        out=folder,
     )
     assert sudoku.main(config) == 0
     printed = capsys.readouterr().out

@@ -16,9 +16,16 @@ from solver.vocabulary import END_INPUT, Tokens
 SEGMENT_TOKENS = 16
 
 
-def compile_solver(folder: Path, *options: str, board: str = "4x4", mode: str = "scot") -> Path:
-    """Write a folder; `options` are further ones of `sudocot compile sudoku`."""
+def compile_solver(
+    folder: Path,
+    *options: str,
+    board: str = "4x4",
+    mode: str = "scot",
+    architecture: str = "compiled",
+) -> Path:
+    """Write a folder; `options` are further ones of the command."""
     words = ["--board", board, "--mode", mode, "--segment-tokens", str(SEGMENT_TOKENS)]
+    words += ["--architecture", architecture]
     assert main(["compile", "sudoku", *words, *options, "--out", str(folder)]) == 0
     return folder
 

@@ -28,7 +28,7 @@ from training.checkpoints.export import export_model
 
 BOARD = get_board("4x4")
 NUM_IDS = Vocabulary(BOARD).size
-FAMILIES = ("llama", "llama-gqa", "llama-tied", "qwen3", "neox", "neox-serial")
+FAMILIES = ("llama", "llama-gqa", "llama-tied", "llama-longrope", "qwen3", "neox", "neox-serial")
 
 
 def make_model(name: str, *, max_positions: int = 256) -> PreTrainedModel:
@@ -54,6 +54,15 @@ def make_model(name: str, *, max_positions: int = 256) -> PreTrainedModel:
         case "llama-tied":
             shared |= {"head_dim": 16, "tie_word_embeddings": True}
             model = LlamaForCausalLM(LlamaConfig(**shared))
+        case "llama-longrope":
+            factors = [0.4, 2.0**120, 3.0, 1.0, 0.7, 9.0]
+            shared["rope_parameters"] |= {
+                "rope_type": "longrope",
+                "short_factor": factors,
+                "long_factor": factors,
+                "original_max_position_embeddings": max_positions,
+            }
+            model = LlamaForCausalLM(LlamaConfig(**shared))
         case "qwen3":
             shared |= {"num_key_value_heads": 4, "head_dim": 12}
             model = Qwen3ForCausalLM(Qwen3Config(**shared))
@@ -62,7 +71,9 @@ def make_model(name: str, *, max_positions: int = 256) -> PreTrainedModel:
             model = GPTNeoXForCausalLM(GPTNeoXConfig(**shared))
         case "neox-serial":
             shared["rope_parameters"]["partial_rotary_factor"] = 0.5
-            model = GPTNeoXForCausalLM(GPTNeoXConfig(**shared, use_parallel_residual=False))
+            model = GPTNeoXForCausalLM(
+                GPTNeoXConfig(**shared, use_parallel_residual=False, hidden_act="relu")
+            )
         case _:
             raise ValueError(name)
     with torch.no_grad():

@@ -77,10 +77,11 @@ def test_what_cannot_be_written_is_named_as_the_user_did(place: str, tmp_path: P
     assert caught.value.filename == str(path)
 
 
+@pytest.mark.parametrize("name", ["modeling_compiled.py", "compiled.json"])
 def test_a_compiled_model_is_not_published_in_part(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "modeling_compiled.py").touch()
+    (tmp_path / name).touch()
     words = ["publish", "model", str(tmp_path), "--repo", "you/solver", "--dry-run"]
     assert main(words) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -20,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-PAGES = ("puzzles", "models", "engines", "sharing", "registers")
+PAGES = ("puzzles", "models", "engines", "sharing", "registers", "interpretability")
 # They make environments or run for minutes; the scripts among them must exist.
 NOT_RUN = ("python3 -m venv", "pip install", "bash scripts/", "python -m tests.scripts.")
 

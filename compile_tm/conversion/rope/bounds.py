@@ -17,6 +17,8 @@ the latter changes them. The paper leaves the constants out; they are:
 
 from __future__ import annotations
 
+import math
+
 from compile_tm.conversion.bounds import denoise_bound
 from compile_tm.conversion.rope.stack import position_stack
 from compile_tm.formats.floats import FP32, FloatFormat
@@ -39,6 +41,12 @@ def enough_mantissa_bits(bits: int) -> int:
     while _pair_errors(bits, least) > 1 / 8:
         least += 1
     return least
+
+
+def score_error(bits: int, *, d_k: int, c: float, activations: FloatFormat | None = None) -> float:
+    """Delta_s <= r (2e + e^2) c^2 / sqrt(d_k)."""
+    mantissa_bits = FP32.mantissa_bits if activations is None else activations.mantissa_bits
+    return _pair_errors(bits, mantissa_bits) * c**2 / math.sqrt(d_k)
 
 
 def least_stack_gap(bits: int, activations: FloatFormat | None = None) -> float:

@@ -25,7 +25,7 @@ from typing import Literal
 
 from compile_tm.conversion.bounds import denoise_bound, exact_bound
 from compile_tm.conversion.rope.blueprint import Blueprint
-from compile_tm.conversion.rope.bounds import enough_mantissa_bits, stack_c
+from compile_tm.conversion.rope.bounds import enough_mantissa_bits, score_error, stack_c
 from compile_tm.conversion.settings import (
     Conversion,
     Denoising,
@@ -79,8 +79,11 @@ def c_bound(blueprint: Blueprint, kind: Kind) -> float:
 
 def unmet(blueprint: Blueprint, conversion: Conversion, points: RoundingPoints) -> list[str]:
     """What proofs ask of formats and is not so; see `softmax.conversion.unmet_conditions`."""
-    found = unmet_conditions(conversion, points, length=blueprint.max_positions)
-    act = points.activations
+    act, delta = points.activations, 0.0
+    if blueprint.rope is not None:
+        d_k = blueprint.sizes.d_k
+        delta = score_error(blueprint.rope.bits, d_k=d_k, c=conversion.c, activations=act)
+    found = unmet_conditions(conversion, points, length=blueprint.max_positions, score_error=delta)
     if blueprint.rope is not None and act is not None:
         least = enough_mantissa_bits(blueprint.rope.bits) + (not conversion.denoised)
         if act.mantissa_bits < least:

@@ -25,7 +25,7 @@ from torch import Tensor
 from eval.engines.slots.base import BUCKET, Slots, Start
 from eval.network.transfer import to_device
 from eval.network.types import Span, TokenNetwork
-from solver.vocabulary import STOP_TOKENS, Tokens
+from solver.vocabulary import DECODING_STOPS, Tokens
 
 GPU_STEPS = 16
 """Steps between two looks of the host on a GPU."""
@@ -44,7 +44,7 @@ class DeviceSlots(Slots):
         self._remaining = torch.zeros_like(self._positions)
         self._is_finite = torch.ones(num_slots, dtype=torch.bool, device=device)
         self._all = torch.arange(num_slots, device=device)
-        self._stops = torch.tensor(STOP_TOKENS, device=device)
+        self._stops = torch.tensor(DECODING_STOPS, device=device)
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._last_position = np.zeros(num_slots, dtype=np.int64)
 

@@ -15,9 +15,9 @@ import torch
 from eval.engines.slots.base import Slots, Start
 from eval.engines.slots.step_kernels import append_chosen, list_rows
 from eval.network.types import TokenNetwork
-from solver.vocabulary import STOP_TOKENS, Tokens
+from solver.vocabulary import DECODING_STOPS, Tokens
 
-_STOPS = np.array(STOP_TOKENS)
+_STOPS = np.array(DECODING_STOPS)
 
 
 class HostSlots(Slots):

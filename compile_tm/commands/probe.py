@@ -1,0 +1,111 @@
+"""`sudocot compile probe`: values of registers at the layers of a stock model."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from tyro.conf import Positional
+
+if TYPE_CHECKING:
+    from compile_tm.stock.source import StockSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Write what registers of a compiled llama or gpt-neox hold, with a row for each token.
+
+    The values are read from the model's residual stream. Columns are `sequence`, `position`, `id`,
+    and for each register and layer `NAME@LAYER`; layer 0 is the embedding, as in `hidden_states`
+    of transformers. `registers.json` in the folder lists names, kinds and meanings.
+
+    Examples:
+        sudocot compile probe sorting-model --words cab --registers "sought 1" --out sought.npz
+        sudocot compile probe solver-model --registers candidates hidden --out c.npz
+        sudocot compile probe solver-model --ids ids.jsonl --layers 3 4 --out rows.parquet
+    """
+
+    folder: Positional[Path]
+    """Folder that `compile` wrote, of the architecture llama or gpt-neox."""
+    out: Path
+    """File to write, .npz or .parquet."""
+    words: tuple[str, ...] = ()
+    """Words or puzzles, whose sequences are run; by default those of the folder's self-test."""
+    ids: Path | None = None
+    """A file with a JSON list of token ids in each line, in place of words."""
+    registers: tuple[str, ...] = ()
+    """Names of registers, or `hidden` for the whole residual stream; by default all registers."""
+    layers: tuple[int, ...] = ()
+    """Layers; by default the first after which a register holds what it means."""
+
+    def __post_init__(self) -> None:
+        if self.words and self.ids is not None:
+            raise ValueError("ids: got a file and words, allowed is one of them")
+
+
+def main(config: Config) -> int:
+    """Run, write and print."""
+    from compile_tm.stock.observe import load_stock_model
+    from compile_tm.stock.probe import SUFFIXES, choose_probes, probe_sequences, write_columns
+    from compile_tm.stock.source import is_stock_folder, read_source
+
+    if config.out.suffix not in SUFFIXES:
+        raise ValueError(f"out: got {config.out}, allowed are {' and '.join(SUFFIXES)}")
+    if config.out.exists():
+        raise FileExistsError(f"{config.out} exists")
+    if not is_stock_folder(config.folder):
+        raise ValueError(
+            f"folder: got {config.folder}, allowed are folders that `sudocot compile` wrote with "
+            "architecture llama or gpt-neox"
+        )
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    source = read_source(config.folder)
+    probes = choose_probes(source, config.registers, config.layers)
+    sequences = _sequences(config, source)
+    model = load_stock_model(config.folder)
+    columns = probe_sequences(model, source, sequences, probes)
+    write_columns(columns, config.out)
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.print(f"tokens    {len(columns['id']):,} of {len(sequences):,} sequences")
+    console.print(f"columns   {', '.join(probe.column for probe in probes)}", soft_wrap=True)
+    console.print(f"file      {config.out}", soft_wrap=True)
+    return 0
+
+
+def _sequences(config: Config, source: StockSource) -> list[list[int]]:
+    """Ids of the sequences to run; the last token of a segment is not read, so it is left out."""
+    from compile_tm.hf.self_test import read_cases
+    from compile_tm.stock.self_test import expected_case
+
+    if config.ids is not None:
+        return _read_ids(config.ids)
+    cases = [expected_case(source.compiled, word) for word in config.words]
+    return [
+        list(ids[:-1]) for case in cases or read_cases(config.folder) for ids, _ in case.segments
+    ]
+
+
+def _read_ids(path: Path) -> list[list[int]]:
+    """Lines of a file, each a JSON list of ids.
+
+    Raises:
+        ValueError: a line is none; names file and line.
+    """
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            ids = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path}: line {number}: {error}") from error
+        if not isinstance(ids, list) or not all(type(token) is int for token in ids):
+            raise ValueError(f"{path}: line {number}: allowed is a list of token ids")
+        found.append(ids)
+    if not found:
+        raise ValueError(f"{path}: holds no sequences")
+    return found

@@ -1,0 +1,83 @@
+"""A compiled machine or solver as the blocks of a stock model."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compile_tm.constructions.compiled import CompiledDfa, CompiledMachine
+from compile_tm.constructions.tokens import Answer, Delimiter
+from compile_tm.program.program import Layer, Program
+from compile_tm.stock.attention import stock_head
+from compile_tm.stock.blocks import Floats, StockLayer, StockProgram, Weights
+from compile_tm.stock.positions import bit_layer, unmark_layer
+from compile_tm.sudoku.board import Special
+from compile_tm.sudoku.compiled import CompiledSudoku
+
+AnyCompiled = CompiledMachine | CompiledDfa | CompiledSudoku
+
+
+def stock_program(compiled: AnyCompiled) -> StockProgram:
+    """The blocks of a compiled machine or solver."""
+    first, returning = first_tokens(compiled)
+    return add_positions(compiled.program, first=first, returning=returning)
+
+
+def first_tokens(compiled: AnyCompiled) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Ids that occur at position 0 only, and ids that occur at position 0 and later."""
+    if isinstance(compiled, CompiledDfa):
+        return (compiled.vocabulary.answer_id(Answer.BOS),), ()
+    with_summaries = compiled.mode == "scot"
+    if isinstance(compiled, CompiledSudoku):
+        return (int(Special.INPUT),), (int(Special.SUMMARY),) * with_summaries
+    inp = compiled.vocabulary.delimiter_id(Delimiter.INP)
+    if not with_summaries:
+        return (inp,), ()
+    return (inp,), (compiled.vocabulary.delimiter_id(Delimiter.SUMM),)
+
+
+def add_positions(
+    program: Program, *, first: tuple[int, ...], returning: tuple[int, ...] = ()
+) -> StockProgram:
+    """Put the position layers in front of a program.
+
+    Args:
+        program: A program whose position register only the positional embedding fills before its
+            first layer.
+        first: Ids that occur at position 0 only.
+        returning: Ids that may occur at position 0 and anywhere else but at position 1.
+    """
+    d = program.sizes.d
+    mark, found, constant = d, d + 1, d + 2
+    before = [bit_layer(program.position.coordinates, first=mark, constant=constant)]
+    if returning:
+        before.insert(0, unmark_layer(first=mark, found=found, constant=constant))
+    embedding = _widened(program.embedding)
+    embedding[[*first, *returning], mark] = 1
+    embedding[:, constant] = 1
+    return StockProgram(
+        num_program_coordinates=d,
+        position_bits=len(program.position),
+        num_position_layers=len(before),
+        layers=(*before, *(_stock_layer(layer, constant) for layer in program.layers)),
+        embedding=embedding,
+        unembedding=_widened(program.unembedding),
+    )
+
+
+def _widened(matrix: np.ndarray) -> Floats:
+    """A matrix (V, d) with three more columns of zeros."""
+    wide: Floats = np.zeros((matrix.shape[0], matrix.shape[1] + 3), dtype=np.float32)
+    wide[:, : matrix.shape[1]] = matrix
+    return wide
+
+
+def _stock_layer(layer: Layer, constant: int) -> StockLayer:
+    biased = np.flatnonzero(layer.bias).astype(np.int32)
+    up = Weights(
+        np.concatenate([layer.up.neuron, biased]),
+        np.concatenate([layer.up.coordinate, np.full(len(biased), constant, dtype=np.int32)]),
+        np.concatenate([layer.up.weight, layer.bias[biased]]).astype(np.float32),
+    )
+    down = Weights(layer.down.neuron, layer.down.coordinate, layer.down.weight.astype(np.float32))
+    heads = tuple(stock_head(head) for head in layer.heads)
+    return StockLayer(layer.name, heads, up, down, layer.num_neurons)

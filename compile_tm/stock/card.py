@@ -1,0 +1,114 @@
+"""The README.md of a stock folder."""
+
+from __future__ import annotations
+
+from compile_tm.hf.self_test import SelfTestCase
+from compile_tm.stock.norms import layer_norm_delta, rms_delta
+from compile_tm.stock.source import StockSource
+from compile_tm.sudoku.compiled import CompiledSudoku
+
+_TEMPLATE = """\
+---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [compiled-transformer, {tag}, chain-of-thought]
+---
+# {name}, compiled to {model_class} ({mode}, r = {bits})
+
+A transformer that {does}. Nothing was trained: a compiler set the weights. It is a plain
+`{model_class}`: it opens without `trust_remote_code`, and runs wherever that architecture does.
+
+## Use
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+folder = "."  # this folder, or its name on the hub
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForCausalLM.from_pretrained(folder)
+inputs = tokenizer("{prompt}", return_tensors="pt")
+print(tokenizer.decode(model.generate(**inputs)[0]))
+```
+
+`vllm serve FOLDER` serves it. `sudocot compile check FOLDER` compiles it again, compares every
+weight, and runs the sequences of `self_test.json`.
+
+{how}
+
+## What is exact
+
+Greedy decoding writes exactly the tokens of the definition, in float32 and bfloat16, for sequences
+of at most {room:,} tokens ({positions}). {norms} Attention adds less than 2^-77 to what the best
+positions hold; a hidden neuron of whole input is exactly its ReLU.
+
+`registers.json` says which coordinates of the residual stream hold what, and after which layers.
+
+## Facts
+
+| fact | value |
+|---|---|
+{rows}
+"""
+
+_HOW = {
+    "cot": """\
+The prompt ends with `{einp}`. Greedy decoding ends with `{eoutp}`; the output stands between
+`{outp}` and it.""",
+    "scot": """\
+The prompt ends with `{einp}`. Greedy decoding ends a segment with `{esumm}` or `{eoutp}`. After
+`{esumm}`, the text from `{summ}` on, alone, is the next prompt; after `{eoutp}`, the output stands
+between `{outp}` and it.""",
+    "dfa": """\
+A word is written after `<bos>`, symbols separated by blanks. The next token is the answer, `<true>`
+or `<false>`.""",
+}
+_MARKS = {
+    True: ("</input>", "<output>", "</output>", "<summary>", "</summary>"),
+    False: ("</inp>", "<outp>", "</outp>", "<summ>", "</summ>"),
+}
+
+
+def stock_card(source: StockSource, texts: list[str], case: SelfTestCase) -> str:
+    """Write the card.
+
+    Args:
+        source: What was compiled.
+        texts: Text of every token.
+        case: Its prompt is the example.
+    """
+    compiled, shape, program = source.compiled, source.shape, source.program
+    is_sudoku = isinstance(compiled, CompiledSudoku)
+    is_llama = source.architecture == "llama"
+    ids, prompt_length = case.segments[0]
+    bound = (rms_delta if is_llama else layer_norm_delta)(
+        shape.hidden_size, program.num_coordinates
+    )
+    does = "runs the Turing machine step by step, as a chain of thought"
+    if compiled.mode == "dfa":
+        does = "says whether the automaton accepts a word"
+    if is_sudoku:
+        does = "writes the trace of a backtracking Sudoku solver, and the solution"
+    rows = {
+        "layers": f"{shape.num_layers}, {program.num_position_layers} of them extract positions",
+        "width": f"{shape.hidden_size:,}, {program.num_coordinates:,} coordinates in use",
+        "heads": f"{shape.num_heads} of {shape.head_size}",
+        "feed-forward width": f"{shape.feed_forward_size:,}",
+        "tokens": f"{shape.vocab_size:,}",
+        "parameters": f"{shape.num_parameters:,}",
+        "weights that are not zero": f"{shape.num_nonzero:,}",
+    }
+    einp, outp, eoutp, summ, esumm = _MARKS[is_sudoku]
+    return _TEMPLATE.format(
+        tag="sudoku" if is_sudoku else "turing-machine",
+        name=source.name,
+        model_class="LlamaForCausalLM" if is_llama else "GPTNeoXForCausalLM",
+        mode={"cot": "CoT", "scot": "SCoT", "dfa": "automaton"}[compiled.mode],
+        bits=compiled.bits,
+        does=does,
+        prompt=" ".join(texts[token] for token in ids[:prompt_length]),
+        how=_HOW[compiled.mode].format(einp=einp, outp=outp, eoutp=eoutp, summ=summ, esumm=esumm),
+        room=program.max_positions,
+        positions="positions come from rotary encodings",
+        norms=f"Norms multiply by 1 - delta with delta at most {bound:.2g}.",
+        rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),
+    )

@@ -1,0 +1,123 @@
+"""Self-test of a stock folder: words or puzzles, and the tokens that belong to them.
+
+Tokens of machines are those of the definitions. Tokens of a board's solver are what the sparse
+runtime decodes, which computes the same program in whole numbers and by look-ups; its solution is
+checked against the rules of Sudoku.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from compile_tm.hf.self_test import SelfTestCase, choose_cases, self_test_case
+from compile_tm.runtime.sparse import SparseTransformer
+from compile_tm.stock.assemble import AnyCompiled
+from compile_tm.sudoku.board import Special, SudokuBoard
+from compile_tm.sudoku.compiled import CompiledSudoku, generate_segments
+
+_MAX_TOKENS = 4000
+_MAX_TRIES = 100
+
+
+def make_cases(
+    compiled: AnyCompiled, words: Sequence[str | Sequence[str]] = ()
+) -> list[SelfTestCase]:
+    """The given words with their tokens, or some that are chosen.
+
+    Raises:
+        ValueError: a word is not fit, or none was found.
+    """
+    if not isinstance(compiled, CompiledSudoku):
+        return [self_test_case(compiled, word) for word in words] or choose_cases(compiled)
+    model = SparseTransformer.from_program(compiled.program)
+    if words:
+        return [puzzle_case(compiled, model, word) for word in words]
+    return list(_chosen_puzzles(compiled, model))
+
+
+def expected_case(compiled: AnyCompiled, word: Sequence[str]) -> SelfTestCase:
+    """The tokens of a word or puzzle.
+
+    Raises:
+        ValueError: it is not fit.
+    """
+    if isinstance(compiled, CompiledSudoku):
+        return puzzle_case(compiled, SparseTransformer.from_program(compiled.program), word)
+    return self_test_case(compiled, word)
+
+
+def puzzle_case(
+    compiled: CompiledSudoku, model: SparseTransformer, puzzle: Sequence[str]
+) -> SelfTestCase:
+    """The segments of a puzzle, each with the length of its prompt.
+
+    Raises:
+        ValueError: the solver does not end with a solution within the positions of a segment.
+    """
+    board = compiled.board
+    givens = [int(char) if char in "123456789"[: board.side] else 0 for char in puzzle]
+    segments: list[tuple[tuple[int, ...], int]] = []
+    prompt_length = len(board.input_ids(givens))
+    for ids in generate_segments(model, compiled, givens):
+        segments.append((tuple(ids.tolist()), prompt_length))
+        prompt_length = len(ids) - int(np.flatnonzero(ids == Special.SUMMARY)[-1:].sum())
+        if sum(len(part) for part, _ in segments) > _MAX_TOKENS:
+            raise ValueError("puzzle: its segments are too long for a self-test")
+    grid = _output(board, segments[-1][0])
+    if grid is None or not _is_solution(board, np.array(givens), grid):
+        raise ValueError(f"puzzle: got {''.join(puzzle)}, which is not solved within the positions")
+    return SelfTestCase(word=tuple(puzzle), segments=tuple(segments))
+
+
+def _output(board: SudokuBoard, ids: tuple[int, ...]) -> npt.NDArray[np.int64] | None:
+    if ids[-1] != Special.END_OUTPUT:
+        return None
+    pairs = np.array(ids[-1 - 2 * board.num_cells : -1]).reshape(-1, 2)
+    grid: npt.NDArray[np.int64] = pairs[:, 1] - int(board.digit_ids[0]) + 1
+    return grid
+
+
+def _is_solution(
+    board: SudokuBoard, givens: npt.NDArray[np.int64], grid: npt.NDArray[np.int64]
+) -> bool:
+    if not ((givens == 0) | (givens == grid)).all() or grid.min() < 1 or grid.max() > board.side:
+        return False
+    return not (board.is_peer & (grid[:, None] == grid)).any()
+
+
+def _chosen_puzzles(compiled: CompiledSudoku, model: SparseTransformer) -> Iterator[SelfTestCase]:
+    """An easy puzzle, and a hard one: of several segments, if there are summaries."""
+    room = _MAX_TOKENS
+    is_easy = True
+    for seed in range(_MAX_TRIES):
+        rng = np.random.default_rng(seed)
+        size = compiled.board.num_cells
+        num_givens = size // 2 if is_easy else int(rng.integers(size // 5, size // 3))
+        try:
+            case = puzzle_case(compiled, model, _puzzle(compiled.board, rng, num_givens))
+        except ValueError:
+            continue
+        is_hard = compiled.mode == "cot" or len(case.segments) > 1
+        if case.num_tokens <= room and (is_easy or is_hard):
+            yield case
+            room -= case.num_tokens
+            if not is_easy:
+                return
+            is_easy = False
+    if is_easy:
+        raise ValueError("bits: no puzzle was found that is solved within the positions")
+
+
+def _puzzle(board: SudokuBoard, rng: np.random.Generator, num_givens: int) -> str:
+    """A grid that is solved by a pattern, digits renamed, with all but some cells removed."""
+    side, rows, cols = board.side, board.box_rows, board.box_cols
+    row, col = np.divmod(np.arange(board.num_cells), side)
+    pattern = (row % rows * cols + row // rows + col) % side
+    digits = rng.permutation(side)[pattern] + 1
+    kept = rng.permutation(board.num_cells)[:num_givens]
+    cells = np.full(board.num_cells, ".", dtype="<U1")
+    cells[kept] = digits[kept].astype(str)
+    return "".join(cells.tolist())

@@ -1,0 +1,142 @@
+"""`compiled.json`: what a stock folder was compiled from, and how to do it again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from compile_tm.constructions.compiled import CompiledMachine, compile_dfa, compile_machine
+from compile_tm.machines.dfa import Dfa
+from compile_tm.machines.files import read_machine
+from compile_tm.stock.assemble import AnyCompiled, stock_program
+from compile_tm.stock.blocks import StockProgram
+from compile_tm.stock.shape import Architecture, StockShape, stock_shape
+from compile_tm.sudoku.board import BOARDS
+from compile_tm.sudoku.compiled import CompiledSudoku, compile_sudoku
+
+COMPILED_FILE = "compiled.json"
+MACHINE_FILE = "machine.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StockSource:
+    """A compiled machine or solver, and the stock model that it becomes."""
+
+    compiled: AnyCompiled
+    program: StockProgram
+    shape: StockShape
+
+    @property
+    def architecture(self) -> Architecture:
+        """`llama` or `gpt-neox`."""
+        return self.shape.architecture
+
+    @property
+    def name(self) -> str:
+        """Name of the machine or board."""
+        return machine_name(self.compiled)
+
+    def wire_at(self, coordinate: int) -> str:
+        """Name of a coordinate of the residual stream."""
+        program = self.program
+        own = {program.first: "first position", program.found: "unmarked token found"}
+        if coordinate in own:
+            return own[coordinate]
+        if coordinate >= program.constant:
+            return "constant, complements and padding"
+        return self.compiled.program.wire_at(coordinate)
+
+
+def make_source(compiled: AnyCompiled, architecture: Architecture) -> StockSource:
+    """Lay out a compiled machine or solver as a stock model."""
+    program = stock_program(compiled)
+    return StockSource(compiled=compiled, program=program, shape=stock_shape(program, architecture))
+
+
+def machine_name(compiled: AnyCompiled) -> str:
+    """Name of the machine or board."""
+    if isinstance(compiled, CompiledSudoku):
+        return f"sudoku-{compiled.board.name}"
+    return compiled.machine.name
+
+
+def is_stock_folder(folder: Path) -> bool:
+    """Whether a folder holds a stock model that was compiled."""
+    return (folder / COMPILED_FILE).is_file()
+
+
+def write_source(source: StockSource, folder: Path) -> None:
+    """Write `compiled.json`, and `machine.json` of a board; that of a machine is written apart."""
+    compiled = source.compiled
+    content: dict[str, object] = {
+        "format": _FORMAT,
+        "architecture": source.architecture,
+        "mode": compiled.mode,
+        "bits": compiled.bits,
+    }
+    if isinstance(compiled, CompiledSudoku):
+        content["segment_tokens"] = compiled.segment_tokens
+        _write_json(folder / MACHINE_FILE, {"kind": "sudoku", "board": compiled.board.name})
+    elif isinstance(compiled, CompiledMachine):
+        content["reachable_only"] = compiled.vocabulary.reachable_only
+    _write_json(folder / COMPILED_FILE, content)
+
+
+def read_source(folder: Path) -> StockSource:
+    """Compile again what a folder was compiled from.
+
+    Raises:
+        ValueError: a file is malformed; names file and field.
+        OSError: a file is missing.
+    """
+    path = folder / COMPILED_FILE
+    content = _read_json(path)
+    _require(path, content, "format", (_FORMAT,))
+    architecture = _require(path, content, "architecture", get_args(Architecture))
+    bits = content.get("bits")
+    if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= 40:
+        raise ValueError(f"{path}: bits: got {bits!r}, allowed are 1 to 40")
+    return make_source(_recompile(folder, path, content, bits), cast("Architecture", architecture))
+
+
+def _recompile(folder: Path, path: Path, content: dict[str, Any], bits: int) -> AnyCompiled:
+    description = _read_json(folder / MACHINE_FILE)
+    if description.get("kind") == "sudoku":
+        board = _require(folder / MACHINE_FILE, description, "board", tuple(BOARDS))
+        mode = _require(path, content, "mode", ("cot", "scot"))
+        length = content.get("segment_tokens")
+        if (length is None) != (mode == "cot") or not isinstance(length, int | None):
+            raise ValueError(f"{path}: segment_tokens: got {length!r}, allowed is a number in SCoT")
+        return compile_sudoku(BOARDS[board], mode=mode, bits=bits, segment_tokens=length or 1)
+    machine = read_machine(folder / MACHINE_FILE)
+    if isinstance(machine, Dfa):
+        _require(path, content, "mode", ("dfa",))
+        return compile_dfa(machine, bits=bits)
+    mode = _require(path, content, "mode", ("cot", "scot"))
+    reachable_only = _require(path, content, "reachable_only", (True, False))
+    return compile_machine(machine, mode=mode, bits=bits, reachable_only=reachable_only)
+
+
+def _require(path: Path, content: dict[str, Any], key: str, allowed: tuple[Any, ...]) -> Any:
+    value = content.get(key)
+    if not isinstance(value, str | int) or value not in allowed:
+        choices = ", ".join(map(str, allowed))
+        raise ValueError(f"{path}: {key}: got {value!r}, allowed are {choices}")
+    return value
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: got {type(content).__name__}, allowed is an object")
+    return content
+
+
+def _write_json(path: Path, content: dict[str, object]) -> None:
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -1,1 +1,0 @@
-"""Importing predictions and logs of others as evaluations."""
