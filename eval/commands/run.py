@@ -30,6 +30,7 @@ from eval.engines.options import EngineOptions, ServerOptions, parse_engine_args
 from eval.results.folder import EvaluationFolder
 from eval.results.records import EvaluationConfig, ModelRecord, Session
 from eval.results.runner import evaluate, is_finished, open_existing, open_or_create
+from eval.sampling.cohorts import sampling_with_cohort
 from eval.sampling.pool import open_pool
 from eval.sampling.selection import Sample, SamplingConfig, draw_sample
 
@@ -78,6 +79,8 @@ class Config:
     """Folder of the evaluation."""
     sampling: OmitArgPrefixes[SamplingConfig] = field(default_factory=SamplingConfig)
     """Which puzzles."""
+    cohort: str | None = None
+    """Which puzzles, by name: random-N, random-N-seed-S or hardest-N (`sudocot eval cohorts`)."""
     lengths: Path | None = None
     """Table of CoT lengths of a list."""
     engine: AnyEngineName = "segment"
@@ -146,7 +149,7 @@ def _run(config: Config) -> EvaluationFolder:
         lengths=config.lengths or _lengths_beside(config),
         may_measure=part is None,
     )
-    sample = draw_sample(pool, config.sampling)
+    sample = draw_sample(pool, sampling_with_cohort(config.sampling, config.cohort))
     arguments = parse_engine_args(config.engine_args)
     if model is not None:
         settings = _settings(config, model, sample)
@@ -210,7 +213,9 @@ def _load_engine(
             arguments=arguments,
             server=config.server,
         )
-        return make_text_engine(config.model, settings, options, out=out)
+        return make_text_engine(
+            config.model, settings, options, sampling=config.text.sampling, out=out
+        )
     engine = make_engine(
         config.engine,
         model,
@@ -235,7 +240,7 @@ def _device(config: Config) -> torch.device:
 
 def _settings(config: Config, model: ModelFolder, sample: Sample) -> EvaluationConfig:
     mode = model.facts.mode if config.mode == "auto" else config.mode
-    caps = paper_caps(mode, is_hardest=config.sampling.sample == "hardest")
+    caps = paper_caps(mode, is_hardest=sample.record.kind == "hardest")
     max_new_tokens, max_segment_tokens = config.max_new_tokens, config.max_segment_tokens
     if max_new_tokens is None:
         max_new_tokens = caps.max_new_tokens

@@ -11,6 +11,7 @@ from data.runtime.progress import format_duration
 from eval.report.columns import percent
 from eval.results.folder import EvaluationFolder
 from eval.results.summary import Accuracy, Summary
+from eval.sampling.cohorts import cohort_of
 
 _GROUP_COLUMNS = ("group", "puzzles", "solved", "accuracy", "95% interval", "CoT lengths")
 
@@ -71,6 +72,7 @@ def _facts(folder: EvaluationFolder, summary: Summary) -> Iterator[tuple[str, st
     yield "engine", f"{config.engine}, {config.precision.name}, {config.mode}"
     yield "most new tokens", f"{config.caps.max_new_tokens:,}"
     yield "model digest", config.model.digest[:16]
+    yield "cohort", cohort_of(config).name
     yield "test set digest", config.data.sample_digest[:16]
 
 

@@ -134,7 +134,12 @@ def text_settings(
 
 
 def make_text_engine(
-    model: str, settings: EvaluationConfig, options: EngineOptions, *, out: Path
+    model: str,
+    settings: EvaluationConfig,
+    options: EngineOptions,
+    *,
+    sampling: ReplySampling,
+    out: Path,
 ) -> tuple[TextEngine, str]:
     """Load the model; the replies are kept in the folder of the evaluation.
 
@@ -143,12 +148,6 @@ def make_text_engine(
     """
     assert settings.protocol is not None
     protocol = settings.protocol
-    sampling = ReplySampling(
-        num_samples=protocol.num_samples,
-        temperature=protocol.temperature,
-        top_p=protocol.top_p,
-        seed=protocol.seed,
-    )
     check_engine(settings.engine, options)
     form: PromptForm = "plain" if protocol.form == "plain" else "chat"
     loaded = make_text_model(settings.engine, model, options, sampling=sampling, form=form)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from eval.report.compare import Comparison, compare_all
+from eval.report.compare import Comparison, compare_all, shared_ranks
 from eval.report.entries import Entry, PuzzleSample, group_by_sample
 from eval.report.published import PublishedResult, Regime, read_published
 from eval.results.summary import Accuracy, AnswerSummary
@@ -22,8 +22,8 @@ class LeaderboardRow:
     """One evaluation in the leaderboard of its sample."""
 
     rank: int | None
-    """1 for the highest accuracy, equal ones share a rank; None for references, and while it is not
-    finished."""
+    """1 for the highest accuracy; shared where the McNemar test finds no difference
+    (`eval.report.compare.shared_ranks`); None for references and unfinished evaluations."""
     label: str
     """Name in the report."""
     note: str
@@ -136,11 +136,12 @@ def _build_section(
         members,
         key=lambda entry: (not entry.summary.is_complete, not entry.is_reference, -_share(entry)),
     )
-    shares = [_share(entry) for entry in ordered if _is_ranked(entry)]
+    ranked = [entry for entry in ordered if _is_ranked(entry)]
+    ranks = dict(zip((entry.label for entry in ranked), shared_ranks(ranked), strict=True))
     rows = tuple(
         _build_row(
             entry,
-            rank=1 + shares.index(_share(entry)) if _is_ranked(entry) else None,
+            rank=ranks.get(entry.label),
             hardest=_find_hardest(entry, entries),
         )
         for entry in ordered

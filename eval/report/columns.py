@@ -92,7 +92,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         name="rank",
         title="#",
-        help="rank among evaluations of trained models on the same puzzles",
+        help="rank on these puzzles; shared where the McNemar test finds no difference (p > 0.05)",
         value=lambda row: row.rank,
         text=lambda row: MISSING if row.rank is None else str(row.rank),
     ),

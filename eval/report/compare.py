@@ -9,6 +9,9 @@ from itertools import combinations
 
 from eval.report.entries import Entry
 
+SIGNIFICANT = 0.05
+"""Largest p-value of a difference; entries without one share a rank."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
@@ -81,3 +84,22 @@ def compare_all(entries: Sequence[Entry]) -> list[Comparison]:
     """Compare every two evaluations, in their order, that share puzzles."""
     pairs = (compare(first, second) for first, second in combinations(entries, 2))
     return [pair for pair in pairs if pair is not None]
+
+
+def shared_ranks(entries: Sequence[Entry]) -> list[int]:
+    """Rank entries that are sorted by accuracy, best first.
+
+    An entry shares the rank of the best entry of the group before it, unless the McNemar test on
+    their shared puzzles is significant; then it begins a group, with the number of entries that
+    precede it plus one as its rank.
+    """
+    ranks: list[int] = []
+    best: Entry | None = None
+    for index, entry in enumerate(entries):
+        comparison = None if best is None else compare(best, entry)
+        if comparison is not None and comparison.p_value > SIGNIFICANT:
+            ranks.append(ranks[-1])
+        else:
+            best = entry
+            ranks.append(index + 1)
+    return ranks

@@ -11,6 +11,7 @@ from eval.network.families import COMPILED_FAMILY
 from eval.results.folder import EvaluationFolder
 from eval.results.records import EvaluationConfig
 from eval.results.summary import GroupSummary, Summary
+from eval.sampling.cohorts import cohort_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +37,7 @@ class Entry:
             data_digest=config.data.digest,
             sample_digest=config.data.sample_digest,
             sampling=_describe_sampling(config),
+            cohort=cohort_of(config).name,
             num_sampled=config.num_sampled,
         )
 
@@ -66,13 +68,15 @@ class PuzzleSample:
     """Digest of the puzzles chosen."""
     sampling: str
     """How they were chosen, in words."""
+    cohort: str
+    """Name of the cohort (`eval.sampling.cohorts`)."""
     num_sampled: int
     """How many they are."""
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What must be equal for a common rank."""
-        return self.data_digest, self.sample_digest
+        """What must be equal for a common rank: the puzzles, whatever list they were drawn from."""
+        return self.board, self.sample_digest
 
 
 def read_entries(runs: Sequence[str], *, allow_partial: bool = False) -> list[Entry]:

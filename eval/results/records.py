@@ -226,12 +226,12 @@ class ProtocolRecord:
     """`chat`: messages; `plain`: one string, for models without a chat template."""
     num_samples: int
     """Replies to each puzzle."""
-    temperature: float
-    """Temperature of the sampling; 0 is greedy."""
-    top_p: float
-    """Probability mass that tokens are sampled from."""
-    seed: int
-    """Seed from which that of each reply is derived."""
+    temperature: float | None
+    """Temperature of the sampling; 0 is greedy; None if unknown, as of imported replies."""
+    top_p: float | None
+    """Probability mass that tokens are sampled from; None if unknown."""
+    seed: int | None
+    """Seed from which that of each reply is derived; None if unknown."""
     request_fields: dict[str, Any] = field(default_factory=dict)
     """Further fields of the requests to a server."""
 

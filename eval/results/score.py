@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from data.runtime.files import locked_folder
 from eval.engines.contract import EndedBy
-from eval.engines.puzzle_run import score_output
+from eval.engines.puzzle_run import read_output, score_output
 from eval.engines.text.engine import score_replies
 from eval.engines.text.replies import StoredReply, read_replies
 from eval.results.folder import EvaluationFolder
 from eval.results.records import ResultRow
 from eval.results.runner import request_of
+from eval.text_protocol.score import score_grid
 
 Replies = dict[tuple[str, int], StoredReply]
 
@@ -45,6 +46,10 @@ def _score(folder: EvaluationFolder, row: ResultRow, replies: Replies) -> Result
             raise ValueError(f"{folder.path}: puzzle {row.key}: {row.ended_by} without an output")
         return row
     request = request_of(folder.board, row.puzzle, folder.config)
+    if folder.config.mode == "grid":
+        grid = read_output(request, row.output)
+        assert grid is not None, row.key
+        return replace(row, ended_by=EndedBy(score_grid(folder.board, request.givens, grid)))
     return replace(row, ended_by=score_output(request, row.output))
 
 

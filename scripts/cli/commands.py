@@ -93,6 +93,15 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
     ("eval", "score"): CommandEntry(
         "eval.commands.score", "score results again, without the model"
     ),
+    ("eval", "import"): CommandEntry(
+        "eval.commands.import_", "import predictions of other programs as an evaluation"
+    ),
+    ("eval", "compare"): CommandEntry(
+        "eval.commands.compare", "compare two evaluations on the puzzles that both have"
+    ),
+    ("eval", "cohorts"): CommandEntry(
+        "eval.commands.cohorts", "list named cohorts of puzzles, of a list or of evaluations"
+    ),
     ("eval", "card"): CommandEntry(
         "eval.commands.card", "write results into a model folder, as the hub reads them"
     ),

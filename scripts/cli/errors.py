@@ -108,6 +108,9 @@ def _own_words(message: str, options: Sequence[Option], words: Sequence[str]) ->
         arguments = [option.name.upper() for option in options if option.is_positional]
         missing = [name for name in arguments if re.search(rf"\b{name}\b", message)]
         return f"missing: {', '.join(missing)}"
+    own = re.fullmatch(r"Error parsing [A-Za-z]\w*: (.*)", message)
+    if own:  # raised by a config class, which may mention other options
+        return own[1]
     by_flag = {flag: option for option in options for flag in option.flags}
     named = [flag for flag in re.findall(r"--[\w.-]*\w", message) if flag in by_flag]
     if not named:

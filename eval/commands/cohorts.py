@@ -1,0 +1,87 @@
+"""`sudocot eval cohorts`: named cohorts of puzzles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from tyro.conf import Positional
+
+from data.commands.tables import print_table
+from eval.results.folder import EvaluationFolder
+from eval.sampling.cohorts import (
+    STANDARD,
+    UNPUBLISHED,
+    Cohort,
+    cohort_name,
+    cohort_of,
+    sampling_of,
+)
+from eval.sampling.pool import open_pool
+from eval.sampling.selection import SamplingConfig, draw_sample
+
+_DIGEST_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """List cohorts: those of evaluations, those that a list of puzzles gives, and those published.
+
+    A cohort is a set of puzzles with a name, a source and a digest. Evaluations are ranked only
+    within one; equal digests mean equal puzzles, whatever the names.
+
+    Examples:
+        sudocot eval cohorts evals/10k evals/hardest
+        sudocot eval cohorts --data sapientinc/sudoku-extreme:test --lengths test.lengths.parquet
+    """
+
+    evaluations: Positional[tuple[Path, ...]] = ()
+    """Folders of evaluations."""
+    data: tuple[str, ...] = ()
+    """Puzzle files, a data set, or a split, as for `sudocot eval run`."""
+    lengths: Path | None = None
+    """Table of CoT lengths of a list."""
+
+    def __post_init__(self) -> None:
+        if self.data and self.lengths is None:
+            raise ValueError("lengths: got none, needed with --data (`sudocot data lengths`)")
+
+
+def main(config: Config) -> int:
+    """Print the tables."""
+    console = Console(highlight=False, soft_wrap=True)
+    columns = ("cohort", "puzzles", "digest", "source")
+    if config.evaluations:
+        found = [cohort_of(EvaluationFolder.open(path).config) for path in config.evaluations]
+        print_table(console, "cohorts of evaluations", columns, map(_row, dict.fromkeys(found)))
+    if config.data:
+        print_table(console, "cohorts of the list", columns, map(_row, _cohorts_of_list(config)))
+    rows = (
+        (name, f"{known.num_puzzles:,}", "-", f"{known.used_by}: {known.definition}")
+        for name, known in UNPUBLISHED.items()
+    )
+    print_table(console, "published on, puzzles not published", columns, rows)
+    return 0
+
+
+def _row(cohort: Cohort) -> tuple[str, str, str, str]:
+    digest = cohort.digest[:_DIGEST_DIGITS]
+    return cohort.name, f"{cohort.num_puzzles:,}", digest, cohort.source
+
+
+def _cohorts_of_list(config: Config) -> Iterator[Cohort]:
+    assert config.lengths is not None
+    pool = open_pool(config.data, board=None, lengths=config.lengths, may_measure=False)
+    choices = [sampling_of(name) for name in STANDARD]
+    choices = [choice for choice in choices if (choice.count or 0) <= len(pool)]
+    for choice in (*choices, SamplingConfig(sample="targets"), SamplingConfig(sample="all")):
+        sample = draw_sample(pool, choice)
+        num_puzzles = len(sample.puzzles)
+        yield Cohort(
+            name=cohort_name(sample.record, sample.data, num_puzzles=num_puzzles),
+            source=pool.name,
+            digest=sample.data.sample_digest,
+            num_puzzles=num_puzzles,
+        )

@@ -1,0 +1,1 @@
+"""Importing predictions and logs of others as evaluations."""

@@ -1,0 +1,119 @@
+"""Predictions in arrays: npy, npz, and the dumps of HRM, TRM and their derivatives.
+
+npy    (n, 2, cells) or (2, n, cells): puzzles and answers, 0 for blank
+npz    `puzzles` and `answers`; or the arrays of a dump
+dump   what the evaluation scripts of HRM and TRM save with torch, one file for each rank
+       (`step_N_all_preds.RANK`), if their configuration lists the outputs: `inputs` with ids
+       1 + digit (1 for blank, 0 pads a batch) and `preds` with such ids, or `logits` over them
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import warnings
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eval.predictions.records import PredictionFile
+from eval.predictions.tables import predictions_of_arrays
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_PAD = 0
+_DAMAGE = (
+    pickle.UnpicklingError,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    struct.error,
+)
+"""What reading a damaged pickle can raise."""
+_DUMP_NAMES = "inputs and preds, or inputs and logits"
+
+
+def read_npy(path: Path) -> PredictionFile:
+    """Read one array.
+
+    Raises:
+        ValueError: another shape, or no numbers.
+    """
+    array = _load(path)
+    if not isinstance(array, np.ndarray) or array.ndim < 3 or 2 not in array.shape[:2]:
+        shape = getattr(array, "shape", None)
+        raise ValueError(f"{path}: got shape {shape}, allowed are (n, 2, cells) and (2, n, cells)")
+    if array.shape[1] != 2:
+        array = array.swapaxes(0, 1)
+    return predictions_of_arrays(array[:, 0], array[:, 1], file=str(path))
+
+
+def read_npz(path: Path) -> PredictionFile:
+    """Read named arrays.
+
+    Raises:
+        ValueError: arrays of other names, or of other shapes.
+    """
+    arrays = _load(path)
+    if "puzzles" in arrays and "answers" in arrays:
+        return predictions_of_arrays(arrays["puzzles"], arrays["answers"], file=str(path))
+    return _read_dump(arrays, file=str(path), others="puzzles and answers, ")
+
+
+def read_torch_dump(path: Path) -> PredictionFile:
+    """Read a dump that torch saved; nothing in it is executed.
+
+    Raises:
+        ValueError: it holds more than tensors, or others.
+    """
+    import torch
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other protocols than torch's own
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except _DAMAGE as error:
+        reason = " ".join(str(error).split())[:100]
+        raise ValueError(f"{path}: not a dump of tensors: {reason}") from None
+    if not isinstance(tensors, dict):
+        raise ValueError(f"{path}: got {type(tensors).__name__}, allowed is a dict of tensors")
+    arrays = {
+        name: tensor.float().numpy() if tensor.is_floating_point() else tensor.numpy()
+        for name, tensor in tensors.items()
+        if isinstance(tensor, torch.Tensor)
+    }
+    return _read_dump(arrays, file=str(path), others="")
+
+
+def _read_dump(arrays: Mapping[str, Array], *, file: str, others: str) -> PredictionFile:
+    answers = arrays.get("preds", arrays.get("logits"))
+    if "inputs" not in arrays or answers is None:
+        names = ", ".join(arrays)
+        raise ValueError(f"{file}: got {names}, allowed are {others}{_DUMP_NAMES}")
+    if "preds" not in arrays:
+        answers = answers.argmax(axis=-1)
+    inputs = arrays["inputs"]
+    if inputs.ndim != 2 or answers.shape != inputs.shape:
+        raise ValueError(
+            f"{file}: got inputs {inputs.shape} and answers {answers.shape}, allowed is equally "
+            "many rows and cells"
+        )
+    is_padding = (inputs == _PAD).all(axis=1)
+    # An id of 0 in an answer is no digit either; -1 would be an error, 0 is a blank.
+    digits = [np.maximum(ids[~is_padding].astype(np.int64) - 1, 0) for ids in (inputs, answers)]
+    read = predictions_of_arrays(digits[0], digits[1], file=file)
+    return replace(read, num_padding=int(is_padding.sum()))
+
+
+def _load(path: Path) -> Any:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        return dict(loaded.items()) if isinstance(loaded, np.lib.npyio.NpzFile) else loaded
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: not an array file: {error}") from error

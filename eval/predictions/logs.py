@@ -1,0 +1,169 @@
+"""Logs of harnesses: `inspect_ai` and lm-evaluation-harness, of the tasks of `eval.harnesses`.
+
+Replies are scored again, from their text. The puzzle comes from the metadata of a sample (inspect)
+or from its document (lm-eval), and the prompt must be that of the text protocol.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from eval.predictions.records import Prediction, PredictionFile
+from eval.predictions.tables import read_cells
+from eval.text_protocol.prompt import MAX_SHOTS, TextProtocol
+from eval.text_protocol.score import Reply
+from solver.boards import Board, Grid, get_board
+
+_CUT = ("max_tokens", "model_length", "length")
+
+
+def read_inspect_log(path: Path) -> PredictionFile:
+    """Read a log of `inspect eval`: `.eval`, or `.json`.
+
+    Raises:
+        ValueError: another file, or samples of another task.
+    """
+    samples = list(_inspect_samples(path))
+    return _read(samples, file=str(path), read=_read_inspect_sample)
+
+
+def is_inspect_json(path: Path) -> bool:
+    """Return whether a JSON file is a log of inspect_ai."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return isinstance(content, dict) and "eval" in content and "samples" in content
+
+
+def read_lm_eval_samples(path: Path) -> PredictionFile:
+    """Read a file of samples of `lm_eval --log_samples`.
+
+    Raises:
+        ValueError: another file, or samples of another task.
+    """
+    samples = []
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            samples.append((f"{path}:{number}", json.loads(line)))
+    return _read(samples, file=str(path), read=_read_lm_eval_sample)
+
+
+def is_lm_eval_line(row: Mapping[str, Any]) -> bool:
+    """Return whether a JSON object is a sample of lm-eval."""
+    return {"doc", "resps", "arguments"} <= row.keys()
+
+
+def _inspect_samples(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if path.suffix == ".json":
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for number, sample in enumerate(content["samples"], start=1):
+            yield f"{path}:{number}", sample
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = sorted(name for name in archive.namelist() if name.startswith("samples/"))
+            for name in names:
+                yield f"{path}:{name}", json.loads(archive.read(name))
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{path}: not a log of inspect_ai: {error}") from error
+
+
+def _read_inspect_sample(
+    sample: Mapping[str, Any], where: str
+) -> tuple[Mapping[str, Any], str, Prediction]:
+    document, output = sample["metadata"], sample["output"]
+    choice = output["choices"][0]
+    prompt = sample["input"]
+    question = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+    usage = output.get("usage") or {}
+    return (
+        document,
+        question,
+        _prediction(
+            document,
+            where,
+            text=_text(choice["message"]["content"]),
+            is_truncated=choice.get("stop_reason") in _CUT,
+            is_refused=choice.get("stop_reason") == "content_filter",
+            seconds=float(sample.get("working_time") or 0),
+            num_prompt_tokens=int(usage.get("input_tokens") or 0),
+            num_new_tokens=int(usage.get("output_tokens") or 0),
+        ),
+    )
+
+
+def _read_lm_eval_sample(
+    sample: Mapping[str, Any], where: str
+) -> tuple[Mapping[str, Any], str, Prediction]:
+    document = sample["doc"]
+    text = sample["resps"][0][0]
+    question = _last_question(sample["arguments"]["gen_args_0"]["arg_0"])
+    return document, question, _prediction(document, where, text=_text(text))
+
+
+def _last_question(prompt: Any) -> str:
+    """Return the last message of a chat that lm-eval logged, as text or as JSON in text."""
+    value = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        value = json.loads(value)
+    return str(value[-1]["content"]) if isinstance(value, list) else str(value)
+
+
+def _prediction(
+    document: Mapping[str, Any],
+    where: str,
+    *,
+    text: str,
+    is_truncated: bool = False,
+    is_refused: bool = False,
+    seconds: float = 0.0,
+    num_prompt_tokens: int = 0,
+    num_new_tokens: int = 0,
+) -> Prediction:
+    board = get_board(document["board"])
+    return Prediction(
+        where=where,
+        givens=read_cells(board, document["givens"]),
+        answer=None,
+        reply=Reply(text=text, is_truncated=is_truncated, is_refused=is_refused),
+        seconds=seconds,
+        num_prompt_tokens=num_prompt_tokens,
+        num_new_tokens=num_new_tokens,
+    )
+
+
+def _text(content: Any) -> str:
+    """Return the text of a message, without its reasoning parts."""
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in content if part.get("type") == "text")
+
+
+def _read(samples: list[tuple[str, Any]], *, file: str, read: Any) -> PredictionFile:
+    predictions: list[Prediction] = []
+    board: Board | None = None
+    num_shots = 0
+    for where, sample in samples:
+        try:
+            document, question, prediction = read(sample, where)
+            board = get_board(document["board"])
+            num_shots = int(document.get("num_shots", 0))
+            _check_question(board, prediction.givens, question, num_shots=num_shots)
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{where}: not a sample of a task of sudocot ({type(error).__name__}: {error})"
+            ) from error
+        predictions.append(prediction)
+    if board is None:
+        raise ValueError(f"{file}: no samples")
+    return PredictionFile(board=board, predictions=predictions, errors=[], num_shots=num_shots)
+
+
+def _check_question(board: Board, givens: Grid, question: str, *, num_shots: int) -> None:
+    if not 0 <= num_shots <= MAX_SHOTS:
+        raise ValueError(f"num_shots: got {num_shots}, allowed are 0 to {MAX_SHOTS}")
+    protocol = TextProtocol(board=board)
+    if protocol.question(givens).strip() not in question:
+        raise ValueError("the prompt is not that of this version of the text protocol")

@@ -1,0 +1,73 @@
+"""Reading predictions of any format; it follows from the name and the first lines of a file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from eval.predictions.arrays import read_npy, read_npz, read_torch_dump
+from eval.predictions.logs import (
+    is_inspect_json,
+    is_lm_eval_line,
+    read_inspect_log,
+    read_lm_eval_samples,
+)
+from eval.predictions.records import PredictionFile
+from eval.predictions.tables import read_table
+
+_DUMP = re.compile(r"step_\d+_all_preds\.\d+")
+_FORMATS = ".jsonl, .csv, .tsv, .parquet, .npy, .npz, .pt, step_N_all_preds.RANK, .eval, .json"
+
+
+def read_predictions(paths: Sequence[Path]) -> PredictionFile:
+    """Read files of predictions, such as the parts of several ranks, as one.
+
+    Raises:
+        ValueError: an unknown format, a damaged file, or files of different boards or prompts.
+        OSError: a file cannot be read.
+    """
+    read = [_read(path) for path in paths]
+    first = read[0]
+    for path, other in zip(paths, read, strict=True):
+        if (other.board, other.num_shots) != (first.board, first.num_shots):
+            raise ValueError(f"{path}: another board or another prompt than in {paths[0]}")
+    return replace(
+        first,
+        predictions=[row for file in read for row in file.predictions],
+        errors=[error for file in read for error in file.errors],
+        num_padding=sum(file.num_padding for file in read),
+    )
+
+
+def _read(path: Path) -> PredictionFile:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".jsonl":
+            is_log = is_lm_eval_line(_first_object(path))
+            return read_lm_eval_samples(path) if is_log else read_table(path)
+        if suffix in (".csv", ".tsv", ".parquet"):
+            return read_table(path)
+        if suffix == ".npy":
+            return read_npy(path)
+        if suffix == ".npz":
+            return read_npz(path)
+        if suffix in (".pt", ".pth") or _DUMP.fullmatch(path.name):
+            return read_torch_dump(path)
+        if suffix == ".eval" or (suffix == ".json" and is_inspect_json(path)):
+            return read_inspect_log(path)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not text in UTF-8: {error}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: {error}") from None
+    raise ValueError(f"{path}: unknown format, allowed are {_FORMATS}")
+
+
+def _first_object(path: Path) -> dict[str, object]:
+    with path.open(encoding="utf-8") as file:
+        value = json.loads(next((line for line in file if line.strip()), "{}"))
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,198 @@
+"""Predictions in tables: JSONL, CSV, TSV and Parquet, columns by name."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eval.predictions.records import Prediction, PredictionFile
+from solver.boards import BOARDS, Board, Grid
+from solver.puzzle_io.cells import as_grid, read_grid
+
+PUZZLE_NAMES = ("puzzle", "question", "givens", "quiz", "input")
+ANSWER_NAMES = ("answer", "prediction", "pred", "output", "solution")
+_SECONDS, _TOKENS, _COST = ("seconds", "time"), ("tokens", "num_tokens"), ("cost", "usd")
+
+Row = tuple[str, Mapping[str, Any]]
+
+
+def read_table(path: Path) -> PredictionFile:
+    """Read a table; the format follows from the name.
+
+    Raises:
+        ValueError: no column of puzzles or answers, no readable puzzle, or another format.
+        OSError: the file cannot be read.
+    """
+    readers = {
+        ".jsonl": _jsonl_rows,
+        ".csv": _csv_rows,
+        ".tsv": _csv_rows,
+        ".parquet": _parquet_rows,
+    }
+    rows = list(readers[path.suffix](path))
+    if not rows:
+        raise ValueError(f"{path}: no rows")
+    return predictions_of_rows(rows, file=str(path))
+
+
+def predictions_of_rows(rows: Iterable[Row], *, file: str) -> PredictionFile:
+    """Check rows one by one.
+
+    Raises:
+        ValueError: no column of puzzles or answers, no readable puzzle, or two boards.
+    """
+    predictions: list[Prediction] = []
+    errors: list[str] = []
+    board: Board | None = None
+    for where, row in rows:
+        puzzle, answer = _find(row, PUZZLE_NAMES), _find(row, ANSWER_NAMES)
+        if puzzle is None or answer is None:
+            missing, names = (
+                ("puzzle", PUZZLE_NAMES) if puzzle is None else ("answer", ANSWER_NAMES)
+            )
+            raise ValueError(
+                f"{where}: no {missing}: got {', '.join(row)}, allowed are {', '.join(names)}"
+            )
+        try:
+            board = board or _board_of(row[puzzle])
+            givens = read_cells(board, row[puzzle])
+            numbers = {
+                name: _number(row, names, where=where)
+                for name, names in (("s", _SECONDS), ("t", _TOKENS), ("c", _COST))
+            }
+        except ValueError as error:
+            message = str(error)
+            errors.append(message if message.startswith(where) else f"{where}: {message}")
+            continue
+        predictions.append(
+            Prediction(
+                where=where,
+                givens=givens,
+                answer=read_answer(board, row[answer]),
+                seconds=numbers["s"],
+                num_new_tokens=int(numbers["t"]),
+                usd=numbers["c"],
+            )
+        )
+    if board is None or not predictions:
+        raise ValueError(f"{file}: no readable puzzle; the first error is {errors[0]}")
+    return PredictionFile(board=board, predictions=predictions, errors=errors)
+
+
+def read_cells(board: Board, value: Any) -> Grid:
+    """Read the cells of a puzzle: text, or numbers in a list, 0 for blank.
+
+    Raises:
+        ValueError: the value holds no grid of the board.
+    """
+    if isinstance(value, str):
+        return read_grid(board, value)
+    return as_grid(board, value)
+
+
+def read_answer(board: Board, value: Any) -> Grid | None:
+    """Read an answer; None unless it is a complete grid."""
+    try:
+        grid = read_cells(board, value)
+    except (ValueError, TypeError):
+        return None
+    return grid if grid.min() > 0 else None
+
+
+def _board_of(value: Any) -> Board:
+    for board in BOARDS.values():
+        try:
+            read_cells(board, value)
+        except (ValueError, TypeError):
+            continue
+        return board
+    sizes = ", ".join(str(board.num_cells) for board in BOARDS.values())
+    raise ValueError(f"puzzle: got {str(value)[:40]!r}, allowed are grids of {sizes} cells")
+
+
+def _find(row: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+    lower = {str(key).lower(): key for key in row}
+    return next((lower[name] for name in names if name in lower), None)
+
+
+def _number(row: Mapping[str, Any], names: tuple[str, ...], *, where: str) -> float:
+    name = _find(row, names)
+    value = None if name is None else row[name]
+    if value is None or value == "":
+        return 0.0
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{where}: {name}: got {value!r}, allowed are numbers of at least 0")
+    return number
+
+
+def _jsonl_rows(path: Path) -> Iterator[Row]:
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}:{number}: {error}") from error
+            if not isinstance(row, dict):
+                raise ValueError(f"{path}:{number}: got {type(row).__name__}, allowed is an object")
+            yield f"{path}:{number}", row
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    delimiter = "\t" if path.suffix == ".tsv" else ","
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, delimiter=delimiter)
+        for row in reader:
+            yield f"{path}:{reader.line_num}", {str(k): v for k, v in row.items() if k is not None}
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as parquet:
+            number = 0
+            for batch in parquet.iter_batches():
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}:{number}", row
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path}: damaged Parquet: {error}") from error
+
+
+def predictions_of_arrays(
+    puzzles: np.ndarray[Any, np.dtype[Any]],
+    answers: np.ndarray[Any, np.dtype[Any]],
+    *,
+    file: str,
+) -> PredictionFile:
+    """Check rows of arrays, both (n, num_cells), 0 for blank.
+
+    Raises:
+        ValueError: shapes that do not fit a board or each other, or no readable puzzle.
+    """
+    puzzles, answers = (array.reshape(len(array), -1) for array in (puzzles, answers))
+    if puzzles.shape != answers.shape:
+        raise ValueError(
+            f"{file}: got puzzles of shape {puzzles.shape} and answers of {answers.shape}, allowed "
+            "are equal ones"
+        )
+    rows = (
+        (f"{file}:{number}", {"puzzle": puzzle, "answer": answer})
+        for number, (puzzle, answer) in enumerate(
+            zip(puzzles.tolist(), answers.tolist(), strict=True), start=1
+        )
+    )
+    return predictions_of_rows(rows, file=file)

@@ -1,0 +1,131 @@
+"""Named cohorts: sets of puzzles that evaluations are reported on.
+
+A cohort has a name, a source (the list it was drawn from) and a digest of its puzzles. Names state
+how it was drawn, so that the same name on the same list is the same set:
+
+    random-N        N puzzles at random, seed 0; random-N-seed-S with another seed
+    hardest-N       the N puzzles with the longest CoT
+    targets-K       1,000 puzzles nearest to each of K CoT lengths; targets-K-by-N for N puzzles
+    buckets-B       1,000 puzzles of each bucket of B (cot_length or rating); buckets-B-by-N
+    full-SPLIT-N    all N puzzles of a split; all-N of a list without splits
+
+Cohorts of publications whose puzzles are not published are in `UNPUBLISHED`; they cannot be drawn.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from eval.results.records import DataRecord, EvaluationConfig, SamplingRecord
+from eval.sampling.selection import PAPER_COUNTS, SamplingConfig
+
+STANDARD = ("random-100", "random-1000", "random-10000", "hardest-100")
+"""Names that can be drawn from any list that is long enough."""
+_RANDOM = re.compile(r"random-(?P<count>[1-9]\d*)(-seed-(?P<seed>[1-9]\d*))?")
+_HARDEST = re.compile(r"hardest-(?P<count>[1-9]\d*)")
+
+
+class UnpublishedCohort(NamedTuple):
+    """A cohort whose puzzles are not known."""
+
+    num_puzzles: int
+    """Its size."""
+    used_by: str
+    """Publications that report on it."""
+    definition: str
+    """What is known of it."""
+
+
+UNPUBLISHED: dict[str, UnpublishedCohort] = {
+    "frm-1000": UnpublishedCohort(
+        1000,
+        "FRM (arXiv 2606.29150)",
+        "a fixed subset of the test split, not published",
+    ),
+    "eqr-lite-2048": UnpublishedCohort(2048, "EqR, FRM release", '"Sudoku-Lite", not published'),
+    "bigr-10020": UnpublishedCohort(10_020, "BIGR", "a subset of the test split, not published"),
+    "trm-1000": UnpublishedCohort(
+        1000,
+        "TRM, retrained",
+        "a subset of the test split, not published; the code of HRM and TRM evaluates on the whole "
+        "split, full-test-422786",
+    ),
+}
+"""Subsets that results are published on, and that their code does not define."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cohort:
+    """A named set of puzzles."""
+
+    name: str
+    """Name; see the module."""
+    source: str
+    """Name of the list."""
+    digest: str
+    """Digest of the puzzles."""
+    num_puzzles: int
+    """Its size."""
+
+
+def cohort_of(config: EvaluationConfig) -> Cohort:
+    """Return the cohort of an evaluation."""
+    return Cohort(
+        name=cohort_name(config.sampling, config.data, num_puzzles=config.num_sampled),
+        source=config.data.name,
+        digest=config.data.sample_digest,
+        num_puzzles=config.num_sampled,
+    )
+
+
+def cohort_name(sampling: SamplingRecord, data: DataRecord, *, num_puzzles: int) -> str:
+    """Return the name that states how a set of puzzles was drawn."""
+    seed = f"-seed-{sampling.seed}" if sampling.seed else ""
+    usual = sampling.count == PAPER_COUNTS.get(sampling.kind)  # type: ignore[call-overload]
+    by = "" if usual else f"-by-{sampling.count}"
+    match sampling.kind:
+        case "random":
+            return f"random-{num_puzzles}{seed}"
+        case "hardest":
+            return f"hardest-{num_puzzles}"
+        case "targets":
+            return f"targets-{len(sampling.targets)}{by}{seed}"
+        case "buckets":
+            return f"buckets-{sampling.bucket_by}{by}{seed}"
+    split = data.name.rpartition(":")[2] if ":" in data.name else None
+    return f"full-{split}-{num_puzzles}" if split else f"all-{num_puzzles}"
+
+
+def sampling_of(name: str) -> SamplingConfig:
+    """Return how to draw a cohort that has a name.
+
+    Raises:
+        ValueError: no cohort that can be drawn.
+    """
+    if match := _RANDOM.fullmatch(name):
+        seed = int(match["seed"] or 0)
+        return SamplingConfig(sample="random", count=int(match["count"]), seed=seed)
+    if match := _HARDEST.fullmatch(name):
+        return SamplingConfig(sample="hardest", count=int(match["count"]))
+    if name in UNPUBLISHED:
+        known = UNPUBLISHED[name]
+        raise ValueError(f"cohort: {name} ({known.used_by}) cannot be drawn: {known.definition}")
+    raise ValueError(
+        f"cohort: got {name!r}, allowed are random-N, random-N-seed-S and hardest-N; other choices "
+        "are options of --sample"
+    )
+
+
+def sampling_with_cohort(sampling: SamplingConfig, cohort: str | None) -> SamplingConfig:
+    """Apply the option `--cohort` to the options of the sampling.
+
+    Raises:
+        ValueError: both are given, or the cohort cannot be drawn.
+    """
+    if cohort is None:
+        return sampling
+    if replace(sampling, seed=0) != SamplingConfig():
+        raise ValueError(f"cohort: got {cohort} and options of --sample, allowed is one of them")
+    return sampling_of(cohort)

@@ -1,0 +1,372 @@
+"""Importing predictions: every format, every row checked, logs of harnesses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from eval.engines.contract import EndedBy
+from eval.predictions.read import read_predictions
+from eval.results.folder import EvaluationFolder
+from eval.text_protocol.prompt import TextProtocol
+from scripts.cli.main import main
+from solver.boards import Grid
+from solver.mrv.tracer import trace
+from solver.puzzle_io.cells import read_grid
+from solver.puzzles import format_grid
+from tests.data.puzzle_files import make_puzzles
+from tests.eval.fake_engine import BOARD
+from tests.eval.stub_server import planned_answer, planned_kind
+
+GIVENS = [read_grid(BOARD, puzzle) for puzzle, _ in make_puzzles("4x4", 20)]
+
+
+def planned_grid(index: int) -> Grid:
+    """Of the first 20 answers, 2 are wrong, 1 changes a given, 1 is incomplete."""
+    solution = trace(BOARD, GIVENS[index]).solution
+    assert solution is not None
+    grid = solution.copy()
+    blank = np.flatnonzero(GIVENS[index] == 0)[0]
+    given = np.flatnonzero(GIVENS[index])[0]
+    if index in (3, 7):
+        grid[blank] = grid[blank] % 4 + 1
+    elif index == 5:
+        grid[given] = grid[given] % 4 + 1
+    elif index == 9:
+        grid[blank] = 0
+    return grid
+
+
+ANSWERS = [planned_grid(index) for index in range(20)]
+EXPECTED = {EndedBy.SOLVED: 16, EndedBy.WRONG: 2, EndedBy.CHANGED_GIVENS: 1, EndedBy.MALFORMED: 1}
+
+
+def as_rows() -> list[dict[str, Any]]:
+    return [
+        {
+            "question": format_grid(BOARD, puzzle),
+            "Prediction": format_grid(BOARD, answer),
+            "seconds": 0.5,
+            "tokens": 16,
+            "cost": 0.25,
+        }
+        for puzzle, answer in zip(GIVENS, ANSWERS, strict=True)
+    ]
+
+
+def write_jsonl(path: Path) -> Path:
+    path = path.with_suffix(".jsonl")
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in as_rows()))
+    return path
+
+
+def write_lists(path: Path) -> Path:
+    path = path.with_suffix(".jsonl")
+    rows = [
+        {**row, "question": puzzle.reshape(4, 4).tolist(), "Prediction": answer.tolist()}
+        for row, puzzle, answer in zip(as_rows(), GIVENS, ANSWERS, strict=True)
+    ]
+    path.write_text("".join(f"{json.dumps(row)}\n\n" for row in rows))
+    return path
+
+
+def write_csv(path: Path) -> Path:
+    path = path.with_suffix(".csv")
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(as_rows()[0]))
+        writer.writeheader()
+        writer.writerows(as_rows())
+    return path
+
+
+def write_parquet(path: Path) -> Path:
+    path = path.with_suffix(".parquet")
+    pq.write_table(pa.Table.from_pylist(as_rows()), path)
+    return path
+
+
+def write_npy(path: Path) -> Path:
+    path = path.with_suffix(".npy")
+    np.save(path, np.stack([np.array(GIVENS), np.array(ANSWERS)], axis=1))
+    return path
+
+
+def write_npy_swapped(path: Path) -> Path:
+    path = path.with_suffix(".npy")
+    np.save(path, np.stack([np.array(GIVENS), np.array(ANSWERS)]).reshape(2, 20, 4, 4))
+    return path
+
+
+def write_npz(path: Path) -> Path:
+    path = path.with_suffix(".npz")
+    np.savez(path, puzzles=np.array(GIVENS), answers=np.array(ANSWERS))
+    return path
+
+
+def dump(*, has_logits: bool) -> dict[str, torch.Tensor]:
+    """As HRM and TRM: ids are digits plus 1, and zeros fill the last batch."""
+    inputs = torch.tensor(np.array(GIVENS)).long() + 1
+    preds = torch.tensor(np.array(ANSWERS)).long() + 1
+    inputs = torch.cat([inputs, torch.zeros(4, 16, dtype=torch.long)])
+    preds = torch.cat([preds, torch.full((4, 16), 3)])
+    labels = {"labels": preds, "puzzle_identifiers": torch.zeros(24)}
+    if not has_logits:
+        return {"inputs": inputs.int(), "preds": preds.int(), **labels}
+    logits = torch.nn.functional.one_hot(preds, 6).to(torch.bfloat16)
+    return {"inputs": inputs.int(), "logits": logits, **labels}
+
+
+def write_dump(path: Path) -> Path:
+    path = path.with_name("step_39060_all_preds.0")
+    torch.save(dump(has_logits=True), path)
+    return path
+
+
+def write_preds_dump(path: Path) -> Path:
+    path = path.with_suffix(".pt")
+    torch.save(dump(has_logits=False), path)
+    return path
+
+
+def write_converted_dump(path: Path) -> Path:
+    path = path.with_suffix(".npz")
+    arrays: dict[str, Any] = {k: v.float().numpy() for k, v in dump(has_logits=True).items()}
+    np.savez(path, **arrays)
+    return path
+
+
+WRITERS = [
+    write_jsonl, write_lists, write_csv, write_parquet, write_npy, write_npy_swapped, write_npz,
+    write_dump, write_preds_dump, write_converted_dump,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_every_format_gives_the_same_predictions(
+    write: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    read = read_predictions([write(tmp_path / "file")])
+    assert read.board is BOARD
+    assert read.errors == []
+    for row, puzzle, answer in zip(read.predictions, GIVENS, ANSWERS, strict=True):
+        np.testing.assert_array_equal(row.givens, puzzle)
+        if answer.min() == 0:
+            assert row.answer is None
+        else:
+            np.testing.assert_array_equal(row.answer, answer)
+    if write in (write_jsonl, write_lists, write_csv, write_parquet):
+        assert {(row.seconds, row.num_new_tokens, row.usd) for row in read.predictions} == {
+            (0.5, 16, 0.25)
+        }
+    assert read.num_padding == (4 if "dump" in write.__name__ else 0)
+
+
+def test_predictions_become_an_evaluation_that_is_scored_compared_and_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = write_jsonl(tmp_path / "frm"), tmp_path / "e"
+    command = ["eval", "import", str(file), "--name", "FRM", "--out", str(out)]
+    assert main([*command, "--num-parameters", "7000000"]) == 0
+    printed = capsys.readouterr().out
+    assert "20 rows: 20 results, 0 duplicates, 0 outside" in printed
+    folder = EvaluationFolder.open(out)
+    counts = {EndedBy(k): v for k, v in folder.summary.ended_by.items() if v}
+    assert counts == EXPECTED
+    assert (folder.config.mode, folder.config.engine) == ("grid", "import")
+    assert folder.summary.answers is not None
+    assert folder.summary.answers.right_cells is not None
+    assert 0.9 < folder.summary.answers.right_cells < 1
+    assert folder.summary.cost.usd == pytest.approx(5)
+    names = ("results.jsonl", "summary.json", "evaluation.json")
+    before = [(out / name).read_bytes() for name in names]
+    assert main(["eval", "score", str(out)]) == 0
+    assert [(out / name).read_bytes() for name in names] == before
+    assert main(command) == 2  # the folder exists
+    # Another model on a part of the puzzles of the first.
+    part = tmp_path / "part.npy"
+    solutions = [trace(BOARD, givens).solution for givens in GIVENS]
+    np.save(part, np.stack([np.array(GIVENS), np.array(solutions)], axis=1)[:8])
+    other = tmp_path / "other"
+    assert main(["eval", "import", str(part), "--name", "best", "--out", str(other)]) == 0
+    capsys.readouterr()
+    assert main(["eval", "compare", str(out), str(other)]) == 0
+    shown = capsys.readouterr().out
+    assert "puzzles with a result in both │ 8" in shown.replace("|", "│")
+    assert "not significant at 0.05" in shown
+    assert main(["eval", "cohorts", str(out), str(other)]) == 0
+    assert "all-20" in capsys.readouterr().out
+    # Different cohorts are different sections of a report.
+    assert main(["report", str(out), str(other), "--out", str(tmp_path / "report")]) == 0
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert [s["sample"]["cohort"] for s in report["sections"]] == ["all-20", "all-8"]
+    # And the same puzzles are one, whatever file they came from.
+    again = tmp_path / "again"
+    like = ["--like", str(other)]
+    assert main(["eval", "import", str(file), "--name", "FRM", "--out", str(again), *like]) == 0
+    assert "8 results, 0 duplicates, 12 outside" in capsys.readouterr().out
+    assert main(["report", str(again), str(other), "--out", str(tmp_path / "report")]) == 0
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    [section] = report["sections"]
+    assert [row["rank"] for row in section["rows"]] == [1, 1]  # 5 and 8 of 8: p = 0.25
+    missing = ["eval", "import", str(part), "--name", "x", "--out", str(tmp_path / "x")]
+    assert main([*missing, "--like", str(out)]) == 2
+    assert "no prediction for 12 of 20 puzzles" in capsys.readouterr().err
+
+
+def test_rows_that_cannot_be_read_are_counted_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = as_rows()
+    rows[1]["question"] = "1234"
+    rows[2]["seconds"] = "soon"
+    rows[4] = rows[0]
+    rows[6]["question"] = "." * 16  # not unique
+    path = tmp_path / "preds.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert main(["eval", "import", str(path), "--name", "m", "--out", str(tmp_path / "e")]) == 0
+    assert (
+        "20 rows: 16 results, 1 duplicates, 1 outside the cohort or not unique, 2 without"
+        in capsys.readouterr().out
+    )
+    assert f"{path}:2: " in caplog.text
+    assert f"{path}:3: seconds: got 'soon'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b"{", "a.jsonl: "),
+        (
+            "b.jsonl",
+            b'{"puzzle": "1234"}\n',
+            "b.jsonl:1: no answer: got puzzle, allowed are answer",
+        ),
+        ("c.jsonl", b"[1]\n", "c.jsonl:1: got list"),
+        ("d.csv", b"", "d.csv: no rows"),
+        ("e.csv", b"puzzle,answer\n12,34\n", "e.csv: no readable puzzle"),
+        ("f.parquet", b"PAR1", "f.parquet: damaged"),
+        ("g.npy", b"\x93NUMPY", "g.npy: not an array file"),
+        ("h.npz", b"PK", "h.npz: not an array file"),
+        ("i.pt", b"\x80\x04", "i.pt: not a dump of tensors"),
+        ("j.eval", b"PK", "j.eval: not a log of inspect_ai"),
+        ("k.txt", b"", "k.txt: unknown format, allowed are .jsonl"),
+        ("l.csv", b"\xff\xfe\x00", "l.csv: not text in UTF-8"),
+        ("m.json", b'{"eval": 1, "samples": [{}]}', "not a sample of a task of sudocot"),
+    ],
+)
+def test_files_that_cannot_be_read_are_one_line(
+    name: str, content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert main(["eval", "import", str(path), "--name", "m", "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_pickle_is_not_executed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, mark = tmp_path / "x.pt", tmp_path / "mark"
+
+    class Attack:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return Path.touch, (mark,)
+
+    torch.save({"inputs": Attack()}, path)
+    assert main(["eval", "import", str(path), "--name", "m", "--out", str(tmp_path / "o")]) == 2
+    assert "not a dump of tensors" in capsys.readouterr().err
+    assert not mark.exists()
+
+
+def test_another_answer_to_the_same_puzzle_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.npy"
+    np.save(path, np.array([[GIVENS[0], ANSWERS[0]], [GIVENS[0], ANSWERS[1]]]))
+    assert main(["eval", "import", str(path), "--name", "m", "--out", str(tmp_path / "o")]) == 2
+    assert f"{path}:2: another answer to the puzzle of {path}:1" in capsys.readouterr().err
+
+
+def log_samples() -> list[tuple[dict[str, Any], str, str]]:
+    """Document, question and planned reply of each puzzle."""
+    protocol = TextProtocol(board=BOARD)
+    return [
+        (
+            {"board": "4x4", "givens": format_grid(BOARD, givens), "num_shots": 0},
+            protocol.question(givens),
+            planned_answer(BOARD, givens),
+        )
+        for givens in GIVENS
+    ]
+
+
+def write_inspect_log(folder: Path) -> Path:
+    path = folder / "log.eval"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number, (document, question, reply) in enumerate(log_samples()):
+            message = {"role": "assistant", "content": [{"type": "reasoning", "reasoning": "1"}]}
+            message["content"].append({"type": "text", "text": reply})  # type: ignore[attr-defined]
+            sample = {
+                "id": number,
+                "epoch": 1,
+                "input": [{"role": "user", "content": question}],
+                "metadata": document,
+                "output": {
+                    "choices": [{"message": message, "stop_reason": "stop"}],
+                    "usage": {"input_tokens": 100, "output_tokens": 20},
+                },
+                "working_time": 0.5,
+            }
+            archive.writestr(f"samples/{number}_epoch_1.json", json.dumps(sample))
+        archive.writestr("header.json", "{}")
+    return path
+
+
+def write_lm_eval_samples(folder: Path) -> Path:
+    path = folder / "samples_sudocot_2026-11-28.jsonl"
+    chat = [
+        {
+            "doc_id": number,
+            "doc": document,
+            "arguments": {
+                "gen_args_0": {"arg_0": [json.dumps([{"role": "user", "content": question}])]}
+            },
+            "resps": [[reply]],
+        }
+        for number, (document, question, reply) in enumerate(log_samples())
+    ]
+    path.write_text("".join(f"{json.dumps(sample)}\n" for sample in chat))
+    return path
+
+
+@pytest.mark.parametrize("write", [write_inspect_log, write_lm_eval_samples])
+def test_logs_of_harnesses_are_scored_again(
+    write: Callable[[Path], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = write(tmp_path), tmp_path / "e"
+    assert main(["eval", "import", str(path), "--name", "m", "--out", str(out)]) == 0
+    folder = EvaluationFolder.open(out)
+    assert folder.config.protocol is not None
+    assert folder.config.protocol.digest == TextProtocol(board=BOARD).digest
+    kinds = [planned_kind(BOARD, givens) for givens in GIVENS]
+    assert folder.summary.accuracy.num_solved == kinds.count("solved")
+    assert folder.summary.answers is not None
+    assert folder.summary.answers.lenient.num_solved == kinds.count("solved") + kinds.count("loose")
+    before = (out / "results.jsonl").read_bytes()
+    assert main(["eval", "score", str(out)]) == 0
+    assert (out / "results.jsonl").read_bytes() == before
+    path.write_bytes(path.read_bytes().replace(b"Fill in", b"Please fill in"))
+    if write is write_lm_eval_samples:
+        capsys.readouterr()
+        assert main(["eval", "import", str(path), "--name", "m", "--out", str(tmp_path / "x")]) == 2
+        assert "not that of this version of the text protocol" in capsys.readouterr().err

@@ -1,0 +1,156 @@
+"""The text protocol on Hugging Face folders that know nothing of sudocot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from data.model_format.precision import get_precision
+from eval.engines.options import EngineOptions
+from eval.engines.text.engine import Prompt, ReplySampling
+from eval.engines.text.hf import HfTextModel
+from eval.engines.text.language_model import LanguageModel
+from eval.engines.text.replies import REPLIES_FILE, StoredReply
+from eval.results.folder import EvaluationFolder
+from eval.text_protocol.prompt import TextProtocol, load_examples
+from scripts.cli.main import main
+from solver.boards import get_board
+from tests.data.puzzle_files import make_puzzles, write_csv
+from tests.eval.language_models import write_language_model
+
+BOARD = get_board("4x4")
+
+
+@pytest.fixture(scope="module")
+def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_language_model(tmp_path_factory.mktemp("models") / "chat")
+
+
+@pytest.fixture(scope="module")
+def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "base"
+    return write_language_model(folder, has_template=False, max_positions=300)
+
+
+@pytest.fixture(scope="module")
+def puzzles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_csv(tmp_path_factory.mktemp("list") / "test.csv", make_puzzles("4x4", 3))
+
+
+def prompts(seed: int, *, limit: int = 6) -> list[Prompt]:
+    return [
+        Prompt(
+            key=f"{index:016x}",
+            sample=0,
+            givens=example.givens,
+            protocol=TextProtocol(board=BOARD, num_shots=shots),
+            max_new_tokens=limit,
+            seed=seed + index,
+        )
+        for index, (example, shots) in enumerate(
+            zip(load_examples(BOARD)[:3], (0, 1, 0), strict=True)
+        )
+    ]
+
+
+def generate(
+    folder: Path, *, slots: int, temperature: float, seed: int = 0, top_p: float = 1.0
+) -> dict[str, str]:
+    options = EngineOptions(
+        precision=get_precision("fp32"), device=torch.device("cpu"), num_slots=slots
+    )
+    sampling = ReplySampling(num_samples=1, temperature=temperature, top_p=top_p)
+    model = HfTextModel.load(str(folder), options, sampling=sampling, form="auto")
+    replies: list[StoredReply] = list(model.generate(prompts(seed)))
+    assert all(reply.num_new_tokens <= 6 for reply in replies)
+    return {reply.key: reply.reply.text for reply in replies}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_replies_do_not_depend_on_the_batch(chat_model: Path, temperature: float) -> None:
+    replies = [generate(chat_model, slots=slots, temperature=temperature) for slots in (1, 3)]
+    assert replies[0] == replies[1]
+
+
+def test_samples_depend_on_the_seed(chat_model: Path) -> None:
+    replies = [
+        generate(chat_model, slots=3, temperature=1.0, seed=seed, top_p=0.9) for seed in (0, 9)
+    ]
+    assert replies[0] != replies[1]
+
+
+def test_an_evaluation_with_the_chat_template(
+    chat_model: Path, puzzles: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "e"
+    command = ["eval", "run", "--model", str(chat_model), "--engine", "hf", "--device", "cpu"]
+    command += ["--data", str(puzzles), "--out", str(out), "--max-new-tokens", "5"]
+    assert main(command) == 0
+    config = EvaluationFolder.open(out).config
+    assert config.protocol is not None
+    assert config.protocol.form == "chat"
+    assert (config.model.name, config.model.model_type) == ("chat", "qwen3")
+    assert config.model.digest == LanguageModel.open(str(chat_model)).digest
+    assert config.model.num_parameters is not None
+    assert config.model.num_parameters > 0
+    assert sum(EvaluationFolder.open(out).summary.ended_by.values()) == 3
+    replies = (out / REPLIES_FILE).read_text().splitlines()
+    assert [json.loads(line)["num_new_tokens"] for line in replies] == [5, 5, 5]
+
+
+def test_without_a_chat_template_the_prompt_is_one_string(
+    base_model: Path, puzzles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "e"
+    command = ["eval", "run", "--model", str(base_model), "--engine", "hf", "--device", "cpu"]
+    command += ["--data", str(puzzles), "--out", str(out)]
+    assert main([*command, "--prompt-form", "chat"]) == 2
+    assert "form: got chat, the tokenizer of base has no chat template" in capsys.readouterr().err
+    assert main([*command, "--max-new-tokens", "1000"]) == 0  # as far as the positions go
+    folder = EvaluationFolder.open(out)
+    assert folder.config.protocol is not None
+    assert folder.config.protocol.form == "plain"
+    assert folder.summary.ended_by["truncated"] + folder.summary.ended_by["malformed"] == 3
+
+
+def test_a_prompt_beyond_the_positions_is_one_line(
+    base_model: Path, puzzles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["eval", "run", "--model", str(base_model), "--engine", "hf", "--device", "cpu"]
+    command += ["--data", str(puzzles), "--out", str(tmp_path / "e"), "--shots", "4"]
+    assert main(command) == 2
+    assert "the model takes 300 positions" in capsys.readouterr().err
+
+
+def test_a_folder_without_facts_says_what_is_possible(
+    chat_model: Path, puzzles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["eval", "run", "--model", str(chat_model)]
+    command += ["--data", str(puzzles), "--out", str(tmp_path / "e")]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert "no sudocot.json, so it is asked in words, by --engine hf, vllm, api" in error
+    assert "docs/your-model.md" in error
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (bare / name).write_bytes((chat_model / name).read_bytes())
+    assert main([*command[:3], str(bare), "--engine", "hf", *command[4:]]) == 2
+    assert "no tokenizer for the text protocol, and no sudocot.json" in capsys.readouterr().err
+    missing = [*command[:3], str(tmp_path / "none"), "--engine", "hf", *command[4:]]
+    assert main(missing) == 2
+    assert "no such folder, and not on the hub" in capsys.readouterr().err
+
+
+def test_gumbel_noise_samples_the_softmax() -> None:
+    from eval.engines.text.hf import _GumbelNoise
+
+    logits = torch.log(torch.tensor([[0.5, 0.3, 0.2]])).repeat(3000, 1)
+    noise = _GumbelNoise(list(range(3000)))
+    chosen = noise(torch.zeros(3000, 1), logits).argmax(dim=-1).numpy()
+    shares = np.bincount(chosen, minlength=3) / 3000
+    np.testing.assert_allclose(shares, [0.5, 0.3, 0.2], atol=0.04)
