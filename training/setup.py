@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from data.model_format.precision import get_precision
 from data.model_format.weights import weights_digest
 from data.runtime.cpus import available_cpus
+from data.runtime.environment import check_environment
 from data.store import TokenStore
 from solver.boards import get_board
 from training.batching.batches import collate
@@ -85,8 +86,10 @@ def open_accelerator(config: TrainConfig) -> Accelerator:
 
     Raises:
         ValueError: If the device lacks the precision, accelerate is configured to shard the model,
-            or the processes did not find each other.
+            a variable of the environment changes what is computed, or the processes did not find
+            each other.
     """
+    check_environment()
     num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     num_threads = max(1, available_cpus()[0] // num_local)
     os.environ.setdefault("OMP_NUM_THREADS", str(num_threads))

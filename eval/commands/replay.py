@@ -177,11 +177,13 @@ def _compare(config: Config, console: Console) -> int:
         columns = ("puzzle", "segment", "token", "first", "second", "margin")
         title = "first difference of each puzzle: what each writes, and the model's margin there"
         print_table(console, title, columns, rows)
-    return DIFFERENT if comparison.differences else 0
+    return DIFFERENT if comparison.differences or comparison.num_unmatched else 0
 
 
 def _show_comparison(console: Console, comparison: Comparison) -> None:
     num, total = len(comparison.differences), comparison.num_puzzles
+    if comparison.num_unmatched:
+        console.print(f"{comparison.num_unmatched:,} puzzles have no result in both, not compared")
     low, high = wilson_interval(num, trials=total)
     console.print(
         f"{num:,} of {total:,} puzzles differ: {num / total:.2%} (95%: {low:.2%} to {high:.2%}), "

@@ -43,6 +43,8 @@ class Comparison:
 
     num_puzzles: int
     """Puzzles with a result in both."""
+    num_unmatched: int
+    """Puzzles of the samples without a result in both, as where one is unfinished."""
     num_tokens: int
     """Tokens up to the first difference of each, or all."""
     differences: tuple[Difference, ...]
@@ -86,6 +88,7 @@ def compare(first: EvaluationFolder, second: EvaluationFolder) -> Comparison:
             differences.append(difference)
     return Comparison(
         num_puzzles=len(shared),
+        num_unmatched=len({p.key for p in (*first.sample, *second.sample)}) - len(shared),
         num_tokens=num_tokens,
         differences=tuple(differences),
         settings=tuple(different_settings(first.config, second.config)),

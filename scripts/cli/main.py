@@ -14,10 +14,12 @@ signal, the same command resumes; 130 interrupted; 141 the reader of the output 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -104,7 +106,29 @@ def main(argv: Sequence[str]) -> int:
 
 def run() -> None:
     """Entry point of the console script."""
+    # A notebook's backend for plots is set for its children too, and may not be installed here.
+    os.environ.pop("MPLBACKEND", None)
+    shadow = find_shadow()
+    if shadow is not None:
+        sys.exit(_complain(f"error: {shadow}", code=BAD_INPUT))
     sys.exit(main(sys.argv[1:]))
+
+
+def find_shadow() -> str | None:
+    """Say which file is imported in place of a package of ours, if one is.
+
+    PYTHONPATH, or `python -m` in a folder that holds `data/` or `eval.py`, puts them in front.
+    """
+    root = Path(__file__).resolve().parents[2]
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        found = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), None))
+        if found and not Path(found).resolve().is_relative_to(root / package):
+            return (
+                f"{found} shadows the package {package} of sudocot in {root}: "
+                "leave that folder, or take it out of PYTHONPATH"
+            )
+    return None
 
 
 def _run_command(words: CommandWords, options: Sequence[str]) -> int:

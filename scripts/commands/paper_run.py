@@ -16,7 +16,10 @@ from scripts.launch.check import check_stages
 from scripts.launch.jobs import Scripts
 from scripts.launch.local import LocalRun
 from scripts.launch.recipe import Resources
-from scripts.launch.submit import submit
+from scripts.launch.submit import dry_run, submit
+
+_GPU_TOKENS = 10**9
+"""Tokens of a training from which on a CPU would take months."""
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +35,7 @@ class Config:
     Examples:
         sudocot paper run scot-depth --scale tiny
         sudocot paper run study --seeds 3 --tokens 5000000 --jobs 2
-        sudocot paper run all --slurm --shards 16 --gpus 8 --cpus 64 --sbatch=--account=me
+        sudocot paper run all --slurm --shards 16 --gpus 8 --cpus 64 --sbatch=--account=me --dry-run
     """
 
     settings: OmitArgPrefixes[Settings]
@@ -41,6 +44,8 @@ class Config:
     """What its stages get, each what it can use."""
     slurm: bool = False
     """Submit the jobs to Slurm; `sudocot paper plan` shows them before."""
+    dry_run: bool = False
+    """With --slurm: print the scripts and the sbatch commands, in order, and do nothing."""
     jobs: Workers = 1
     """Jobs at a time on this machine; for more than one set OMP_NUM_THREADS too."""
 
@@ -48,6 +53,15 @@ class Config:
         check_ranges(self)
         if self.slurm and self.jobs > 1:
             raise ValueError(f"jobs: got {self.jobs}, allowed with slurm is 1")
+        if self.dry_run and not self.slurm:
+            raise ValueError("dry_run: allowed with --slurm; `sudocot paper plan` shows the jobs")
+        largest = max((t.num_tokens for t in self.settings.experiment.trainings), default=0)
+        has_large = self.settings.scale == "full" and largest >= _GPU_TOKENS
+        if self.slurm and has_large and not self.resources.gpus:
+            raise ValueError(
+                f"gpus: got 0, allowed is at least 1 for a training of {largest:,} tokens; "
+                "--gpu-sbatch gives options to the jobs with GPUs alone"
+            )
 
 
 def main(config: Config) -> int:
@@ -61,6 +75,9 @@ def main(config: Config) -> int:
     def report(name: str, text: str) -> None:
         console.print(f"== {name}: {text}")
 
+    if config.dry_run:
+        console.print(dry_run(scripts))
+        return 0
     if config.slurm:
         submit(scripts, report=report)
         return 0

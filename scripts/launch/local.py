@@ -7,6 +7,7 @@ on where it was stopped, and a recipe can be begun here and finished there.
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -104,10 +105,12 @@ class LocalRun:
                 del self._waiting[name]
 
     def _start(self, job: Job) -> subprocess.Popen[bytes]:
+        # Nothing in the working folder is imported in place of what is installed.
+        environment = os.environ | {"PYTHONSAFEPATH": "1"}
         if self._num_jobs == 1:
-            return subprocess.Popen(local_command(job))
+            return subprocess.Popen(local_command(job), env=environment)
         with self._log(job.name).open("ab") as log:
-            return subprocess.Popen(local_command(job), stdout=log, stderr=log)
+            return subprocess.Popen(local_command(job), stdout=log, stderr=log, env=environment)
 
     def _log(self, name: str) -> Path:
         return self._scripts.folder / "logs" / f"{name}.log"

@@ -1,7 +1,7 @@
 r"""What a training job starts on each of its nodes: accelerate's launcher, and signals around it.
 
     srun python -m scripts.launch.node --address HOST --port PORT --nodes 2 --processes 8 \
-        --config FILE -- train run --data DATA --out RUN
+        --rendezvous-timeout 600 --config FILE -- train run --data DATA --out RUN
 
 The launchers of accelerate and torch die of USR1, or pass signals on and kill after 30 seconds, and
 they turn every exit code of a process into 1. So the launcher here ignores USR1, the training
@@ -28,7 +28,6 @@ from types import FrameType
 
 from data.runtime.signals import REQUEUE_EXIT_CODE
 
-MEETING_LIMIT_S = 60
 REPEAT_S = 0.5
 
 logger = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ def read_meeting(*, address: str, port: int, num_nodes: int) -> Meeting:
     return Meeting(address=address, port=port, num_nodes=num_nodes, node_rank=rank)
 
 
-def check_meeting(meeting: Meeting, *, limit_s: float = MEETING_LIMIT_S) -> None:
+def check_meeting(meeting: Meeting, *, limit_s: float) -> None:
     """Let all nodes count themselves together, before anything expensive starts.
 
     Raises:
@@ -164,7 +163,14 @@ def last_row(metrics: Path) -> dict[str, object]:
     return row
 
 
-def train_on_node(meeting: Meeting, *, config: Path, num_processes: int, words: list[str]) -> int:
+def train_on_node(
+    meeting: Meeting,
+    *,
+    config: Path,
+    num_processes: int,
+    words: list[str],
+    rendezvous_timeout_s: float,
+) -> int:
     """Run this node's share of a training.
 
     Returns:
@@ -175,7 +181,7 @@ def train_on_node(meeting: Meeting, *, config: Path, num_processes: int, words: 
     metrics = _run_folder(words) / METRICS_FILE
     before = last_row(metrics)
     if meeting.num_nodes > 1:
-        check_meeting(meeting)
+        check_meeting(meeting, limit_s=rendezvous_timeout_s)
     command = launcher_command(meeting, config=config, num_processes=num_processes, words=words)
     code, is_stopped = run_launcher(command)
     if not is_stopped or code == 0:
@@ -201,7 +207,7 @@ def main(argv: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="sudocot: %(levelname)s: %(message)s")
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--address", required=True)
-    for name in ("--port", "--nodes", "--processes"):
+    for name in ("--port", "--nodes", "--processes", "--rendezvous-timeout"):
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("words", nargs="+")
@@ -209,7 +215,11 @@ def main(argv: Sequence[str]) -> int:
     try:
         meeting = read_meeting(address=given.address, port=given.port, num_nodes=given.nodes)
         return train_on_node(
-            meeting, config=given.config, num_processes=given.processes, words=given.words
+            meeting,
+            config=given.config,
+            num_processes=given.processes,
+            words=given.words,
+            rendezvous_timeout_s=given.rendezvous_timeout,
         )
     except ValueError as error:
         logger.error("%s", error)

@@ -70,7 +70,11 @@ class Resources:
     max_requeues: Annotated[int, Ge(0), Le(10**6)] = 100
     """Times that a job may be started again."""
     sbatch: tuple[str, ...] = ()
-    """Further options of sbatch, such as --partition=gpu."""
+    """Further options of sbatch for every job, such as --account=me."""
+    gpu_sbatch: tuple[str, ...] = ()
+    """Further options of sbatch for jobs with GPUs alone, such as --partition=gpu."""
+    rendezvous_timeout_s: Annotated[int, Ge(1), Le(86_400)] = 600
+    """Seconds within which all nodes of a training must have met, the import of torch included."""
     setup: Path | None = None
     """Shell file that every job reads first, with `module load` and the like."""
     online: bool = False
@@ -92,7 +96,8 @@ class Resources:
             )
         if self.memory is not None and not re.fullmatch(r"[0-9]+[KMGT]?", self.memory):
             raise ValueError(f"memory: got {self.memory!r}, allowed are such as 64G")
-        bad = [word for word in self.sbatch if not re.fullmatch(r"--[a-z-]+(=[^\"\\\n]*)?", word)]
+        options = (*self.sbatch, *self.gpu_sbatch)
+        bad = [word for word in options if not re.fullmatch(r"--[a-z-]+(=[^\"\\\n]*)?", word)]
         if bad:
             raise ValueError(f"sbatch: got {bad[0]!r}, allowed are --name and --name=value")
 
@@ -277,7 +282,7 @@ def _resources(name: str, value: Any, *, base: Resources) -> Resources:
     for key, given in _mapping(name, value, allowed=tuple(types)).items():
         if key in ("time", "memory") and type(given) is int:
             given = str(given)  # minutes and megabytes, as Slurm reads them
-        if key == "sbatch":
+        if key in ("sbatch", "gpu_sbatch"):
             given = (given,) if isinstance(given, str) else _texts(f"{name}: {key}", given)
         elif type(given) is not (types[key] if types[key] in (int, bool) else str):
             wanted = "text" if types[key] not in (int, bool) else types[key].__name__

@@ -76,7 +76,7 @@ def dry_run(scripts: Scripts) -> str:
         variable = re.sub(r"\W", "_", f"job{number}_{name}")
         # A dependency is the one word with a variable in it, and has nothing to quote.
         shown = " ".join(w if w.startswith("--dependency=") else shlex.quote(w) for w in words)
-        commands.append(f"{variable}=$({shown})")
+        commands.append(f"{variable}=$({shown} | tail -n 1 | cut -d ';' -f 1)")
         ids[name] = f"${variable}"
     return "\n".join([*parts, *commands])
 
@@ -114,13 +114,30 @@ def submit(scripts: Scripts, *, report: Callable[[str, str], None]) -> None:
                 report(name, "done already")
                 continue
             answer = _run(sbatch_command(scripts, job, tasks=unfinished[name], ids=ids))
-            ids[name] = answer.strip().split(";")[0]  # "ID;CLUSTER" where there are several
+            ids[name] = job_id(answer)
             report(name, ids[name])
     except BaseException:  # Ctrl-C as well
         if ids:
             _run(["scancel", *ids.values()])
             logger.warning("canceled the jobs submitted so far: %s", ", ".join(ids.values()))
         raise
+
+
+def job_id(answer: str) -> str:
+    """Read the job id from what `sbatch --parsable` printed.
+
+    The id is on the last line, as `ID` or `ID;CLUSTER`; the wrappers of some sites print before it.
+
+    Raises:
+        ValueError: The last line is no id.
+    """
+    last = (answer.strip().splitlines() or [""])[-1].strip().split(";")[0]
+    if not (last.isascii() and last.isdigit()):
+        raise ValueError(
+            f"sbatch: got {answer.strip()[-200:]!r}, allowed is a job id in the last line; "
+            "see squeue for a job that was submitted all the same"
+        )
+    return last
 
 
 def _run(command: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from scripts.launch.jobs import Scripts
 from scripts.launch.node import Meeting, check_meeting, last_row, read_meeting
 from scripts.launch.node import main as node_main
 from scripts.launch.recipe import Recipe, Resources, Stage, read_recipe
-from scripts.launch.submit import dry_run, submit, unfinished_jobs
+from scripts.launch.submit import dry_run, job_id, submit, unfinished_jobs
 
 ROOT = Path(__file__).parents[2]
 SNAPSHOT = Path(__file__).with_name("dry_run.txt")
@@ -463,3 +463,11 @@ def test_resources_name_what_is_wrong() -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         sys.stdout.write(snapshot(Path(name)))
+
+
+def test_the_job_id_is_read_behind_a_banner() -> None:
+    assert job_id("------\n Welcome\nNo reservation for this job\n502\n") == "502"
+    assert job_id("503;cluster\n") == "503"
+    for answer in ("", "Welcome", "502\nthank you"):
+        with pytest.raises(ValueError, match="allowed is a job id in the last line"):
+            job_id(answer)

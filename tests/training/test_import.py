@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPTNeoXConfig, GPTNeoXForCausalLM
 
 from data.model_format.facts import read_facts
@@ -179,4 +180,20 @@ def test_missing_file_is_named(name: str, tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "source")
     (tmp_path / "source" / name).unlink()
     with pytest.raises(OSError, match=name):
+        convert(tmp_path)
+
+
+def test_imports_what_transformers_4_57_writes(tmp_path: Path) -> None:
+    """Made by `make_authors_checkpoint.py` with that version, config.json included."""
+    source = Path(__file__).with_name("authors_checkpoint")
+    import_checkpoint(source, tmp_path / "target", mode="scot", segment_tokens=512)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "target")
+    with torch.no_grad():
+        logits = model(IDS).logits
+    torch.testing.assert_close(logits, load_file(source / "logits.safetensors")["logits"])
+
+
+def test_a_partly_rotated_checkpoint_is_refused(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "source", partial_rotary_factor=0.25, rotary_pct=0.25)
+    with pytest.raises(ValueError, match=r"partial_rotary_factor|rope_parameters"):
         convert(tmp_path)

@@ -77,7 +77,7 @@ def export_model(
         generation.save_pretrained(staged)
         save_tokenizer(vocabulary.board, staged, max_tokens=model.config.max_position_embeddings)
         (staged / FACTS_FILE).write_bytes(to_json(record))
-        (staged / "README.md").write_text(model_card(facts, model=model), encoding="utf-8")
+        (staged / "README.md").write_text(model_card(staged), encoding="utf-8")
 
 
 def _add_old_rope_names(path: Path) -> None:

@@ -112,6 +112,10 @@ def import_checkpoint(
 
 def _check_same_network(read: PreTrainedConfig, expected: PreTrainedConfig, *, path: Path) -> None:
     got, allowed = read.to_dict(), expected.to_dict()
+    # transformers 4.57 also writes the share of rotated dimensions under its newer name.
+    share = got.pop("partial_rotary_factor", None)
+    if share not in (None, read.rope_parameters["partial_rotary_factor"]):
+        raise ValueError(f"{path}: partial_rotary_factor: got {share!r}, allowed is 1.0")
     for name in sorted((got.keys() | allowed.keys()) - _FREE_FIELDS):
         if got.get(name) != allowed.get(name):
             raise ValueError(

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from transformers import PreTrainedModel
-
+from data.model_format.facts import read_facts, read_json
+from data.model_format.weights import count_stored_parameters
 from solver.boards import get_board
 from solver.vocabulary import END_INPUT, INPUT, Vocabulary
-from training.models.build import count_parameters
-
-if TYPE_CHECKING:
-    from data.model_format.facts import ModelFacts
 
 _TEMPLATE = """\
 ---
@@ -61,8 +57,9 @@ and it.""",
 }
 
 
-def model_card(facts: ModelFacts, *, model: PreTrainedModel) -> str:
-    """Write the card; facts that nobody knows are left out."""
+def model_card(folder: Path) -> str:
+    """Write the card from the files of a model folder; facts that nobody knows are left out."""
+    facts = read_facts(folder)
     vocabulary = Vocabulary(get_board(facts.board))
     prompt = (INPUT, vocabulary.first_coordinate, vocabulary.first_digit, END_INPUT)
     mode_text, how = _MODE_TEXT[facts.mode]
@@ -77,8 +74,8 @@ def model_card(facts: ModelFacts, *, model: PreTrainedModel) -> str:
     rows |= facts.training
     return _TEMPLATE.format(
         mode={"cot": "CoT", "scot": "SCoT"}[facts.mode],
-        model_type=model.config.model_type,
-        num_parameters=count_parameters(model),
+        model_type=read_json(folder / "config.json")["model_type"],
+        num_parameters=count_stored_parameters(folder),
         board=facts.board,
         mode_text=mode_text,
         prompt=" ".join(vocabulary.tokens[token] for token in prompt),

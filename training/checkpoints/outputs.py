@@ -42,7 +42,7 @@ def export_run(run: Run) -> None:
     config, manifest = run.config, run.store.manifest
     state = gather_state(run.model, run.optimizer)
     if run.accelerator.is_main_process:
-        cut_off = manifest.max_cot_length
+        cut_offs = [n for n in (manifest.max_cot_length, config.max_cot_length) if n is not None]
         facts = ModelFacts(
             board=manifest.board,
             mode=cast("Mode", manifest.mode),
@@ -58,7 +58,7 @@ def export_run(run: Run) -> None:
                 "seed": config.seed,
                 "data_seed": config.data_seed,
                 "board_state_weight": config.board_state_weight,
-                **({} if cut_off is None else {"max_cot_length": cut_off}),
+                **({"max_cot_length": min(cut_offs)} if cut_offs else {}),
             },
         )
         model = run.accelerator.unwrap_model(run.model)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from data.runtime.environment import recorded_environment
 from training.batching.sampler import Sampler, Update
 from training.gradients import UpdateReport
 from training.models.families import flops_per_token
@@ -58,6 +59,7 @@ class RunRecords:
             num_processes=accelerator.num_processes,
             num_threads=torch.get_num_threads(),
             torch=torch.__version__,
+            environment=recorded_environment(),
             num_parameters=self._run.num_parameters,
             initial_weights=self._run.initial_weights,
             data_digest=self._run.store.manifest.digest,
