@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import Positional
 
+from data.runtime.ranges import Count
 from eval.commands.tables import print_evaluation
 from eval.results.folder import EvaluationFolder
 
@@ -40,7 +41,7 @@ class Config:
     """Folder of the evaluation."""
     like: Path | None = None
     """Evaluation with the puzzles to count; by default all puzzles of the files."""
-    num_parameters: int | None = None
+    num_parameters: Count | None = None
     """Parameters of the model."""
 
     def __post_init__(self) -> None:

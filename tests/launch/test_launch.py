@@ -441,7 +441,7 @@ def test_nodes_that_do_not_meet_are_named() -> None:
 def test_a_bad_interface_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nowhere0")
     with ThreadPoolExecutor() as pool:
-        for answer in [pool.submit(check_meeting, node) for node in meetings()]:
+        for answer in [pool.submit(check_meeting, node, limit_s=60) for node in meetings()]:
             error = answer.exception()
             assert isinstance(error, ValueError)
             assert "network interface nowhere0" in str(error)

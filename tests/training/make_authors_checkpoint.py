@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -22,6 +23,7 @@ def main(folder: Path) -> None:
     """Write config.json, model.safetensors and logits.safetensors."""
     assert transformers.__version__.startswith("4.57."), transformers.__version__
     torch.manual_seed(0)
+    names: dict[str, Any] = {"rope_theta": 10000.0, "rotary_pct": 1.0}  # as that version has them
     config = GPTNeoXConfig(
         vocab_size=98,
         hidden_size=16,
@@ -34,8 +36,7 @@ def main(folder: Path) -> None:
         pad_token_id=0,
         hidden_dropout=0.0,
         attention_dropout=0.0,
-        rope_theta=10000.0,
-        rotary_pct=1.0,
+        **names,
     )
     model = GPTNeoXForCausalLM(config).eval()
     model.save_pretrained(folder)
