@@ -74,6 +74,9 @@ class Statistics:
     """Sequences of a data set; None for a table of lengths."""
     bytes_per_token: float | None
     """Bytes on disk for each token of a data set; None for a table of lengths."""
+    branching_share: float | None
+    """Share of the puzzles whose trace branches: it is longer than a trace without a choice, which
+    has `4 * num_cells + 4` tokens; None without puzzles."""
     cot_length_quantiles: dict[str, int]
     """CoT lengths of all puzzles at some quantiles."""
     total: Cutoff
@@ -217,7 +220,10 @@ def _summaries(
     if len(puzzles.cot_lengths):
         values = np.quantile(puzzles.cot_lengths, _QUANTILES, method="inverted_cdf")
         quantiles = {f"{q:.0%}": int(value) for q, value in zip(_QUANTILES, values, strict=True)}
+    num_puzzles = len(puzzles.cot_lengths)
+    num_branching = int(np.sum(puzzles.cot_lengths > 4 * board.num_cells + 4))
     return {
+        "branching_share": num_branching / num_puzzles if num_puzzles else None,
         "cot_length_quantiles": quantiles,
         "total": puzzles.up_to(longest),
         "cutoffs": [puzzles.up_to(n) for n in cutoffs],

@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
-# From nothing to a leaderboard: an environment, puzzles, a CoT and an SCoT data set of them, what is
-# in those, a model trained on each, evaluated on other puzzles, and shown on two pages.
+# From nothing to a leaderboard: an environment, puzzles, a CoT and an SCoT data set of them, a model
+# trained on each, evaluated on other puzzles beside the trained models that come with the project
+# and the compiled solver, and pages with the results and with one search.
 #
 #   bash scripts/quickstart.sh [--board 4x4|6x6|9x9] [--out FOLDER]
 #
-# 4x4 takes two CPU cores about ten minutes, 6x6 two hours. A 9x9 model needs a GPU: with one, it
+# 4x4 takes about ten minutes on two CPU cores, 6x6 hours. A 9x9 model needs a GPU: with one, it
 # learns the sudoku-extreme data set, or, where the hub cannot be reached, puzzles made here; without
 # one, 9x9 ends after the data. On small boards nothing is downloaded but the packages.
 #
-# Stages that are finished are skipped; interrupt it at will and run it again. The environment is
-# .venv, or the one that $SUDOCOT_VENV names.
+# No trace of a 4x4 puzzle with one solution branches. The 4x4 puzzles here have so few givens that
+# the solver must choose, and some are mined for dead ends; several solutions are possible then, and
+# solved means: the solution that the solver finds first.
+#
+# Finished stages are skipped: interrupt it at any time and run it again. The environment is .venv,
+# or the one that $SUDOCOT_VENV names.
 set -euo pipefail
 
 usage() {
@@ -28,20 +33,20 @@ while (($#)); do
     esac
     shift 2
 done
-# Puzzles to make; trace tokens of a segment, so that a usual trace has a few; the recipe of each
-# model and its tokens; a puzzle to show.
-recipe=(--preset small --model "small-$board")
+# Trace tokens of a segment, so that a usual trace has a few; the recipe of each model and its tokens;
+# a puzzle whose search has dead ends.
+recipe=(--preset small)
 case $board in
     4x4)
-        num_puzzles=50000 segment_tokens=16 train_tokens=3000000
-        example='..1.|4...|...2|.3..'
+        segment_tokens=16 train_tokens=4500000
+        example='....|..4.|.4..|..34'
         ;;
     6x6)
-        num_puzzles=100000 segment_tokens=32 train_tokens=20000000
+        segment_tokens=32 train_tokens=36000000
         example='.51.........6...4.....5....23...6...'
         ;;
     9x9)
-        num_puzzles=5000 segment_tokens=512 train_tokens=0
+        segment_tokens=512 train_tokens=0
         recipe=(--preset muon --max-cot-length 16384)
         example='4.....8.5.3..........7......2.....6.....8.4......1.......6.3.7.5..2.....1.4......'
         ;;
@@ -58,22 +63,57 @@ export PATH="$venv/bin:$PATH"
 # twice as many tokens a second with them.
 malloc=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824
 export GLIBC_TUNABLES="${GLIBC_TUNABLES:-$malloc:glibc.malloc.trim_threshold=17179869184}"
+# Threads that wait sleep instead of spinning: beside other work everything slows down in
+# proportion, where spinning threads take the CPU from those that they wait for.
+export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
+
+mkdir -p "$out"
 
 step() { printf '\n== %s\n' "$*"; }
+fail() {
+    echo "quickstart: $*" >&2
+    exit 1
+}
 
-train_source=(--generate "$num_puzzles")
-test_source=(--generate $((num_puzzles / 20)) --seed 1)
 if [[ $board == 9x9 ]] && python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
     train_tokens=1000000000
-    hub=sapientinc/sudoku-extreme
-    if python - $hub <<<'import sys, huggingface_hub as h; h.dataset_info(sys.argv[1], timeout=10)' \
-        2>/dev/null; then
-        train_source=("$hub" --split train) test_source=("$hub" --split test --sample 2000)
-    else
-        train_source=(--generate 20000 --mine 1000 16384)
-        test_source=(--generate 500 --mine 1000 16384 --seed 1)
-    fi
 fi
+
+# Sources of the training puzzles and of the test puzzles, as options of `sudocot data build`.
+case $board in
+    4x4)
+        # Two lists each: puzzles with few givens as they come, and such with dead ends.
+        make_list() { # NAME COUNT SEED OPTIONS...
+            [[ -e $out/$1.csv ]] || sudocot data generate "$2" --board 4x4 --seed "$3" \
+                --out "$out/$1.csv" "${@:4}"
+        }
+        step "4x4 puzzles with few givens, some mined for dead ends, in $out"
+        dead_ends=(--givens 3 6 --min-cot-length 76 --max-cot-length 128)
+        make_list puzzles 16000 0 --givens 3 7
+        make_list dead-ends 6000 0 "${dead_ends[@]}"
+        make_list test-puzzles 700 1 --givens 3 7
+        make_list test-dead-ends 1000 1 "${dead_ends[@]}"
+        train_source=("$out/puzzles.csv" "$out/dead-ends.csv" --no-check-unique)
+        test_source=("$out/test-puzzles.csv" "$out/test-dead-ends.csv" --no-check-unique)
+        ;;
+    6x6)
+        train_source=(--generate 280000)
+        test_source=(--generate 5000 --seed 1)
+        ;;
+    9x9)
+        hub=sapientinc/sudoku-extreme
+        if ((train_tokens == 0)); then
+            train_source=(--generate 5000)
+            test_source=(--generate 250 --seed 1)
+        elif python - $hub <<<'import sys, huggingface_hub as h; h.dataset_info(sys.argv[1], timeout=10)' \
+            2>/dev/null; then
+            train_source=("$hub" --split train) test_source=("$hub" --split test --sample 2000)
+        else
+            train_source=(--generate 20000 --mine 1000 16384)
+            test_source=(--generate 500 --mine 1000 16384 --seed 1)
+        fi
+        ;;
+esac
 
 # --resume goes on with an interrupted build and leaves a finished one alone.
 build() { # MODE FOLDER OPTIONS...
@@ -88,13 +128,14 @@ for mode in cot scot; do
     build "$mode" "$out/$mode-test" "${test_source[@]}" --exclude "$out/$mode"
 done
 
-for mode in cot scot; do
+for mode in cot cot-test; do
     step "statistics of $out/$mode"
-    sudocot data stats "$out/$mode"
+    sudocot data stats "$out/$mode" --min-branching-share 0.25
 done
 
 step "one puzzle, and the trace that a model is to write"
-sudocot solve "$example" --trace
+sudocot solve "$example" --trace | tee "$out/example.txt"
+grep -q '<none>' "$out/example.txt" || fail "the trace of the example has no dead end"
 
 ((train_tokens)) || exit 0
 
@@ -115,23 +156,45 @@ code=0
 for training in "${trainings[@]}"; do wait "$training" || code=$?; done
 trap - INT
 ((code == 0)) || exit "$code"
-unset OMP_NUM_THREADS
 
 step "curves of both runs, in $out/curves.png"
 sudocot train plot "$out/cot-run" "$out/scot-run" --out "$out/curves.png" --title "$board"
 
 # An evaluation that was interrupted goes on; a finished one only shows its summary.
+evaluate() { # NAME MODEL DATA ENGINE OPTIONS...
+    step "$1 on test puzzles, engine $4, in $out/evaluations"
+    sudocot eval run --model "$2" --data "$3" --engine "$4" --keep-tokens --name "$1" \
+        --out "$out/evaluations/${1// /-}-$4" "${@:5}"
+}
+
 for mode in cot scot; do
     for engine in segment verify; do
-        step "$mode model on the test puzzles, engine $engine, in $out/evaluations/$mode-$engine"
-        sudocot eval run --model "$out/$mode-run/final" --data "$out/$mode-test" --sample all \
-            --engine "$engine" --keep-tokens --name "$board $mode" \
-            --out "$out/evaluations/$mode-$engine"
+        evaluate "$board $mode" "$out/$mode-run/final" "$out/$mode-test" "$engine" --sample all
     done
 done
+
+# Beside them: the solver itself as a transformer, and on their own puzzles the models that come
+# with the project.
+evaluate "compiled solver" "compiled-$board" "$out/scot-test" verify --sample random --count 100
+while read -r name shipped_board; do
+    data=$out/$shipped_board-test
+    sudocot data build --generate 200 --seed 2 --board "$shipped_board" --resume --out "$data"
+    evaluate "shipped $name" "$name" "$data" verify --sample random --count 100
+done < <(python -c 'from scripts.models.catalog import read_catalog as r
+for model in r().values(): print(model.name, model.board)')
 
 step "leaderboard, in $out/report/report.html"
 sudocot report "$out"/evaluations/* --out "$out/report"
 
-step "a puzzle as the SCoT model solves it, in $out/trace.html"
-sudocot trace --evaluation "$out/evaluations/scot-segment" --out "$out/trace.html"
+step "the example as the SCoT model solves it, in $out/trace.html"
+show=(sudocot trace "$example" --model "$out/scot-run/final" --out "$out/trace.html")
+# The page opens where there is a desktop and somebody who looks at it.
+[[ -t 1 && (-n ${DISPLAY:-}${WAYLAND_DISPLAY:-} || $(uname) == Darwin) ]] && show+=(--open)
+"${show[@]}"
+
+if [[ $board == 4x4 ]]; then
+    step "both models solve at least 90% of the test puzzles"
+    for mode in cot scot; do
+        sudocot eval score "$out/evaluations/$board-$mode-segment" --min-accuracy 0.9
+    done
+fi

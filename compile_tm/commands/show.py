@@ -34,6 +34,7 @@ class Config:
     register that holds nothing. Without --registers, all that change after the embedding are shown.
 
     Examples:
+        sudocot compile show binary-increment 11
         sudocot compile show binary-increment 11 --position 5
         sudocot compile show parity 1011 --position 4
         sudocot compile show sorting cba --mode scot --segment 2 --position 20 --registers sought
@@ -45,8 +46,8 @@ class Config:
     model is run, noise and layers that denoise included."""
     word: Positional[str]
     """Input; symbols of several characters are separated by blanks."""
-    position: Annotated[int, Ge(0), Le(2**40)]
-    """Position in the sequence, from 0."""
+    position: Annotated[int, Ge(0), Le(2**40)] | None = None
+    """Position in the sequence, from 0; without it, the tokens are listed with their positions."""
     mode: Literal["cot", "scot"] | None = None
     """With or without summaries, by default without; automata have neither."""
     segment: Annotated[int, Ge(1), Le(2**40)] = 1
@@ -79,12 +80,16 @@ def main(config: Config) -> int:
     if not 1 <= config.segment <= len(segments):
         raise ValueError(f"segment: got {config.segment}, allowed are 1 to {len(segments)}")
     ids = segments[config.segment - 1]
+    console = Console(highlight=False, markup=False, emoji=False)
+    if config.position is None:
+        rows = enumerate(compiled.vocabulary.tokens(ids))
+        console.print("\n".join(f"{position:>6}  {token}" for position, token in rows))
+        return 0
     if not 0 <= config.position < len(ids) - 1:
         raise ValueError(f"position: got {config.position}, allowed are 0 to {len(ids) - 2}")
     ids = ids[: config.position + 2]
     wires = decoder.wires if decoder else compiled.program.wires
     stages = decoder.states(ids[:-1].tolist()) if decoder else _stages(compiled, ids[:-1])
-    console = Console(highlight=False, markup=False, emoji=False)
     tokens = compiled.vocabulary.tokens(ids[-2:])
     console.print(f"position {config.position}: {tokens[0]}, followed by {tokens[1]}")
     console.print(_table(stages, wires, config))

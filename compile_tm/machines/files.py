@@ -44,6 +44,32 @@ _DFA_FIELDS = {
 _OPTIONAL = {"stuck_state", "name", "num_tapes"}
 
 
+def machine_schema() -> dict[str, Any]:
+    """JSON Schema of a machine file, for editors and validators."""
+    words = {"type": "array", "items": {"type": "string"}}
+    kinds: dict[Any, dict[str, Any]] = {int: {"type": "integer"}, list: words}
+    turing_rule = {
+        "type": "array",
+        "prefixItems": [{"type": "string"}, words, {"type": "string"}, words, words],
+    }
+    forms = []
+    for kind, fields, rule in (
+        ("turing", _TURING_FIELDS, turing_rule),
+        ("dfa", _DFA_FIELDS, words),
+    ):
+        properties = {name: kinds.get(field, {"type": "string"}) for name, field in fields.items()}
+        properties["transitions"] = {"type": "array", "items": rule}
+        forms.append(
+            {
+                "type": "object",
+                "properties": {"kind": {"const": kind}, **properties},
+                "required": sorted(fields.keys() - _OPTIONAL),
+                "additionalProperties": False,
+            }
+        )
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "oneOf": forms}
+
+
 def machine_from_data(data: Mapping[str, Any]) -> TuringMachine | Dfa:
     """A machine from plain lists and strings.
 

@@ -15,18 +15,20 @@ from data.runtime.ranges import Count, Workers, check_ranges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Make puzzles with one solution, minimal unless givens are added, and write them to a file.
+    """Make puzzles and write them to a file.
 
-    With wanted CoT lengths, puzzles are mined: changed step by step until they are as hard as that.
-    The ending of the file sets its format: .csv and .parquet with the columns question, answer,
-    cot_length and number (k, for the k-th puzzle of the seed), .txt with a puzzle a line. Ends with
-    exit code 1 when --patience ran out and fewer puzzles were written. Ctrl-C keeps the puzzles so
-    far, unless the file would replace another.
+    They have one solution and are minimal, unless --extra-givens adds givens, or --givens leaves so
+    few that there may be more solutions. With lengths asked for, minimal puzzles are mined: changed
+    step by step until their CoT is as long as that. The ending of the file sets its format: .csv
+    and .parquet with the columns question, answer, cot_length and number (k, for the k-th puzzle of
+    the seed), .txt with a puzzle a line. Ends with exit code 1 when --patience ran out and fewer
+    puzzles were written. Ctrl-C keeps the puzzles so far, unless the file would replace another.
 
     Examples:
         sudocot data generate 10000 --out puzzles.csv
         sudocot data generate 100 --min-cot-length 50000 --max-cot-length 100000 --out long.csv
         sudocot data generate 500 --board 6x6 --seed 7 --out small.txt
+        sudocot data generate 500 --board 4x4 --givens 3 7 --out branching.csv
     """
 
     count: Positional[Count]

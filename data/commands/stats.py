@@ -39,6 +39,8 @@ class Config:
     """Values of N; by default 2^10 to 2^14 on 9x9, else the powers of two around the lengths."""
     against_paper: bool = False
     """Put the paper's numbers beside; for the full training set of sudoku-extreme only."""
+    min_branching_share: float | None = None
+    """Exit with code 1 if a smaller share of the traces branches."""
     json: bool = False
     """Write JSON in place of tables."""
 
@@ -53,17 +55,24 @@ def main(config: Config) -> int:
     statistics = compute_statistics(config.input, cutoffs=config.cutoffs)
     if config.against_paper:
         check_comparable(statistics)
+    share = statistics.branching_share or 0.0
+    code = int(config.min_branching_share is not None and share < config.min_branching_share)
     if config.json:
         sys.stdout.write(to_json(asdict(statistics)).decode())
-        return 0
+        return code
     console = Console(markup=False)
     print_table(console, statistics.input, ("fact", "value"), _facts(statistics))
     rows = _rows_beside_paper(statistics) if config.against_paper else _rows(statistics)
     print_table(console, "sizes by cut-off N on the CoT length", _SIZES, rows)
     budgets = [_budget(f"{cutoff.max_cot_length:,}", cutoff) for cutoff in statistics.cutoffs]
     budgets.append(_budget("all", statistics.total))
-    print_table(console, "tokens that bear loss", _BUDGETS, budgets)
-    return 0
+    print_table(console, "loss tokens", _BUDGETS, budgets)
+    if code:
+        sys.stderr.write(
+            f"sudocot: {share:.1%} of the traces branch, asked for are at least "
+            f"{config.min_branching_share:.1%}\n"
+        )
+    return code
 
 
 def _facts(statistics: Statistics) -> Iterator[tuple[str, str]]:
@@ -77,6 +86,8 @@ def _facts(statistics: Statistics) -> Iterator[tuple[str, str]]:
         yield "tokens of a segment before its summary", _number(statistics.segment_tokens)
     if statistics.bytes_per_token is not None:
         yield "bytes per token on disk", f"{statistics.bytes_per_token:.3f}"
+    if statistics.branching_share is not None:
+        yield "traces that branch", f"{100 * statistics.branching_share:.1f}%"
     for quantile, length in statistics.cot_length_quantiles.items():
         yield f"CoT length, {quantile} quantile", _number(length)
 

@@ -24,6 +24,7 @@ from data.runtime.ranges import CotLength, Count, Seed, check_ranges
 from solver.boards import Board, Grid, get_board
 from solver.generation.generator import generate_puzzles
 from solver.generation.mining import mine_puzzles
+from solver.generation.sparse import DEFAULT_MAX_COT_LENGTH, sparse_puzzles
 from solver.mrv.tracer import cot_length
 from solver.puzzles import format_grid
 
@@ -37,6 +38,7 @@ _SCHEMA = pa.schema(
         ("number", pa.uint64()),
     ]
 )
+GivensCount = Annotated[int, Ge(0), Le(256)]
 FORMATS = (".csv", ".parquet", ".txt")
 
 
@@ -48,8 +50,11 @@ class GenerateConfig:
     """Board: 4x4, 6x6, 9x9 or 16x16."""
     seed: Seed = 0
     """Seed; puzzle k of a seed is always the same."""
-    extra_givens: Annotated[int, Ge(0), Le(256)] = 0
+    extra_givens: GivensCount = 0
     """Givens to add to each minimal puzzle, which makes it easier."""
+    givens: tuple[GivensCount, GivensCount] | None = None
+    """Smallest and largest number of givens, at random cells of a solved grid: such puzzles can
+    have several solutions, and traces of small boards then branch."""
     min_cot_length: CotLength | None = None
     """Mine for puzzles whose CoT has at least so many tokens."""
     max_cot_length: CotLength | None = None
@@ -63,6 +68,16 @@ class GenerateConfig:
         least, greatest = self.lengths or (1, 1)
         if greatest < least:
             raise ValueError(f"max_cot_length: got {greatest}, allowed is {least} and more")
+        if self.givens is not None:
+            least, most = self.givens
+            num_cells = get_board(self.board).num_cells
+            if not least <= most <= num_cells:
+                raise ValueError(
+                    f"givens: got {least} {most}, allowed are 0 to {num_cells}, the smaller "
+                    "number first"
+                )
+            if self.extra_givens:
+                raise ValueError("extra_givens: allowed without givens")
         if self.lengths is not None and self.extra_givens:
             raise ValueError(
                 "extra_givens: allowed without wanted lengths, mined puzzles are minimal"
@@ -137,7 +152,7 @@ def generate_file(
             raise KeyboardInterrupt
         if num_written == 0:
             raise ValueError(
-                f"patience: {config.patience} mined puzzles in a row have no CoT of "
+                f"patience: {config.patience} puzzles in a row have no CoT of "
                 f"{config.lengths} tokens; other lengths, or more patience, are needed"
             )
     if is_interrupted:
@@ -150,9 +165,11 @@ def generate_file(
 def generate(config: GenerateConfig, *, workers: int = 1) -> Generator[Puzzle, None, None]:
     """Yield puzzles in the order of their numbers; without end, unless patience runs out."""
     board = get_board(config.board)
-    block = _BLOCK if config.lengths is None else 1
+    block = _BLOCK if config.lengths is None or config.givens is not None else 1
 
     def make(start: int) -> list[Puzzle]:
+        if config.givens is not None:
+            return _sparse(board, start, block, config, givens=config.givens)
         if config.lengths is None:
             return _generated(board, start, block, config)
         return _mined(board, start, block, config, lengths=config.lengths)
@@ -172,6 +189,24 @@ def _generated(board: Board, start: int, count: int, config: GenerateConfig) -> 
     )
     lengths = [cot_length(board, grid) for grid in grids]
     return _to_text(board, start, grids, solutions, lengths)
+
+
+def _sparse(
+    board: Board, start: int, count: int, config: GenerateConfig, *, givens: tuple[int, int]
+) -> list[Puzzle]:
+    least, greatest = config.lengths or (0, DEFAULT_MAX_COT_LENGTH)
+    made = sparse_puzzles(
+        board,
+        seed=config.seed,
+        start=start,
+        count=count,
+        min_givens=givens[0],
+        max_givens=givens[1],
+        min_cot_length=least,
+        max_cot_length=greatest,
+    )
+    puzzles = _to_text(board, start, made.grids, made.solutions, made.cot_lengths.tolist())
+    return [puzzle for puzzle in puzzles if puzzle.cot_length]
 
 
 def _mined(

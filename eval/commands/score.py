@@ -22,10 +22,13 @@ class Config:
 
     Examples:
         sudocot eval score evals/10k
+        sudocot eval score evals/10k --min-accuracy 0.9
     """
 
     evaluation: Positional[Path]
     """Folder of the evaluation."""
+    min_accuracy: float | None = None
+    """Exit with code 1 if a smaller share of the puzzles is solved."""
 
 
 def main(config: Config) -> int:
@@ -39,4 +42,5 @@ def main(config: Config) -> int:
         title = f"{len(changes):,} results changed, the first {len(shown)} are"
         print_table(console, title, ("puzzle", "was", "is"), shown)
     print_evaluation(console, folder)
-    return 0
+    accuracy = folder.summary.accuracy.accuracy or 0.0
+    return int(config.min_accuracy is not None and accuracy < config.min_accuracy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -58,6 +59,8 @@ class Config:
     """How --model decodes: by default segment, or hf for networks that it does not compute."""
     precision: PrecisionName = "fp32"
     """Number formats of --model: bf16 or fp32."""
+    open: bool = False
+    """Open the page in the browser."""
     max_page_tokens: TokenCount = MAX_PAGE_TOKENS
     """Tokens that the page holds of a longer trace."""
     max_register_tokens: Annotated[int, Ge(0), Le(10**12)] = MAX_REGISTER_TOKENS
@@ -112,6 +115,8 @@ def main(config: Config) -> int:
     )
     publish_file(config.out, page.encode())
     console.print(f"page in {config.out}", markup=False)
+    if config.open:
+        webbrowser.open(config.out.resolve().as_uri())
     return 0
 
 

@@ -72,6 +72,9 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
         kept="the checkpoints are kept, and the same command goes on from the newest",
         main_options="data out held-out preset model init-from budget precision seed wandb",
     ),
+    ("train", "presets"): CommandEntry(
+        "training.commands.presets", "list the recipes and models that a training starts from"
+    ),
     ("train", "import"): CommandEntry(
         "training.commands.import_", "convert a checkpoint of the paper's authors"
     ),
@@ -124,6 +127,9 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
         kept="no job was submitted",
         main_options="recipe dry-run name folder gpus nodes cpus time shards",
     ),
+    ("launch", "status"): CommandEntry(
+        "scripts.commands.launch_status", "show the jobs of a launch: state, log, what is next"
+    ),
     ("publish", "dataset"): CommandEntry(
         "scripts.commands.publish_dataset", "check data sets and upload them to the hub"
     ),
@@ -142,13 +148,16 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
         "scripts.commands.paper_run",
         "run an experiment, here or on a cluster",
         kept="what is finished is kept, and the same command goes on",
-        main_options="slurm scale tokens seeds folder source gpus jobs",
+        main_options="slurm dry-run scale tokens seeds folder source gpus jobs",
     ),
     ("paper", "report"): CommandEntry(
         "scripts.commands.paper_report", "show an experiment's results beside the paper's"
     ),
     ("paper", "costs"): CommandEntry(
         "scripts.commands.paper_costs", "work out what data, trainings and evaluations cost"
+    ),
+    ("compile", "list"): CommandEntry(
+        "compile_tm.commands.list_", "list the example machines, and show how to write one"
     ),
     ("compile", "estimate"): CommandEntry(
         "compile_tm.commands.estimate", "tell the sizes of a compiled machine, without building it"

@@ -22,9 +22,15 @@ class Config:
 def main(_config: Config) -> int:
     """Print the list."""
     rows = (
-        (e.name, e.title, str(len(e.trainings)), str(sum(len(t.samples) for t in e.trainings)))
+        (
+            e.name,
+            e.title,
+            e.place,
+            str(len(e.trainings)),
+            str(sum(len(t.samples) for t in e.trainings)),
+        )
         for e in EXPERIMENTS.values()
     )
-    names = ("name", "what", "trainings", "evaluations")
+    names = ("name", "what", "in the paper", "trainings", "evaluations")
     print_table(Console(markup=False), "experiments", names, rows)
     return 0

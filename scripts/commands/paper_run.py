@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -16,7 +17,7 @@ from scripts.launch.check import check_stages
 from scripts.launch.jobs import Scripts
 from scripts.launch.local import LocalRun
 from scripts.launch.recipe import Resources
-from scripts.launch.submit import dry_run, submit
+from scripts.launch.submit import dry_run, submit, unfinished_jobs
 
 _GPU_TOKENS = 10**9
 """Tokens of a training from which on a CPU would take months."""
@@ -34,6 +35,7 @@ class Config:
 
     Examples:
         sudocot paper run scot-depth --scale tiny
+        sudocot paper run scot-depth --slurm --dry-run
         sudocot paper run study --seeds 3 --tokens 5000000 --jobs 2
         sudocot paper run all --slurm --shards 16 --gpus 8 --cpus 64 --sbatch=--account=me --dry-run
     """
@@ -45,7 +47,7 @@ class Config:
     slurm: bool = False
     """Submit the jobs to Slurm; `sudocot paper plan` shows them before."""
     dry_run: bool = False
-    """With --slurm: print the scripts and the sbatch commands, in order, and do nothing."""
+    """Print what would run, or with --slurm the scripts and sbatch commands, and do nothing."""
     jobs: Workers = 1
     """Jobs at a time on this machine; for more than one set OMP_NUM_THREADS too."""
 
@@ -76,7 +78,12 @@ def main(config: Config) -> int:
         console.print(f"== {name}: {text}")
 
     if config.dry_run:
-        console.print(dry_run(scripts))
+        unfinished = unfinished_jobs(scripts)
+        console.print(
+            dry_run(scripts)
+            if config.slurm
+            else "\n".join(f"sudocot {shlex.join(scripts.jobs[name].words)}" for name in unfinished)
+        )
         return 0
     if config.slurm:
         submit(scripts, report=report)

@@ -118,7 +118,7 @@ _PAPER = (
     Experiment(
         name="tables",
         title="Sizes of the training sets and of the models",
-        place="Appendix, Datasets and Tokenization; Models and Training",
+        place="Tables 3 and 4 (Appendix)",
         finding="Exact counts, which the solver's rule and the architecture decide.",
         has_data_table=True,
     ),
@@ -139,28 +139,28 @@ _PAPER = (
     Experiment(
         name="cot-l6",
         title="CoT at L = 6, by CoT length",
-        place="Section 5.2, figure of L = 6",
+        place="Figure 5 (Section 5.2)",
         finding="For N = 2^14 accuracy falls well before the length N; the figure has no numbers.",
         trainings=tuple(cot(6, n) for n in PAPER_TABLE),
     ),
     Experiment(
         name="cot-l8",
         title="CoT at L = 8, by CoT length",
-        place="Section 5.3, figure of L = 8",
+        place="Figure 6, left (Section 5.3)",
         finding="No failure up to the length N, also for N = 2^14; the figure has no numbers.",
         trainings=tuple(cot(8, n) for n in PAPER_TABLE),
     ),
     Experiment(
         name="cot-l6-fp32",
         title="CoT at L = 6 in fp32, by CoT length",
-        place="Section 5.3, figure of fp32",
+        place="Figure 6, right (Section 5.3)",
         finding="The same as in bf16: for N = 2^14 it still fails; the figure has no numbers.",
         trainings=tuple(cot(6, n, precision="fp32") for n in PAPER_TABLE),
     ),
     Experiment(
         name="cot-interventions",
         title="Remedies for CoT at L = 6, N = 2^14",
-        place="Appendix, Additional Experiments, figure of N = 2^14",
+        place="Figure 8 (Appendix, Additional Experiments)",
         finding=(
             "50 billion tokens help at short lengths only, fp32 does not help, L = 8 does; "
             "the figure has no numbers."
@@ -170,7 +170,7 @@ _PAPER = (
     Experiment(
         name="scot-generalization",
         title="SCoT at d = 768, L = 12, from easy puzzles to the hardest 100",
-        place="Appendix, Constant-Space Generalization",
+        place="Table 5 (Appendix, Constant-Space Generalization)",
         finding="Trained on CoTs of at most N tokens, it solves puzzles of over a million.",
         trainings=tuple(scot_large(n) for n in (2**11, 2**12, 2**13, 2**14)),
     ),

@@ -18,7 +18,7 @@ from data.puzzle_sources.generate import GenerateConfig, generate, generate_file
 from solver.boards import get_board, is_solution
 from solver.generation.counting import count_solutions
 from solver.generation.generator import generate_puzzles
-from solver.mrv.tracer import cot_length
+from solver.mrv.tracer import cot_length, trace
 from solver.puzzles import parse_puzzle, read_puzzles
 
 SIX = GenerateConfig(board="6x6", seed=3)
@@ -216,3 +216,26 @@ def test_bad_choices_are_named(options: dict[str, Any], message: str) -> None:
         GenerateConfig(**options)
     with pytest.raises(ValueError, match="out: got ending"):
         generate_file(Path("a.json"), count=1, config=SIX)
+
+
+def test_few_givens_make_traces_branch(tmp_path: Path) -> None:
+    config = GenerateConfig(board="4x4", givens=(3, 6), min_cot_length=76, max_cot_length=100)
+    assert generate_file(tmp_path / "sparse.csv", count=20, config=config, workers=2) == 20
+    (block,) = read_puzzles(tmp_path / "sparse.csv")
+    for grid, answer in zip(block.grids, block.answers, strict=True):
+        assert 3 <= np.count_nonzero(grid) <= 6
+        result = trace(get_board("4x4"), grid)
+        assert 76 <= len(result.tokens) <= 100
+        assert np.array_equal(result.solution, answer)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"givens": (6, 3)}, "givens: got 6 3, allowed are 0 to 16"),
+        ({"givens": (3, 6), "extra_givens": 1}, "extra_givens: allowed without givens"),
+    ],
+)
+def test_wrong_givens_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GenerateConfig(board="4x4", **options)

@@ -25,6 +25,7 @@ from scripts.launch.jobs import Scripts
 from scripts.launch.node import Meeting, check_meeting, last_row, read_meeting
 from scripts.launch.node import main as node_main
 from scripts.launch.recipe import Recipe, Resources, Stage, read_recipe
+from scripts.launch.status import launch_status
 from scripts.launch.submit import dry_run, job_id, submit, unfinished_jobs
 
 ROOT = Path(__file__).parents[2]
@@ -471,3 +472,33 @@ def test_the_job_id_is_read_behind_a_banner() -> None:
     for answer in ("", "Welcome", "502\nthank you"):
         with pytest.raises(ValueError, match="allowed is a job id in the last line"):
             job_id(answer)
+
+
+def test_status_tells_done_failed_and_waiting_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scripts = scripts_of(RECIPE, tmp_path)
+    for name in ("logs", "done"):
+        (scripts.folder / name).mkdir(parents=True)
+    for job in scripts.jobs.values():
+        scripts.path(job).write_text(scripts.render(job))
+    for task in (0, 2):
+        Path(scripts._done(scripts.jobs["data"], task)).touch()
+    (scripts.folder / "failures.log").write_text("2026-01-01 train: task 0, job 7: exit code 1\n")
+    (scripts.folder / "logs" / "train-7.log").touch()
+    fake = tmp_path / "bin" / "squeue"
+    fake.parent.mkdir()
+    fake.write_text(f"#!/bin/sh\necho 'R {scripts.path(scripts.jobs['data'])}'\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    by_name = {job.name: job for job in launch_status(scripts.folder)}
+    assert by_name["data"].state == "2 of 4 done, 1 running"
+    assert by_name["data"].next_step == ""
+    assert by_name["train"].state == "failed"
+    assert by_name["train"].log == scripts.folder / "logs" / "train-7.log"
+    assert by_name["train"].next_step == "read the log, then launch again"
+    assert by_name["report"].state == "not in the queue"
+    assert main(["launch", "status", str(scripts.folder)]) == 1
+    assert "2 of 4 done" in capsys.readouterr().out
+    assert main(["launch", "status", "nowhere"]) == 2

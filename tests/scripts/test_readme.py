@@ -1,11 +1,11 @@
 """Every command of the documents runs, and every session in them shows what the command shows.
 
-Bring the sessions of README.md up to date with
+Bring the sessions of the documents up to date with
 
     python -m tests.scripts.test_readme
 
-The pages of docs/ go on from the files that the README's commands leave; docs/cluster.md has a test
-of its own in tests/launch.
+The pages of docs/ continue from the files that the commands of docs/guide.md leave; docs/cluster.md
+has a test of its own in tests/launch.
 """
 
 from __future__ import annotations
@@ -18,17 +18,31 @@ from pathlib import Path
 
 import pytest
 
+from tests.search_picture import FOLDER, THEMES, draw
+
 ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
-PAGES = ("puzzles", "models", "engines", "sharing", "registers", "interpretability")
+README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
+PAGES = (
+    *("puzzles", "models", "engines", "sharing", "registers", "interpretability", "compile_tm"),
+    *(
+        f"tutorials/{name}"
+        for name in ("teacher", "researcher", "student", "evaluator", "theorist")
+    ),
+)
 # They make environments or run for minutes; the scripts among them must exist.
 NOT_RUN = ("python3 -m venv", "pip install", "bash scripts/", "python -m tests.scripts.")
 
-pytestmark = pytest.mark.timeout(900)  # all commands of a document are one test
+pytestmark = pytest.mark.timeout(900)
 
 
 def blocks(path: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
+    text = path.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def commands(path: Path) -> list[str]:
+    lines = [line for block in blocks(path, "bash") for line in block.splitlines()]
+    return [line for line in lines if not line.startswith(NOT_RUN)]
 
 
 def run(command: str, folder: Path) -> str:
@@ -48,54 +62,83 @@ def run(command: str, folder: Path) -> str:
 
 def play(session: str, folder: Path) -> str:
     """Run the commands of a session, `$ ` before each, and return it with what they show now."""
-    commands = re.findall(r"^\$ (.*)$", session, re.MULTILINE)
-    outputs = [(command, run(command, folder).rstrip()) for command in commands]
+    typed = re.findall(r"^\$ (.*)$", session, re.MULTILINE)
+    outputs = [(command, run(command, folder).rstrip()) for command in typed]
     shown = "".join(f"$ {command}\n{output}\n" for command, output in outputs)
     return re.sub(r" +$", "", shown, flags=re.MULTILINE)
 
 
-def test_sessions_show_what_the_commands_show(tmp_path: Path) -> None:
-    sessions = blocks(README, "console")
-    assert sessions
-    for session in sessions:
-        assert play(session, tmp_path) == session
+def documents() -> list[Path]:
+    return [README, *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize(
+    ("document", "session"),
+    [(page, session) for page in documents() for session in blocks(page, "console")],
+    ids=lambda value: value.stem if isinstance(value, Path) else value.split("\n")[0][2:40],
+)
+def test_session_shows_what_its_commands_show(document: Path, session: str, tmp_path: Path) -> None:
+    assert play(session, tmp_path) == session, document
+
+
+@pytest.mark.parametrize("command", commands(README))
+def test_command_of_the_readme_runs(command: str, tmp_path: Path) -> None:
+    run(command, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def readme_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where all commands of the README have run, in order."""
-    folder = tmp_path_factory.mktemp("readme")
-    lines = [line for block in blocks(README, "bash") for line in block.splitlines()]
-    for command in [line for line in lines if not line.startswith(NOT_RUN)]:
-        run(command, folder)
-    return folder
+def guide_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the commands of the guide run, in order."""
+    return tmp_path_factory.mktemp("guide")
 
 
-def test_commands_of_the_readme_run_in_order(readme_folder: Path) -> None:
-    assert (readme_folder / "tiny" / "final" / "README.md").is_file()
-    assert (readme_folder / "trace.html").is_file()
+@pytest.mark.parametrize("command", commands(GUIDE))
+def test_command_of_the_guide_runs(guide_folder: Path, command: str) -> None:
+    run(command, guide_folder)
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_commands_of_a_page_run_in_order(readme_folder: Path, name: str) -> None:
-    text = (ROOT / "docs" / f"{name}.md").read_text()
-    found = re.findall(r"^```(bash|python)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+def test_commands_of_a_page_run_in_order(guide_folder: Path, name: str) -> None:
+    text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    found = re.findall(r"^( *)```(bash|python)\n(.*?)^\1```$", text, re.DOTALL | re.MULTILINE)
     assert found
-    for language, block in found:
+    for indent, language, block in found:
+        plain = re.sub(rf"^{indent}", "", block, flags=re.MULTILINE)
         if language == "bash":
-            run(block, readme_folder)
+            run(plain, guide_folder)
         else:
-            run(f"python - <<'END'\n{block}END", readme_folder)
+            run(f"python - <<'END'\n{plain}END", guide_folder)
+
+
+def test_readme_is_short_and_names_limits_before_it_starts() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.split()) <= 900
+    assert text.index("## Limits first") < text.index("## Start")
+    assert "Nothing here has run on a GPU" in text
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_picture_of_the_search_is_drawn_from_its_trace(theme: str) -> None:
+    assert (FOLDER / f"search-{theme}.svg").read_text(encoding="utf-8") == draw(theme)
 
 
 def test_pages_and_pictures_that_documents_link_exist() -> None:
-    pages = [README, *(ROOT / "docs").glob("*.md")]
-    assert {f"{name}.md" for name in PAGES} <= {page.name for page in pages}
-    for page in pages:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).is_file(), f"{page.name}: {target}"
+    generated = {"commands.md", "search-9x9.html", "registers-4x4.html"}  # by scripts/docs.sh
+    for page in documents():
+        text = page.read_text(encoding="utf-8")
+        targets = re.findall(r"\]\(([^)#:]+)[^):]*\)", text) + re.findall(r'"(docs/[^"]+)"', text)
+        for target in targets:
+            exists = (page.parent / target).is_file() or Path(target).name in generated
+            assert exists, f"{page.name}: {target}"
     for picture in (ROOT / "docs" / "images").iterdir():
         assert picture.stat().st_size <= 150_000, picture.name
+
+
+def test_site_has_every_page() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    listed = set(re.findall(r"([\w./-]+\.md)", nav))
+    there = {str(page.relative_to(ROOT / "docs")) for page in documents() if page != README}
+    assert listed == there | {"reference/commands.md"}
 
 
 def test_python_of_the_readme_runs(tmp_path: Path) -> None:
@@ -104,9 +147,12 @@ def test_python_of_the_readme_runs(tmp_path: Path) -> None:
     assert (tmp_path / "tokenizer" / "tokenizer.json").is_file()
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+@pytest.mark.parametrize(
+    "name",
+    ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md", "docs/compile_tm.md"],
+)
 def test_files_that_documents_name_exist(name: str) -> None:
-    text = (ROOT / name).read_text()
+    text = (ROOT / name).read_text(encoding="utf-8")
     named = set(
         re.findall(r"(?:solver|data|training|eval|compile_tm|scripts|tests)/[\w./]*\w", text)
     )
@@ -115,7 +161,8 @@ def test_files_that_documents_name_exist(name: str) -> None:
 
 
 if __name__ == "__main__":
-    text = README.read_text()
-    for session in blocks(README, "console"):
-        text = text.replace(session, play(session, ROOT))
-    README.write_text(text)
+    for document in documents():
+        text = document.read_text(encoding="utf-8")
+        for session in blocks(document, "console"):
+            text = text.replace(session, play(session, ROOT))
+        document.write_text(text, encoding="utf-8")

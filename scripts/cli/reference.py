@@ -1,0 +1,36 @@
+"""The page of all commands and options: `python -m scripts.cli.reference > commands.md`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+from scripts.cli.commands import COMMANDS
+from scripts.cli.help import command_help
+from scripts.cli.options import list_options
+
+_WIDTH = "96"
+_HEAD = """# Commands
+
+The complete help of every command, made from the configs of the code. `sudocot help COMMAND` shows
+the main options alone.
+"""
+
+
+def commands_page() -> str:
+    """Markdown with the complete help of every command."""
+    os.environ["COLUMNS"] = _WIDTH
+    parts = [_HEAD]
+    for words, entry in COMMANDS.items():
+        module = importlib.import_module(entry.module)
+        default = module.base_config(()) if hasattr(module, "base_config") else None
+        options = list_options(module.Config, default=default)
+        text = command_help(words, module.Config, options, show_all=True)
+        summary = entry.summary[0].upper() + entry.summary[1:]
+        parts.append(f"## sudocot {' '.join(words)}\n\n{summary}.\n\n```text\n{text}```\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(commands_page())
