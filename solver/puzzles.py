@@ -8,18 +8,21 @@ Formats, told apart by their first lines (`PuzzleReader.format_name` says which 
 
 lines     one puzzle a line, with comments, ids, answers and ratings  (solver.puzzle_io.lists)
 csv, tsv  a table with a header; columns by name                      (solver.puzzle_io.tables)
-grids     one row a line, drawn boards, `.sdk` files                  (solver.puzzle_io.grids)
+grids     one row a line, drawn boards, `.sdk` and `.ss` files        (solver.puzzle_io.grids)
 parquet   columns by name                                             (solver.puzzle_io.parquet)
 
-Text is UTF-8 with LF or CRLF, with or without a byte order mark, and may be gzip-compressed.
-Reading checks the form of a row only: whether givens clash, whether there is a solution, and
-whether an answer is right are separate questions.
+Text is UTF-8 with LF, CRLF or CR, with or without a byte order mark, and may be compressed with
+gzip, bz2, xz or zip. No puzzle is lost silently: whatever is neither a puzzle nor a comment or a
+line of text is a malformed row, with its file, line and column. Reading checks the form of a row
+only: whether givens clash, whether there is a solution, and whether an answer is right are separate
+questions.
 """
 
 from __future__ import annotations
 
 import io
 import itertools
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,21 +30,26 @@ from typing import BinaryIO
 
 from solver.boards import Board, Grid
 from solver.puzzle_io.cells import as_grid, format_board, format_grid
+from solver.puzzle_io.comments import SkippedLines
+from solver.puzzle_io.compression import is_parquet
 from solver.puzzle_io.detect import GridFormat, detect_format
 from solver.puzzle_io.grids import read_grid_blocks
-from solver.puzzle_io.ids import clashing_givens, puzzle_id
-from solver.puzzle_io.input import is_parquet, read_line_blocks
+from solver.puzzle_io.ids import clash_text, clashing_givens, puzzle_id
+from solver.puzzle_io.input import read_line_blocks
 from solver.puzzle_io.kernels import ANSWER, PUZZLE, RATING, SOURCE
 from solver.puzzle_io.lines import read_text_blocks
 from solver.puzzle_io.parquet import detect_parquet, read_parquet_blocks
 from solver.puzzle_io.rows import PuzzleBlock, RowError
-from solver.puzzle_io.tables import TableFormat
+from solver.puzzle_io.tables import NO_COLUMN_NAMES, ColumnNames, TableFormat
 
 __all__ = [
+    "NO_COLUMN_NAMES",
+    "ColumnNames",
     "PuzzleBlock",
     "PuzzleReader",
     "RowError",
     "as_grid",
+    "clash_text",
     "clashing_givens",
     "format_board",
     "format_grid",
@@ -49,6 +57,8 @@ __all__ = [
     "puzzle_id",
     "read_puzzles",
 ]
+
+logger = logging.getLogger(__name__)
 
 BLOCK_ROWS = 8192
 _FIELD_WORDS = {PUZZLE: "puzzle", ANSWER: "answer", RATING: "rating", SOURCE: "source"}
@@ -67,8 +77,10 @@ class PuzzleReader(Iterator[PuzzleBlock]):
     """Board of all puzzles."""
     column_names: dict[str, str]
     """Column that gives the `puzzle`, `answer`, `rating` and `source`; empty without a header."""
+    skipped: SkippedLines
+    """Comments and text between grids that were skipped so far."""
     blocks: Iterator[PuzzleBlock]
-    """The blocks that are left."""
+    """The remaining blocks."""
 
     def __next__(self) -> PuzzleBlock:
         return next(self.blocks)
@@ -80,6 +92,7 @@ def read_puzzles(
     board: Board | None = None,
     split: str | None = None,
     block_rows: int = BLOCK_ROWS,
+    columns: ColumnNames = NO_COLUMN_NAMES,
 ) -> PuzzleReader:
     """Open a puzzle list and find its format; the blocks are read while they are iterated.
 
@@ -88,7 +101,8 @@ def read_puzzles(
             same in Parquet), or a binary stream such as `sys.stdin.buffer`.
         board: Board that the puzzles must have, or None for the one that they have.
         split: Name of a file in the folder, without its ending.
-        block_rows: Rows of a block at most; what is in memory is a few times this and 4 MiB.
+        block_rows: Rows of a block at most; memory is a few times this and 4 MiB.
+        columns: Columns of a table to read in place of those with known names.
 
     Raises:
         OSError: the input cannot be read.
@@ -100,23 +114,30 @@ def read_puzzles(
         source = _resolve_file(Path(source), split)
         file = str(source)
         if source.is_file() and is_parquet(source):  # not a pipe, which is read only once
-            return _read_parquet(source, file=file, board=board, block_rows=block_rows)
+            return _read_parquet(
+                source, file=file, board=board, block_rows=block_rows, columns=columns
+            )
     else:
         file = str(getattr(source, "name", "<stream>"))
     lines = read_line_blocks(source, file=file)
     for block in lines:
-        found = detect_format(block, board=board, file=file)
+        found = detect_format(block, board=board, file=file, columns=columns)
         if found is not None:
             break
     else:
         raise ValueError(f"{file}: no puzzles: empty, or nothing but comments")
     form, rest = found
     lines = itertools.chain([rest], lines)
+    skipped = SkippedLines()
     if isinstance(form, GridFormat):
-        blocks = read_grid_blocks(form.board, lines, file=file, block_rows=block_rows)
+        blocks = read_grid_blocks(
+            form.board, lines, file=file, block_rows=block_rows, skipped=skipped
+        )
         format_name = "grids"
     else:
-        blocks = read_text_blocks(form, lines, file=file, block_rows=block_rows)
+        if isinstance(form, TableFormat):
+            lines = form.join_records(lines)
+        blocks = read_text_blocks(form, lines, file=file, block_rows=block_rows, skipped=skipped)
         format_name = "lines"
     column_names = {}
     if isinstance(form, TableFormat):
@@ -128,8 +149,18 @@ def read_puzzles(
         format_name=format_name,
         board=form.board,
         column_names=column_names,
-        blocks=blocks,
+        skipped=skipped,
+        blocks=_warn_of_skipped(blocks, skipped, file=file),
     )
+
+
+def _warn_of_skipped(
+    blocks: Iterator[PuzzleBlock], skipped: SkippedLines, *, file: str
+) -> Iterator[PuzzleBlock]:
+    """Yield the blocks, then warn of comments that hold puzzles."""
+    yield from blocks
+    if message := skipped.describe():
+        logger.warning("%s: %s", file, message)
 
 
 def parse_puzzle(text: str, *, board: Board | None = None) -> tuple[Board, Grid]:
@@ -154,13 +185,16 @@ def parse_puzzle(text: str, *, board: Board | None = None) -> tuple[Board, Grid]
     return reader.board, grids[0]
 
 
-def _read_parquet(path: Path, *, file: str, board: Board | None, block_rows: int) -> PuzzleReader:
-    form = detect_parquet(path, board=board, file=file)
+def _read_parquet(
+    path: Path, *, file: str, board: Board | None, block_rows: int, columns: ColumnNames
+) -> PuzzleReader:
+    form = detect_parquet(path, board=board, file=file, columns=columns)
     return PuzzleReader(
         file=file,
         format_name="parquet",
         board=form.board,
         column_names={_FIELD_WORDS[field]: name for field, name in form.column_names.items()},
+        skipped=SkippedLines(),
         blocks=read_parquet_blocks(form, path, file=file, block_rows=block_rows),
     )
 

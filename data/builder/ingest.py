@@ -20,7 +20,7 @@ from data.builder.permutation import permuted
 from data.puzzle_sources.sources import Source
 from data.runtime.files import publish_file, to_json
 from solver.boards import Board
-from solver.puzzles import PuzzleBlock, clashing_givens, puzzle_id
+from solver.puzzles import PuzzleBlock, clash_text, clashing_givens, puzzle_id
 
 logger = logging.getLogger(__name__)
 
@@ -129,8 +129,8 @@ def find_problems(board: Board, block: PuzzleBlock) -> tuple[list[str], npt.NDAr
     clashes = clashing_givens(board, block.grids)
     problems = [(error.row, str(error)) for error in block.errors]
     problems += [
-        (row, f"row {row}, counted from 0: two equal givens in a unit")
-        for row in block.rows[clashes].tolist()
+        (int(block.rows[k]), f"{block.file}:{block.lines[k]}: {clash_text(board, block.grids[k])}")
+        for k in np.flatnonzero(clashes).tolist()
     ]
     return [message for _, message in sorted(problems)], clashes
 

@@ -18,13 +18,14 @@ from data.runtime.cpus import available_cpus
 from data.runtime.ranges import CotLength, Workers, check_ranges
 from data.store import TokenStore
 from solver.boards import get_board
+from solver.puzzles import ColumnNames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """Build a data set of solver traces.
 
-    Sources are files of puzzles in any known form (text, CSV, Parquet, gzip), a folder with
+    Sources are files of puzzles in any known form (text, CSV, Parquet, compressed), a folder with
     train.csv and test.csv, a data set on the hub such as sapientinc/sudoku-extreme, or --generate.
 
     Examples:
@@ -36,7 +37,7 @@ class Config:
     """
 
     sources: Positional[tuple[str, ...]] = ()
-    """Files; or one folder; or owner/name on the hub."""
+    """Files, pipes, - for the standard input; or one folder; or owner/name on the hub."""
     out: Path
     """Folder of the data set."""
     split: str | None = None
@@ -45,6 +46,10 @@ class Config:
     """Revision of a hub data set."""
     board: str | None = None
     """Board: 4x4, 6x6, 9x9 or 16x16; told from the puzzles if not given."""
+    puzzle_column: str | None = None
+    """Column of a table that holds the puzzles; by default one with a known name, as `puzzle`."""
+    answer_column: str | None = None
+    """Column of a table that holds the answers; by default one with a known name, as `answer`."""
     generate: Annotated[int, Ge(0), Le(10**12)] = 0
     """Make this many minimal puzzles in place of reading some."""
     extra_givens: Annotated[int, Ge(0), Le(256)] = 0
@@ -74,6 +79,8 @@ class Config:
             raise ValueError("board: --generate needs --board")
         if self.generate > 0 and (self.split is not None or self.revision is not None):
             raise ValueError("split and revision: allowed without --generate")
+        if self.generate > 0 and (self.puzzle_column or self.answer_column):
+            raise ValueError("puzzle_column and answer_column: allowed without --generate")
         if self.extra_givens > 0 and self.generate == 0:
             raise ValueError("extra_givens: goes with --generate")
         if self.mine is not None and (self.generate == 0 or self.extra_givens > 0):
@@ -112,5 +119,9 @@ def _open_source(config: Config) -> Source:
             workers=config.workers or available_cpus()[0],
         )
     return open_files(
-        config.sources, board=config.board, split=config.split, revision=config.revision
+        config.sources,
+        board=config.board,
+        split=config.split,
+        revision=config.revision,
+        columns=ColumnNames(puzzle=config.puzzle_column, answer=config.answer_column),
     )

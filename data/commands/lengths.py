@@ -17,6 +17,7 @@ from data.lengths.measure import LengthsConfig
 from data.lengths.table import LengthsTable, RowStatus
 from data.puzzle_sources.sources import open_files
 from data.runtime.ranges import Workers, check_ranges
+from solver.puzzles import ColumnNames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class Config:
     """
 
     sources: Positional[tuple[str, ...]]
-    """Files; or one folder with train.csv and test.csv; or owner/name on the hub."""
+    """Files, pipes, - for the standard input; or one folder; or owner/name on the hub."""
     out: Path
     """Parquet file to write."""
     split: str | None = None
@@ -42,6 +43,10 @@ class Config:
     """Revision of a hub data set."""
     board: str | None = None
     """Board: 4x4, 6x6, 9x9 or 16x16; told from the puzzles if not given."""
+    puzzle_column: str | None = None
+    """Column of a table that holds the puzzles; by default one with a known name, as `puzzle`."""
+    answer_column: str | None = None
+    """Column of a table that holds the answers; by default one with a known name, as `answer`."""
     lengths: OmitArgPrefixes[LengthsConfig] = field(default_factory=LengthsConfig)
     """What to find out."""
     workers: Workers | None = None
@@ -64,7 +69,11 @@ class Config:
 def main(config: Config) -> int:
     """Make the table, then print what became of the rows."""
     source = open_files(
-        config.sources, board=config.board, split=config.split, revision=config.revision
+        config.sources,
+        board=config.board,
+        split=config.split,
+        revision=config.revision,
+        columns=ColumnNames(puzzle=config.puzzle_column, answer=config.answer_column),
     )
     table = measure_lengths(
         source,
@@ -86,8 +95,12 @@ def _funnel(table: LengthsTable) -> Iterator[tuple[str, str]]:
     """Every row under its status, then sums over those that a data set can be built from."""
     yield "read", f"{len(table):,}"
     counts = np.bincount(table.statuses, minlength=len(RowStatus))
+    is_checked = table.identity["config"]["check_unique"]
     for status in RowStatus:
-        yield status.label.replace("_", " "), f"{counts[status]:,}"
+        count = f"{counts[status]:,}"
+        if status is RowStatus.AMBIGUOUS and not is_checked:
+            count = "not checked; see --check-unique"
+        yield status.label.replace("_", " "), count
     usable = table.is_usable
     yield "of these, duplicates", f"{table.is_duplicate.sum():,}"
     yield "ok and no duplicate", f"{usable.sum():,}"

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from data.builder.funnel import ReadCounts, TraceCounts
+from data.builder.plan import BUILD_FILE
 from data.store import Manifest
 
 
 def print_manifest(console: Console, folder: Path, manifest: Manifest) -> None:
     """Print the funnel, the sizes and the length histogram of a data set."""
     funnel = manifest.funnel
+    is_checked = json.loads((folder / BUILD_FILE).read_bytes())["config"]["check_unique"]
     table = Table(title=f"{folder}: {manifest.board} {manifest.mode}", title_justify="left")
     table.add_column("rows and puzzles")
     table.add_column("count", justify="right")
     for counts in (ReadCounts, TraceCounts):
         for name in counts.__dataclass_fields__:
-            table.add_row(name.replace("_", " "), f"{funnel[name]:,}")
+            is_known = name != "ambiguous" or is_checked
+            table.add_row(
+                name.replace("_", " "), f"{funnel[name]:,}" if is_known else "not checked"
+            )
         table.add_section()
     num_bytes = sum((folder / shard.name).stat().st_size for shard in manifest.shards)
     sizes = {

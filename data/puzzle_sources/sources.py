@@ -6,11 +6,15 @@ Every source names itself, tells the digest of its content, and streams blocks o
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
+import shutil
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +23,9 @@ from data.runtime.parallel import map_in_order
 from solver.boards import Board, get_board
 from solver.generation.generator import Puzzles, generate_puzzles
 from solver.generation.mining import MinedPuzzles, mine_puzzles
-from solver.puzzles import PuzzleBlock, read_puzzles
+from solver.puzzles import NO_COLUMN_NAMES, ColumnNames, PuzzleBlock, read_puzzles
+
+logger = logging.getLogger(__name__)
 
 _GENERATED_BLOCK, _MINED_BLOCK = 256, 4
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -49,16 +55,21 @@ class FileSource:
     """Board of all puzzles."""
     origin: dict[str, Any]
     """Name of the data set, if the files are one."""
+    columns: ColumnNames = NO_COLUMN_NAMES
+    """Columns of tables that were named."""
+    spool: TemporaryDirectory[str] | None = None
+    """Where pipes among the files were copied to, until the source is no longer used."""
 
     def describe(self) -> dict[str, Any]:
         """Names and sha256 of the files; names only, so that moved files stay the same."""
         files = [{"name": path.name, "sha256": _file_digest(path)} for path in self.paths]
-        return {"kind": "files", **self.origin, "files": files}
+        named = {} if self.columns == NO_COLUMN_NAMES else {"columns": asdict(self.columns)}
+        return {"kind": "files", **self.origin, **named, "files": files}
 
     def blocks(self) -> Iterator[PuzzleBlock]:
         """Stream the puzzles."""
         for path in self.paths:
-            yield from read_puzzles(path, board=self.board)
+            yield from read_puzzles(path, board=self.board, columns=self.columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +123,8 @@ class GeneratorSource:
                 max_cot_length=greatest,
             )
         return PuzzleBlock(
+            file="generator",
+            lines=np.arange(start + 1, start + count + 1),
             grids=puzzles.grids,
             rows=np.arange(start, start + count),
             answers=puzzles.solutions,
@@ -122,22 +135,30 @@ class GeneratorSource:
 
 
 def open_files(
-    names: tuple[str, ...], *, board: str | None, split: str | None, revision: str | None
+    names: tuple[str, ...],
+    *,
+    board: str | None,
+    split: str | None,
+    revision: str | None,
+    columns: ColumnNames = NO_COLUMN_NAMES,
 ) -> FileSource:
     """Find files on the disk, or a data set on the hub, and the board of their puzzles.
 
     Args:
-        names: Files; or one folder with `<split>.csv`; or the name of a data set on the hub,
-            `owner/name`, whose file `<split>.csv` is fetched into the hub's cache.
+        names: Files, pipes or `-` for the standard input; or one folder with `<split>.csv`; or the
+            name of a data set on the hub, `owner/name`, whose file `<split>.csv` is fetched into
+            the hub's cache.
         board: Name of the board, or None to take it from the puzzles.
         split: Split of a folder or a hub data set.
         revision: Revision of a hub data set.
+        columns: Columns of tables to read in place of those with known names.
 
     Raises:
         OSError: a file cannot be read, or the hub cannot be reached.
         ValueError: no puzzles, files of different boards, or a split or revision of what has none.
     """
     origin: dict[str, Any] = {}
+    spool: TemporaryDirectory[str] | None = None
     if len(names) == 1 and not Path(names[0]).exists() and _HUB_NAME.fullmatch(names[0]):
         paths: tuple[Path, ...] = (_fetch(names[0], split=split, revision=revision),)
         origin = {"dataset": names[0], "split": split, "revision": revision}
@@ -148,14 +169,41 @@ def open_files(
         if split is not None:
             raise ValueError(f"split: got {split!r}, allowed for a folder or a hub data set only")
         paths = tuple(Path(name) for name in names)
+        if any(_is_pipe(path) for path in paths):
+            spool = TemporaryDirectory(prefix="sudocot-")
+            paths = tuple(_copy_pipe(path, Path(spool.name), k) for k, path in enumerate(paths))
     if revision is not None and "revision" not in origin:
         raise ValueError(f"revision: got {revision!r}, allowed for a hub data set only")
     wanted = None if board is None else get_board(board)
-    boards = {path: read_puzzles(path, board=wanted).board for path in paths}
+    boards = {path: read_puzzles(path, board=wanted, columns=columns).board for path in paths}
     if len(set(boards.values())) > 1:
         found = ", ".join(f"{path} {found.name}" for path, found in boards.items())
         raise ValueError(f"sources: boards differ ({found}); allowed is one board")
-    return FileSource(paths=paths, board=boards[paths[0]], origin=origin)
+    return FileSource(
+        paths=paths, board=boards[paths[0]], origin=origin, columns=columns, spool=spool
+    )
+
+
+def _is_pipe(path: Path) -> bool:
+    """Tell whether a file can be read only once: a pipe, a device or the standard input."""
+    return str(path) == "-" or path.is_fifo() or path.is_char_device() or path.is_socket()
+
+
+def _copy_pipe(path: Path, folder: Path, number: int) -> Path:
+    """Copy a pipe into a file of `folder`, as sources are read several times."""
+    if not _is_pipe(path):
+        return path
+    copy = folder / f"pipe-{number}"
+    logger.info("%s: copied to %s", path, copy)
+    with copy.open("wb") as file:
+        if str(path) != "-":
+            with path.open("rb") as stream:
+                shutil.copyfileobj(stream, file)
+        elif sys.stdin is None:
+            raise ValueError("-: the standard input is closed")
+        else:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+    return copy
 
 
 def _fetch(name: str, *, split: str | None, revision: str | None) -> Path:

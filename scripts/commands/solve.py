@@ -22,7 +22,15 @@ from solver.boards import Board, Grid, get_board
 from solver.generation.counting import UNDECIDED, count_solutions_many
 from solver.jit import kernel_cache_dir
 from solver.mrv.tracer import DEFAULT_MAX_TOKENS, Status, Trace, trace
-from solver.puzzles import RowError, clashing_givens, format_board, parse_puzzle, read_puzzles
+from solver.puzzles import (
+    ColumnNames,
+    RowError,
+    clash_text,
+    clashing_givens,
+    format_board,
+    parse_puzzle,
+    read_puzzles,
+)
 from solver.vocabulary import NONE, OUTPUT, Tokens, Vocabulary
 
 _COUNT_NODES = 1_000_000
@@ -54,6 +62,8 @@ class Config:
     each line that is not what the solver would write there is marked."""
     board: str | None = None
     """Board of the puzzles: 4x4, 6x6, 9x9 or 16x16; told from the puzzle if not given."""
+    puzzle_column: str | None = None
+    """Column of a table that holds the puzzles; by default one with a known name, as `puzzle`."""
     max_tokens: TokenCount = DEFAULT_MAX_TOKENS
     """Stop the search of a puzzle at this many tokens."""
     trace: bool = False
@@ -76,6 +86,11 @@ class Config:
                 "always written, in the segments that it was trained on"
             )
 
+    @property
+    def columns(self) -> ColumnNames:
+        """Columns to read of a table."""
+        return ColumnNames(puzzle=self.puzzle_column)
+
 
 def main(config: Config) -> int:
     """Solve one puzzle after another; 0 when all were solved, else 1."""
@@ -85,7 +100,7 @@ def main(config: Config) -> int:
         return _solve_with_model(config, config.model, board=board, console=console)
     are_all_solved = True
     with Console(stderr=True, markup=False).status(_waiting_text()) as spinner:
-        for name, found_board, givens in _read(config.puzzle, board=board):
+        for name, found_board, givens in _read(config.puzzle, board=board, columns=config.columns):
             if isinstance(givens, RowError):
                 sys.stderr.write(f"sudocot: {givens}\n")
                 are_all_solved = False
@@ -118,7 +133,7 @@ def _solve_with_model(
 
     solver = ModelSolver(folder, console=console, max_tokens=config.max_tokens)
     are_all_solved = True
-    for name, found_board, givens in _read(config.puzzle, board=board):
+    for name, found_board, givens in _read(config.puzzle, board=board, columns=config.columns):
         if isinstance(givens, RowError):
             sys.stderr.write(f"sudocot: {givens}\n")
             are_all_solved = False
@@ -137,7 +152,9 @@ def _waiting_text() -> str:
     return "solving" if is_compiled else "compiling the solver, which only the first run does"
 
 
-def _read(source: str, *, board: Board | None) -> Iterator[tuple[str, Board, Grid | RowError]]:
+def _read(
+    source: str, *, board: Board | None, columns: ColumnNames
+) -> Iterator[tuple[str, Board, Grid | RowError]]:
     """Yield a name, the board and the givens of each puzzle, in the order of the input."""
     # os.path takes a puzzle as long as no file name may be, where pathlib raises.
     if source != "-" and not os.path.exists(source):  # noqa: PTH110
@@ -148,8 +165,13 @@ def _read(source: str, *, board: Board | None) -> Iterator[tuple[str, Board, Gri
         yield "puzzle", found_board, givens
         return
     # Small blocks, so that the first answers come early.
+    if source == "-" and sys.stdin is None:
+        raise ValueError("puzzle: -: the standard input is closed")
     reader = read_puzzles(
-        sys.stdin.buffer if source == "-" else Path(source), board=board, block_rows=64
+        sys.stdin.buffer if source == "-" else Path(source),
+        board=board,
+        block_rows=64,
+        columns=columns,
     )
     for block in reader:
         rows: dict[int, Grid | RowError] = dict(zip(block.rows.tolist(), block.grids, strict=True))
@@ -178,20 +200,13 @@ def _segments_text(segments: list[Tokens]) -> str:
 
 def _outcome_text(board: Board, givens: Grid, result: Trace) -> str:
     if result.status is Status.CONFLICT:
-        return f"the givens clash: {_first_clash(board, givens)}"
+        return f"the {clash_text(board, givens)}"
     if result.status is Status.UNSOLVABLE:
         return "there is no solution"
     if result.status is Status.CAPPED:
         return f"stopped at {len(result.tokens):,} tokens; --max-tokens sets how far to go"
     counts = count_solutions_many(board, givens[None], limit=2, max_nodes=_COUNT_NODES)
     return f"solved; {_NUM_SOLUTIONS_TEXT[int(counts[0])]}"
-
-
-def _first_clash(board: Board, givens: Grid) -> str:
-    is_same = (givens[:, None] == givens[None, :]) & (givens != 0) & board.is_peer
-    first, second = np.argwhere(is_same)[0]
-    cells = f"{board.format_cell(int(first))} and {board.format_cell(int(second))}"
-    return f"{givens[first]} stands in {cells}"
 
 
 def _show(

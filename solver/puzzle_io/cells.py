@@ -1,13 +1,14 @@
 """The cells of one puzzle as text: the alphabet, reading, writing, and what is wrong with it.
 
 A digit is `1`..`9` and then `A`..`G` (10 to 16, either case; as separate words also `10`..`16`).
-A blank is any of `. 0 * _ - x`. White space, any of `, ; : | "` and drawn bars separate words.
-A text holds the cells of a grid when it is
+A blank is any of `. 0 * _ - x ?`. White space, brackets, any of `, ; : | " '` and drawn bars
+separate words. A text holds the cells of a grid when it is
 
     530070000600195000...       one word of all cells
     530 070 000 600 195 ...     words of one length that together are all cells
     5 3 . 10 7 ...              one word for each cell
     530070000.600195000. ...    rows with a dot between them, and no other dot
+    5,3,,,7,,,,,6,,,1,9 ...     one field for each cell, empty for a blank
 
 Anything else is refused with the first offending character; nothing is padded, cut or guessed.
 """
@@ -26,13 +27,15 @@ import numpy.typing as npt
 from solver.boards import BOARDS, Board, Grid
 
 DIGITS = ".123456789ABCDEFG"
-BLANKS = ".0*_-xX"
+BLANKS = ".0*_-xX?"
 SPACES = " \t\r\f\v"
-SEPARATORS = SPACES + ',;:|"'
+BRACKETS = "[](){}"
+SEPARATORS = SPACES + BRACKETS + ",;:|\"'"
 NOT_A_CELL = 255
 
-_DRAWN_BARS = "\u2502\u2503\u2551"
-_WORD = re.compile(f"[^{re.escape(SEPARATORS)}{_DRAWN_BARS}]+")
+DRAWN_BARS = "\u2502\u2503\u2551"
+_DELIMITERS = ",;\t|"
+_WORD = re.compile(f"[^{re.escape(SEPARATORS)}{DRAWN_BARS}]+")
 _SCIENTIFIC = re.compile(r"[0-9](\.[0-9]+)?[eE]\+?[0-9]+", re.ASCII)
 
 
@@ -90,9 +93,36 @@ def find_cells(board: Board, text: str, *, num_cells: int) -> str | None:
         cells = "".join(numbers.get(word, word) for word in words)
     elif len(words) == 1 and num_cells == board.num_cells and _has_dotted_rows(board, cells):
         cells = cells.replace(".", "")
-    if len(cells) != num_cells or not (len(words) == num_cells or _are_groups(words)):
-        return None
-    return cells if _cells_pattern(board).fullmatch(cells) else None
+    is_grouped = len(words) == num_cells or _are_groups(words)
+    if len(cells) == num_cells and is_grouped and _cells_pattern(board).fullmatch(cells):
+        return cells
+    return _find_fields(board, text, num_cells=num_cells)
+
+
+def _find_fields(board: Board, text: str, *, num_cells: int) -> str | None:
+    """Return the cells of a text with `num_cells` fields of one cell each, some of them empty."""
+    for delimiter in _DELIMITERS:
+        if text.count(delimiter) < num_cells - 1:
+            continue
+        line = text.strip(SPACES.replace(delimiter, ""))
+        if delimiter == "|":
+            line = line.removeprefix("|").removesuffix("|")
+        fields = [field.strip(SEPARATORS) or "." for field in line.split(delimiter)]
+        numbers = _sign_of_number(board)
+        cells = "".join(numbers.get(field, field) for field in fields)
+        is_row = num_cells == board.side
+        if (
+            len(fields) == len(cells) == num_cells
+            and _cells_pattern(board).fullmatch(cells)
+            and (is_row or not set(cells) <= set(BLANKS))
+        ):
+            return cells
+    return None
+
+
+def has_cells_only(board: Board, text: str) -> bool:
+    """Tell whether a text is nothing but cells, without separators."""
+    return _cells_pattern(board).fullmatch(text) is not None
 
 
 def read_cells(board: Board, text: str, *, num_cells: int, offset: int = 0) -> str:
@@ -208,7 +238,7 @@ def _describe(char: str) -> str:
 
 def _alphabet(board: Board) -> str:
     letters = f", A-{DIGITS[board.side]}" if board.side > 9 else ""
-    return f"allowed are 1-{min(board.side, 9)}{letters} and . 0 * _ - x for a blank"
+    return f"allowed are 1-{min(board.side, 9)}{letters} and . 0 * _ - x ? for a blank"
 
 
 def as_grid(board: Board, values: Sequence[int] | Sequence[Sequence[int]] | npt.ArrayLike) -> Grid:

@@ -14,14 +14,24 @@ from dataclasses import dataclass, replace
 
 from solver.boards import BOARDS, Board
 from solver.puzzle_io.cells import SPACES, CellError, is_grid, main_text, split_words
-from solver.puzzle_io.grids import is_row
+from solver.puzzle_io.comments import is_comment
+from solver.puzzle_io.grids import is_candidate_row, is_row
 from solver.puzzle_io.input import LineBlock
 from solver.puzzle_io.lines import LineFormat
-from solver.puzzle_io.lists import ListFormat, is_comment, is_list_line
-from solver.puzzle_io.tables import TableFormat, describe_missing_column, find_fields, split_columns
+from solver.puzzle_io.lists import ListFormat, is_list_line
+from solver.puzzle_io.tables import (
+    NO_COLUMN_NAMES,
+    ColumnNames,
+    TableFormat,
+    describe_missing_column,
+    find_fields,
+    is_cell,
+    split_columns,
+)
 
 _SAMPLE_LINES = 64
-_DELIMITERS = ",\t;"
+_DELIMITERS = ",\t;|"
+_SEPARATOR_LINE = re.compile(r"\"?sep=.\"?\s*", re.IGNORECASE)
 _NAME = re.compile(r"([A-Za-z_][A-Za-z_0-9 .-]*)?")
 
 
@@ -37,7 +47,11 @@ TextFormat = ListFormat | TableFormat | GridFormat
 
 
 def detect_format(
-    block: LineBlock, *, board: Board | None, file: str
+    block: LineBlock,
+    *,
+    board: Board | None,
+    file: str,
+    columns: ColumnNames = NO_COLUMN_NAMES,
 ) -> tuple[TextFormat, LineBlock] | None:
     """Find the format of a text.
 
@@ -45,6 +59,7 @@ def detect_format(
         block: First lines of the text.
         board: Board that the puzzles must have, or None for the one that they have.
         file: Name of the input in errors.
+        columns: Columns of a table that were named, in place of those with known names.
 
     Returns:
         The format, and the lines without the header; None if all lines are empty or comments.
@@ -52,30 +67,36 @@ def detect_format(
     Raises:
         ValueError: no format and board fits.
     """
-    sample = _take(block, lambda text: not is_comment(text))
+    sample = _take(block, lambda text: not (is_comment(text) or _SEPARATOR_LINE.fullmatch(text)))
     if not sample:
         return None
     index, first = sample[0]
-    found = _detect_table(first, block.part(index + 1), board=board, file=file)
+    found = _detect_table(first, block.part(index + 1), board=board, file=file, columns=columns)
     if found is not None:
         return found, block.part(index + 1)
     boards = tuple(BOARDS.values()) if board is None else (board,)
-    _refuse_foreign(first, boards, file=file)
     texts = [text for _, text in sample]
     of_lines, num_puzzles = _best_board(boards, texts, is_list_line, file=file)
-    of_rows, num_rows = _best_board(boards, texts, is_row, file=file)
+    of_rows, num_rows = _best_board(boards, texts, _is_any_row, file=file)
+    _refuse_markup(first, file=file, has_rows=num_rows > 0, boards=boards)
+    if not (num_rows or is_list_line(of_lines, first)):
+        _refuse_header(first, file=file)
     # A puzzle of 4x4 is also a row of 16x16, and few rows of 16x16 are puzzles of 4x4.
     if num_rows > 2 * num_puzzles:
         return GridFormat(board=of_rows), block
     if num_puzzles or board is not None:  # without any, each line gets its own error
         return ListFormat(board=of_lines), block
-    line = block.first_line + index
+    line = int(block.numbers[index])
     raise _describe_misfit(ListFormat(board=nearest_board(first)), first, file=file, line=line)
+
+
+def _is_any_row(board: Board, text: str) -> bool:
+    return is_row(board, text) or is_candidate_row(board, text)
 
 
 def detect_board(texts: Sequence[str]) -> Board | None:
     """Return the board of most of the texts of a puzzle column, or None if none is a puzzle."""
-    counts = {board: sum(is_grid(board, text) for text in texts) for board in BOARDS.values()}
+    counts = {board: sum(is_cell(board, text) for text in texts) for board in BOARDS.values()}
     best = max(counts, key=lambda board: counts[board])
     return best if counts[best] else None
 
@@ -117,7 +138,7 @@ def _best_board(
 
 
 def _detect_table(
-    header: str, lines: LineBlock, *, board: Board | None, file: str
+    header: str, lines: LineBlock, *, board: Board | None, file: str, columns: ColumnNames
 ) -> TableFormat | None:
     """Return the format of a table with a puzzle column, or None if `header` is no such header."""
     for delimiter in _DELIMITERS:
@@ -125,33 +146,57 @@ def _detect_table(
             names = tuple(word.text.strip(SPACES) for word in split_columns(header, delimiter))
         except CellError:
             continue
-        fields = find_fields(names, file=file)
+        fields = find_fields(names, file=file, columns=columns)
         if fields:
             break
     else:
+        if columns != NO_COLUMN_NAMES:
+            names = tuple(name.strip(SPACES + '"') for name in _split_header(header))
+            raise describe_missing_column(names, file=file, columns=columns)
         return None
-    sample = _take(lines, lambda text: bool(text.strip(SPACES)))
-    if not sample:
+    if not _take(lines, _is_not_empty):
         raise ValueError(f"{file}: no rows below the header")
-    form = TableFormat(
-        board=board or BOARDS["9x9"], delimiter=delimiter, names=names, column_of_field=fields
-    )
-    if board is not None:
-        return form
-    texts = [form.puzzle_text(text) for _, text in sample]
-    found = detect_board(texts)
-    if found is not None:
-        return replace(form, board=found)
-    index, first = sample[0]
-    form = replace(form, board=nearest_board(texts[0]))
-    raise _describe_misfit(form, first, file=file, line=lines.first_line + index)
+    boards = list(BOARDS.values()) if board is None else [board]
+    forms = [
+        TableFormat(board=board, delimiter=delimiter, names=names, column_of_field=fields)
+        for board in boards
+    ]
+    counts = [_count_puzzles(form, lines) for form in forms]
+    if max(counts) or board is not None:
+        return forms[counts.index(max(counts))]
+    index, first = _take(lines, _is_not_empty)[0]
+    form = replace(forms[0], board=nearest_board(forms[0].puzzle_text(first)))
+    raise _describe_misfit(form, first, file=file, line=int(lines.numbers[index]))
 
 
-def _refuse_foreign(first: str, boards: Sequence[Board], *, file: str) -> None:
-    """Refuse JSON, and a header without a puzzle column."""
-    if first.lstrip(SPACES).startswith("{"):
-        raise ValueError(f"{file}: JSON; allowed are CSV, TSV, Parquet and plain text")
-    names = [name.strip(SPACES + '"') for name in re.split(f"[{_DELIMITERS}]", first)]
-    is_header = len(names) > 1 and all(_NAME.fullmatch(name) for name in names)
-    if is_header and not any(is_list_line(b, first) or is_row(b, first) for b in boards):
+def _is_not_empty(text: str) -> bool:
+    return bool(text.strip(SPACES))
+
+
+def _count_puzzles(form: TableFormat, lines: LineBlock) -> int:
+    """Count the first rows of a table with a puzzle of the form's board."""
+    records = next(form.join_records(iter([lines])), lines)
+    sample = _take(records, _is_not_empty)
+    return sum(is_cell(form.board, form.puzzle_text(text)) for _, text in sample)
+
+
+def _refuse_markup(first: str, *, file: str, has_rows: bool, boards: Sequence[Board]) -> None:
+    """Refuse XML, and JSON other than one grid or row a line."""
+    text = first.strip(SPACES)
+    allowed = "allowed are CSV, TSV, Parquet and plain text"
+    if text.startswith("<") and not has_rows:
+        raise ValueError(f"{file}: XML or HTML; {allowed}")
+    is_json = text.startswith(("[", "{")) and text.endswith(("]", "}", ",", "[", "{"))
+    if is_json and not (has_rows or any(is_grid(board, text) for board in boards)):
+        raise ValueError(f"{file}: JSON; {allowed}")
+
+
+def _refuse_header(first: str, *, file: str) -> None:
+    """Refuse a header without a puzzle column."""
+    names = [name.strip(SPACES + '"') for name in _split_header(first)]
+    if len(names) > 1 and all(_NAME.fullmatch(name) for name in names):
         raise describe_missing_column(names, file=file)
+
+
+def _split_header(text: str) -> list[str]:
+    return re.split(f"[{re.escape(_DELIMITERS)}]", text)

@@ -7,9 +7,11 @@
     ------+-------+------
     ...
 
-A grid ends at an empty line, a comment, a title (`Grid 1`) or the end of the text. Empty lines may
-also stand between the bands of a grid, then between all of them. Of a file with `[...]` sections
-only `[Puzzle]` is read; other sections, such as `[State]`, hold a game and not another puzzle.
+A grid ends at its last row if a border follows, at an empty line, a comment, or a line of other
+text (`Grid 1`, `%`, `3, 3`), which is counted and skipped. Empty lines may also stand between the
+bands of a grid, then between all of them. Rows that do not make a grid are malformed. Sections
+that hold a game in place of another puzzle (`[State]`) are skipped. Drawn boxes must be those of
+the board.
 """
 
 from __future__ import annotations
@@ -17,50 +19,133 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
+from enum import Enum, auto
+from typing import NamedTuple
 
-from solver.boards import Board
+import numpy as np
+
+from solver.boards import Board, Grid
+from solver.puzzle_io.boxes import (
+    column_boundaries,
+    contradicting_boxes,
+    contradicting_size,
+    row_boundaries,
+    states_size,
+)
 from solver.puzzle_io.cells import (
     BLANKS,
+    SEPARATORS,
     SPACES,
     CellError,
     cell_digits,
     find_cells,
+    has_cells_only,
     read_cells,
     refuse_mixed_zero,
+    split_words,
 )
+from solver.puzzle_io.comments import SkippedLines, is_comment, section_title
 from solver.puzzle_io.input import LineBlock
-from solver.puzzle_io.lists import is_comment
+from solver.puzzle_io.lists import ListFormat, is_list_line
 from solver.puzzle_io.rows import Columns, ParsedRow, PuzzleBlock, RowError
 
 _TITLE = re.compile(r"(grid|puzzle|sudoku|game)\b", re.IGNORECASE)
-_SECTION = re.compile(r"\[(.*)\]")
+_SKIPPED_SECTIONS = frozenset(
+    ("state", "solution", "candidates", "pencilmarks", "notes", "comment", "comments", "history")
+)
 _BOX_DRAWING = frozenset(map(chr, range(0x2500, 0x2580)))
 _BORDER_SIGNS = _BOX_DRAWING | frozenset("-=+*.:'|" + SPACES)
 
-Line = tuple[int, str]
-"""Number of a line, counted from 1, and its text."""
+
+class _Kind(Enum):
+    """What a line is."""
+
+    ROW = auto()
+    """A row."""
+    DAMAGED = auto()
+    """A row with errors."""
+    BORDER = auto()
+    """A drawn line between rows."""
+    PUZZLE = auto()
+    """A whole puzzle."""
+    SIZE = auto()
+    """The size of the boxes of the grid below, which is not that of the board."""
+    EMPTY = auto()
+    """An empty line."""
+    TEXT = auto()
+    """A comment, a title or other text."""
+
+
+_ROWS = (_Kind.ROW, _Kind.DAMAGED)
+
+
+class _Line(NamedTuple):
+    """A line of a grid."""
+
+    number: int
+    """Number of the line, counted from 1."""
+    text: str
+    """Its text."""
+    kind: _Kind
+    """What it is."""
 
 
 def read_grid_blocks(
-    board: Board, blocks: Iterator[LineBlock], *, file: str, block_rows: int
+    board: Board,
+    blocks: Iterator[LineBlock],
+    *,
+    file: str,
+    block_rows: int,
+    skipped: SkippedLines,
 ) -> Iterator[PuzzleBlock]:
-    """Yield the grids of a text in blocks of `block_rows`."""
+    """Yield the grids of a text in blocks of `block_rows`, and count the lines skipped."""
     lines = itertools.chain.from_iterable(block.texts() for block in blocks)
-    grids = _split_grids(board, lines)
+    grids = _split_grids(board, _read_sections(board, lines, skipped))
     first_row = 0
     while batch := list(itertools.islice(grids, block_rows)):
         rows = [
-            _parse_grid(board, grid, file=file, row=first_row + i) for i, grid in enumerate(batch)
+            _parse_row(board, grid, file=file, row=first_row + i) for i, grid in enumerate(batch)
         ]
         yield Columns(board, num_rows=len(rows), has_sources=False).finish(
-            first_row, rows.__getitem__
+            first_row,
+            rows.__getitem__,
+            file=file,
+            lines=np.array([grid[0].number for grid in batch]),
         )
         first_row += len(rows)
+
+
+def read_drawn_grid(board: Board, text: str, *, offset: int = 0) -> Grid:
+    """Read a text of several lines, such as a cell of a table, as a grid of shape (num_cells,).
+
+    Raises:
+        CellError: it does not hold one grid.
+    """
+    lines = enumerate(re.split("\r\n|\r|\n", text), start=1)
+    grids = list(_split_grids(board, _read_sections(board, lines, SkippedLines())))
+    if len(grids) != 1:
+        raise CellError(offset, f"{len(grids)} grids; allowed is one of {board.side} rows")
+    try:
+        return _parse_grid(board, grids[0])
+    except _LineError as error:
+        before = sum(map(len, text.splitlines(keepends=True)[: error.number - 1]))
+        raise CellError(offset + before + error.offset, str(error)) from None
 
 
 def is_row(board: Board, text: str) -> bool:
     """Tell whether a line holds the cells of one row."""
     return find_cells(board, text, num_cells=board.side) is not None
+
+
+def is_candidate_row(board: Board, text: str) -> bool:
+    """Tell whether a line holds the candidates of each cell of a row, such as `23 45 3 ...`."""
+    words = [word.text for word in split_words(text)]
+    return (
+        not is_row(board, text)
+        and len(words) == board.side
+        and len(set(map(len, words))) > 1
+        and all(has_cells_only(board, word) and list(word) == sorted(set(word)) for word in words)
+    )
 
 
 def is_border(board: Board, text: str) -> bool:
@@ -72,44 +157,112 @@ def is_border(board: Board, text: str) -> bool:
     return not is_row(board, text) or len(signs & set(BLANKS)) > 1
 
 
-def is_title(text: str) -> bool:
-    """Tell whether a line names the grid below it."""
-    return _TITLE.match(text.strip(SPACES)) is not None
+def _kind_of(board: Board, text: str) -> _Kind:
+    """Tell what a line outside skipped sections is."""
+    stripped = text.strip(SPACES)
+    if not stripped:
+        return _Kind.EMPTY
+    if is_comment(text) or _TITLE.match(stripped):
+        return _Kind.TEXT
+    if is_border(board, text):
+        return _Kind.BORDER
+    if is_row(board, text) or is_candidate_row(board, text):
+        return _Kind.ROW
+    if is_list_line(board, text):
+        return _Kind.PUZZLE
+    if states_size(board, text):
+        return _Kind.SIZE if contradicting_size(board, text) else _Kind.TEXT
+    return _Kind.DAMAGED if _is_damaged_row(board, text) else _Kind.TEXT
 
 
-def _split_runs(board: Board, lines: Iterator[Line]) -> Iterator[tuple[list[Line], bool]]:
+def _is_damaged_row(board: Board, text: str) -> bool:
+    """Tell whether a line is more likely a row with errors than text."""
+    signs = "".join(word.text for word in split_words(text))
+    num_cells = sum(has_cells_only(board, sign) for sign in signs)
+    is_number = signs.isascii() and signs.isdigit() and 2 * len(signs) < board.side
+    is_cells = 0 < len(signs) == num_cells and not is_number
+    return is_cells or (2 * len(signs) >= board.side and 2 * num_cells > len(signs))
+
+
+def _read_sections(
+    board: Board, lines: Iterator[tuple[int, str]], skipped: SkippedLines
+) -> Iterator[_Line]:
+    """Yield the lines with their kinds, without the sections that hold no puzzle."""
+    is_read = True
+    for number, text in lines:
+        title = section_title(text)
+        if title is not None:
+            is_read = title.lower() not in _SKIPPED_SECTIONS
+        kind = _kind_of(board, text) if is_read else _Kind.TEXT
+        if kind is _Kind.TEXT:
+            skipped.add(board, number, text)
+        yield _Line(number, text, kind)
+
+
+def _split_runs(board: Board, lines: Iterator[_Line]) -> Iterator[tuple[list[_Line], bool]]:
     """Yield runs of rows and borders, and whether an empty line ends each.
 
     A run much longer than a grid is cut short: it is malformed in any case.
     """
-    run: list[Line] = []
-    is_read = True
-    for number, text in lines:
-        section = _SECTION.fullmatch(text.strip(SPACES))
-        if section or is_comment(text) or is_title(text):
-            if run:
-                yield run, not text.strip(SPACES)
-            run = []
-            is_read = section[1].lower() == "puzzle" if section else is_read
-        elif is_read and len(run) < 4 * board.side:
-            run.append((number, text))
-    if run:
-        yield run, False
-
-
-def _split_grids(board: Board, lines: Iterator[Line]) -> Iterator[list[Line]]:
-    """Yield the lines of each grid, bands between empty lines put together."""
-    bands: list[Line] = []
+    run: list[_Line] = []
     num_rows = 0
+    for line in lines:
+        is_separator = num_rows == board.side and not line.text.strip(SEPARATORS)  # `,,,,`
+        is_inside = line.kind in (*_ROWS, _Kind.BORDER) and not is_separator
+        if is_inside:
+            num_rows += line.kind in _ROWS
+            if len(run) < 4 * board.side:
+                run.append(line)
+        is_end = not is_inside or (line.kind is _Kind.BORDER and num_rows == board.side)
+        if is_end and run:
+            yield from _without_damaged(board, run, line.kind is _Kind.EMPTY)
+            run, num_rows = [], 0
+        if line.kind in (_Kind.PUZZLE, _Kind.SIZE):
+            yield [line], False
+    if run:
+        yield from _without_damaged(board, run, False)
+
+
+def _without_damaged(
+    board: Board, run: list[_Line], is_followed: bool
+) -> Iterator[tuple[list[_Line], bool]]:
+    """Yield a run; damaged rows before and after all rows of a grid are runs of their own."""
+    rows = [index for index, line in enumerate(run) if line.kind is _Kind.ROW]
+    is_grid = len(rows) == board.side and not any(
+        line.kind is _Kind.DAMAGED for line in run[rows[0] : rows[-1]]
+    )
+    parts = [run[: rows[0]], run[rows[0] : rows[-1] + 1], run[rows[-1] + 1 :]] if is_grid else [run]
+    if not any(line.kind is _Kind.DAMAGED for line in (*parts[0], *parts[-1])):
+        parts = [run]
+    last = len(parts) - 1
+    yield from ((part, is_followed and k == last) for k, part in enumerate(parts) if part)
+
+
+def _split_grids(board: Board, lines: Iterator[_Line]) -> Iterator[list[_Line]]:
+    """Yield the lines of each grid, bands between empty lines put together."""
+    heights = [height for height in range(1, board.side) if board.side % height == 0]
+    bands: list[_Line] = []
+    size: list[_Line] = []
+    band_rows = num_rows = 0
     for run, is_followed in _split_runs(board, lines):
-        num_new = sum(not is_border(board, text) for _, text in run)
-        if num_new == 0:
+        if run[0].kind is _Kind.SIZE:
+            size = run
+        num_new = sum(line.kind in _ROWS for line in run)
+        is_puzzle = run[0].kind is _Kind.PUZZLE
+        if num_new == 0 and not is_puzzle:
             continue
-        if num_new != board.box_rows:
+        run, size = size + run, []
+        if bands and band_rows == 1 < num_new:
+            yield bands
+            bands, num_rows = [], 0
+        is_band = num_new in heights and (not bands or num_new == band_rows)
+        if not is_band:
             yield from filter(None, (bands, run))
             bands, num_rows = [], 0
             continue
-        bands, num_rows = bands + run, num_rows + num_new
+        if bands and num_new > 1:
+            bands.append(_Line(run[0].number, "", _Kind.BORDER))
+        bands, band_rows, num_rows = bands + run, num_new, num_rows + num_new
         if num_rows == board.side or not is_followed:
             yield bands
             bands, num_rows = [], 0
@@ -117,31 +270,79 @@ def _split_grids(board: Board, lines: Iterator[Line]) -> Iterator[list[Line]]:
         yield bands
 
 
-def _parse_grid(board: Board, lines: list[Line], *, file: str, row: int) -> ParsedRow | RowError:
+class _LineError(CellError):
+    """A line that keeps a grid from being read."""
+
+    def __init__(self, number: int, offset: int, message: str) -> None:
+        super().__init__(offset, message)
+        self.number = number
+        """Number of the line."""
+
+
+def _parse_row(board: Board, lines: list[_Line], *, file: str, row: int) -> ParsedRow | RowError:
+    number = lines[-1].number
+    try:
+        if lines[-1].kind is _Kind.PUZZLE and len(lines) == 1:
+            return ListFormat(board=board).parse(lines[0].text)
+        return ParsedRow(_parse_grid(board, lines))
+    except CellError as error:
+        number = error.number if isinstance(error, _LineError) else number
+        return RowError(
+            file=file, line=number, column=error.offset + 1, message=str(error), row=row
+        )
+
+
+def _parse_grid(board: Board, lines: list[_Line]) -> Grid:
+    """Read the lines of a grid.
+
+    Raises:
+        _LineError: a line is malformed, or they are no grid of the board.
+    """
     cells = ""
     try:
-        for number, text in lines:  # noqa: B007
-            if is_border(board, text):
+        for line in lines:
+            if line.kind is _Kind.SIZE:
+                raise CellError(0, contradicting_size(board, line.text) or "")
+            if line.kind is _Kind.BORDER:
                 continue
             if len(cells) == board.num_cells:
                 raise CellError(0, f"a row too many; allowed are {board.side}, then an empty line")
-            _refuse_dashes(board, text, lines)
-            cells += read_cells(board, text, num_cells=board.side)
+            if is_candidate_row(board, line.text):
+                raise CellError(0, "a grid of candidates; allowed is one digit or blank a cell")
+            _refuse_dashes(board, line.text, lines)
+            cells += read_cells(board, line.text, num_cells=board.side)
             refuse_mixed_zero(board, cells, offset=0)
         if len(cells) < board.num_cells:
             num_rows = len(cells) // board.side
             raise CellError(0, f"{num_rows} rows; allowed are {board.side} rows ({board.name})")
+        _refuse_boxes(board, lines)
     except CellError as error:
-        return RowError(
-            file=file, line=number, column=error.offset + 1, message=str(error), row=row
-        )
-    return ParsedRow(cell_digits(board, cells))
+        raise _LineError(line.number, error.offset, str(error)) from None
+    return cell_digits(board, cells)
 
 
-def _refuse_dashes(board: Board, text: str, lines: list[Line]) -> None:
+def _refuse_boxes(board: Board, lines: list[_Line]) -> None:
+    """Refuse drawn boxes that are not those of the board."""
+    rows = [line for line in lines if line.kind in _ROWS]
+    rows_above = np.cumsum([line.kind in _ROWS for line in lines]).tolist()
+    borders = [
+        (above, line.text)
+        for above, line in zip(rows_above, lines, strict=True)
+        if line.kind is _Kind.BORDER
+    ]
+    message = contradicting_boxes(
+        board,
+        columns=[column_boundaries(board, line.text) for line in rows],
+        rows=row_boundaries(board, borders),
+    )
+    if message:
+        raise CellError(0, message)
+
+
+def _refuse_dashes(board: Board, text: str, lines: list[_Line]) -> None:
     """Refuse a line of `side` dashes, unless other rows of the grid have dashes for blanks."""
     if set(text) <= set("-| \t\r") and not any(
-        "-" in other and set(other) & set("123456789") for _, other in lines
+        "-" in line.text and set(line.text) & set("123456789") for line in lines
     ):
         raise CellError(
             0,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from solver.boards import Board
+from solver.boards import Board, Grid
 from solver.jit import kernel
 from solver.mixing import GOLDEN, mix64
 
@@ -65,3 +65,17 @@ def clashing_givens(board: Board, grids: npt.NDArray[np.uint8]) -> npt.NDArray[n
         cells = bits[unit]
         is_clashing |= np.bitwise_or.reduce(cells) != cells.sum(axis=0, dtype=np.uint32)
     return is_clashing
+
+
+def clash_text(board: Board, givens: Grid) -> str:
+    """Name the first two equal givens, shape (num_cells,), of a row, column or box.
+
+    Raises:
+        ValueError: no givens clash.
+    """
+    is_same = (givens[:, None] == givens[None, :]) & (givens != 0) & board.is_peer
+    if not is_same.any():
+        raise ValueError("no givens clash")
+    first, second = np.argwhere(is_same)[0]
+    cells = f"{board.format_cell(int(first))} and {board.format_cell(int(second))}"
+    return f"givens clash: digit {givens[first]} in cells {cells}"

@@ -1,7 +1,7 @@
 """Compiled loops over the bytes of many puzzle lines at once.
 
-They read what is plain and leave the rest: a line or a cell that they cannot settle is marked, and
-the line parsers decide it. What they do settle, they settle as the line parsers would.
+Fast path: a row that they cannot parse is marked `ODD` and goes to the line parser of its format,
+which gives the same result for all other rows.
 
 A span is the half-open byte range of a field. `spans` has shape (4, 2, num_lines): first byte and
 byte after the fields PUZZLE, ANSWER, RATING and SOURCE. An absent field has an empty span.
@@ -16,10 +16,11 @@ from solver.puzzle_io.cells import NOT_A_CELL
 
 PUZZLE, ANSWER, RATING, SOURCE = range(4)
 NUM_FIELDS = 4
-SKIPPED, PLAIN, ODD = range(3)
-"""Kinds of lines: no data row, settled by the kernel, left to the line parser."""
+SKIPPED, PLAIN, ODD, UNSURE = range(4)
+"""Kinds of lines: no data row, parsed by the kernel, left to the line parser, either of the two."""
 
-_SPACE, _QUOTE, _HASH, _SLASH, _SEMICOLON, _BRACKET = 32, 34, 35, 47, 59, 91
+_SPACE, _QUOTE, _HASH, _SLASH, _SEMICOLON = 32, 34, 35, 47, 59
+_UNSURE_STARTS = (_SEMICOLON, 40, 41, 91, 93, 123, 125)  # the others are brackets
 _COLON, _ZERO, _NINE, _DOT = 58, 48, 57, 46
 MAX_WHOLE_DIGITS, _MAX_FRACTION_DIGITS = 9, 6
 
@@ -30,14 +31,16 @@ def _is_space(byte: Any) -> Any:
 
 
 @inline_kernel
-def _is_comment(data: Any, start: Any, stop: Any) -> Any:
-    """Whether a line without leading white space is empty or a comment."""
+def _kind_by_start(data: Any, start: Any, stop: Any) -> Any:
+    """Kind of a line by its first bytes, white space before it left out."""
     if start >= stop:
-        return True
+        return SKIPPED
     first = data[start]
-    if first == _SLASH:
-        return start + 1 < stop and data[start + 1] == _SLASH
-    return first in (_HASH, _SEMICOLON, _BRACKET)
+    if first == _HASH:
+        return SKIPPED
+    if first == _SLASH and start + 1 < stop and data[start + 1] == _SLASH:
+        return SKIPPED
+    return UNSURE if first in _UNSURE_STARTS else PLAIN
 
 
 @inline_kernel
@@ -60,6 +63,19 @@ def _trim(data: Any, begin: Any, stop: Any) -> Any:
 
 
 @inline_kernel
+def _next_word(data: Any, at: Any, stop: Any, is_separator: Any) -> Any:
+    """First byte of the next word, the byte after it, and whether a colon precedes it."""
+    has_colon = False
+    while at < stop and is_separator[data[at]]:
+        has_colon |= data[at] == _COLON
+        at += 1
+    begin = at
+    while at < stop and not is_separator[data[at]]:
+        at += 1
+    return begin, at, has_colon
+
+
+@inline_kernel
 def _column_end(data: Any, at: Any, stop: Any, delimiter: Any) -> Any:
     """Byte after the table column that starts at `at`, or -1 if it has quotes in its text."""
     if at < stop and data[at] == _QUOTE:
@@ -77,44 +93,53 @@ def _column_end(data: Any, at: Any, stop: Any, delimiter: Any) -> Any:
 
 @kernel
 def locate_words(
-    data: Any, starts: Any, stops: Any, is_separator: Any, num_cells: Any, kinds: Any, spans: Any
+    data: Any,
+    starts: Any,
+    stops: Any,
+    is_separator: Any,
+    num_cells: Any,
+    side: Any,
+    kinds: Any,
+    spans: Any,
 ) -> None:
     """Find the fields of lines without a header, as `ListFormat.parse` does."""
     for line in range(len(starts)):
         stop = stops[line]
         at, _ = _trim(data, starts[line], stop)
-        if _is_comment(data, at, stop):
-            kinds[line] = SKIPPED
+        kinds[line] = _kind_by_start(data, at, stop)
+        if kinds[line] != PLAIN:
             continue
-        has_puzzle = has_answer = has_rating = is_odd = False
-        while not (is_odd or (has_answer and has_rating)):
-            has_colon = False
-            while at < stop and is_separator[data[at]]:
-                has_colon |= data[at] == _COLON
-                at += 1
-            begin = at
-            while at < stop and not is_separator[data[at]]:
-                at += 1
-            if begin == at:
+        has_puzzle = has_answer = has_rating = is_tail = is_odd = False
+        num_left = 0  # characters of other words that may be cells
+        while not is_odd:
+            begin, at, has_colon = _next_word(data, at, stop, is_separator)
+            size = at - begin
+            if size == 0:
                 break
+            field = -1
             if not has_puzzle:
-                has_puzzle = at - begin == num_cells
-                is_odd = at - begin > num_cells
-                field = PUZZLE
-            elif at - begin == num_cells and not has_answer:
+                has_puzzle = size == num_cells
+                is_odd = size > num_cells
+                field = PUZZLE if has_puzzle else -1
+            elif size == num_cells:
+                is_odd = has_answer or is_tail
                 has_answer = True
                 field = ANSWER
-            elif has_colon and _is_count(data, begin, at):
-                continue
-            elif has_colon or (has_rating and at - begin > MAX_WHOLE_DIGITS):
-                is_odd = True
-            elif has_rating:
-                break
-            else:
-                has_rating = True
-                field = RATING
-            if has_puzzle and not is_odd:
+            elif not is_tail:
+                if has_colon and _is_count(data, begin, at):
+                    continue
+                if has_colon or (has_rating and not has_answer and size > MAX_WHOLE_DIGITS):
+                    is_odd = True
+                elif has_rating:
+                    is_tail = True
+                else:
+                    has_rating = True
+                    field = RATING
+            if field >= 0:
                 spans[field, 0, line], spans[field, 1, line] = begin, at
+            elif size in (1, side) or 2 * size > num_cells:
+                num_left += size
+        is_odd |= 2 * num_left > num_cells
         kinds[line] = PLAIN if has_puzzle and not is_odd else ODD
 
 

@@ -1,11 +1,12 @@
 """From blocks of lines to blocks of puzzles, for formats with one puzzle a line.
 
-Compiled loops find and read the fields of the plain lines; every other line goes to the line parser
-of its format. Both give the same rows.
+Fast path: compiled loops find and read the fields of plain lines. Lines that they cannot parse go
+to the line parser of the format. Both give the same rows.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -14,12 +15,15 @@ import numpy.typing as npt
 
 from solver.boards import Board
 from solver.puzzle_io.cells import CellError
+from solver.puzzle_io.comments import SkippedLines
 from solver.puzzle_io.input import LineBlock
-from solver.puzzle_io.kernels import NUM_FIELDS, ODD, SKIPPED
+from solver.puzzle_io.kernels import NUM_FIELDS, ODD, SKIPPED, UNSURE
 from solver.puzzle_io.rows import Columns, ParsedRow, PuzzleBlock, RowError, TextColumn
 
 FEW_LINES = 64
 """Up to so many lines are parsed one by one: to load the compiled loops takes longer."""
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
 
 LocatedLines = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 """Kinds of lines, shape (n,), and spans of their fields, shape (fields, 2, n)."""
@@ -50,14 +54,21 @@ class LineFormat(Protocol):
 
 
 def read_text_blocks(
-    form: LineFormat, blocks: Iterator[LineBlock], *, file: str, block_rows: int
+    form: LineFormat,
+    blocks: Iterator[LineBlock],
+    *,
+    file: str,
+    block_rows: int,
+    skipped: SkippedLines,
 ) -> Iterator[PuzzleBlock]:
-    """Yield the puzzles of the lines, `block_rows` lines at a time."""
+    """Yield the puzzles of the lines, `block_rows` lines at a time, and count those skipped."""
     first_row = 0
     for block in blocks:
         for begin in range(0, len(block), block_rows):
             part = block.part(begin, begin + block_rows)
-            puzzles, num_rows = read_lines(form, part, file=file, first_row=first_row)
+            puzzles, num_rows = read_lines(
+                form, part, file=file, first_row=first_row, skipped=skipped
+            )
             first_row += num_rows
             if num_rows:
                 yield puzzles
@@ -70,6 +81,7 @@ def read_lines(
     file: str,
     first_row: int,
     few_lines: int = FEW_LINES,
+    skipped: SkippedLines | None = None,
 ) -> tuple[PuzzleBlock, int]:
     """Read the lines of a block.
 
@@ -79,6 +91,7 @@ def read_lines(
         file: Name of the input in errors.
         first_row: Data row of the first data line.
         few_lines: Up to so many lines are all left to the line parser.
+        skipped: Where comments are counted.
 
     Returns:
         The puzzles, and the number of data rows, malformed ones included.
@@ -87,7 +100,13 @@ def read_lines(
         kinds, spans = form.locate(block)
     else:
         kinds, spans = no_lines_located(block)
-        kinds[[i for i, (_, text) in enumerate(block.texts()) if form.is_skipped(text)]] = SKIPPED
+        kinds[:] = UNSURE
+    for index in np.flatnonzero(kinds == UNSURE).tolist():
+        kinds[index] = SKIPPED if form.is_skipped(block.text(index)) else ODD
+    if skipped is not None:
+        is_text = block.stops > block.starts
+        for number, text in block.take(np.flatnonzero((kinds == SKIPPED) & is_text)).texts():
+            skipped.add(form.board, number, text)
     lines = np.flatnonzero(kinds != SKIPPED)
     columns = Columns(form.board, num_rows=len(lines), has_sources=form.has_sources)
     if (kinds[lines] != ODD).any():
@@ -99,18 +118,21 @@ def read_lines(
 
     def read_row(index: int) -> ParsedRow | RowError:
         line = int(lines[index])
+        text = block.text(line)
         try:
-            return form.parse(block.text(line))
+            return form.parse(text)
         except CellError as error:
+            before = _LINE_END.split(text[: error.offset])  # a record may have several lines
             return RowError(
                 file=file,
-                line=block.first_line + line,
-                column=error.offset + 1,
+                line=int(block.numbers[line]) + len(before) - 1,
+                column=len(before[-1]) + 1,
                 message=str(error),
                 row=first_row + index,
             )
 
-    return columns.finish(first_row, read_row), len(lines)
+    numbers = block.numbers[lines]
+    return columns.finish(first_row, read_row, file=file, lines=numbers), len(lines)
 
 
 def no_lines_located(block: LineBlock) -> LocatedLines:

@@ -1,10 +1,12 @@
 """Puzzle lists without a header: one puzzle a line.
 
-The first word of all cells is the puzzle, or the whole line is one (cells or rows apart). What
-comes before it is not read. Of the words right after it, a complete grid is the answer and a number
-the rating; reading stops at any other word. After a colon, a number counts solutions
-(`puzzle:count:solution`) and is no rating. Empty lines and lines that start with `#`, `;`, `//` or
-`[` are comments.
+The first word of all cells is the puzzle, or the whole line is one (cells or rows apart). Words
+before it, such as ids, are not read. After it a complete grid is the answer, and the first number
+is the rating where it follows the puzzle or the answer; after a colon, a number counts solutions
+(`puzzle:count:solution`) and is no rating. Other words are not read, unless they may be cells: a
+line with a second puzzle, or with more than half a grid of other cells, is malformed.
+
+Of a URL, the one parameter that holds all cells is the puzzle.
 """
 
 from __future__ import annotations
@@ -18,31 +20,29 @@ import numpy as np
 from solver.boards import Board, Grid
 from solver.puzzle_io.cells import (
     SEPARATORS,
-    SPACES,
     CellError,
     Word,
+    has_cells_only,
     is_grid,
     main_text,
     read_grid,
     split_words,
 )
+from solver.puzzle_io.comments import is_comment
 from solver.puzzle_io.input import LineBlock
 from solver.puzzle_io.kernels import ANSWER, MAX_WHOLE_DIGITS, PUZZLE, RATING, locate_words
 from solver.puzzle_io.lines import LocatedLines, no_lines_located
 from solver.puzzle_io.rows import Columns, ParsedRow, TextColumn, naming, parse_answer, parse_number
 
-_COMMENT = re.compile(r"#|;|//|\[")
 _IS_SEPARATOR = np.isin(np.arange(256), [ord(char) for char in SEPARATORS])
-
-
-def is_comment(text: str) -> bool:
-    """Tell whether a line is empty or a comment."""
-    text = text.strip(SPACES)
-    return not text or _COMMENT.match(text) is not None
+_URL = re.compile(r"\s*[\"'(<]?(https?|ftp)://", re.IGNORECASE)
+_URL_PARTS = re.compile(r"[^/?&#=;\s\"'()<>]+")
 
 
 def is_list_line(board: Board, text: str) -> bool:
     """Tell whether a line without a header holds a puzzle, as a word or as a whole."""
+    if _URL.match(text):
+        return len(_url_cells(board, text)) == 1
     return is_grid(board, text) or any(is_grid(board, word.text) for word in split_words(text))
 
 
@@ -66,8 +66,8 @@ class ListFormat:
         """Return the kinds, shape (n,), and the spans, shape (fields, 2, n), of the lines."""
         kinds, spans = no_lines_located(block)
         data = np.frombuffer(block.data, dtype=np.uint8)
-        num_cells = self.board.num_cells
-        locate_words(data, block.starts, block.stops, _IS_SEPARATOR, num_cells, kinds, spans)
+        size, side = self.board.num_cells, self.board.side
+        locate_words(data, block.starts, block.stops, _IS_SEPARATOR, size, side, kinds, spans)
         return kinds, spans
 
     def read(self, columns: Columns, fields: list[TextColumn]) -> None:
@@ -85,6 +85,8 @@ class ListFormat:
             CellError: the line is malformed.
         """
         board = self.board
+        if _URL.match(text):
+            return _parse_url(board, text)
         if is_grid(board, text):
             return ParsedRow(read_grid(board, text))
         words = split_words(text)
@@ -95,7 +97,41 @@ class ListFormat:
         grid = read_grid(board, words[first].text, offset=words[first].offset)
         if grid.all():
             _refuse_answer(board, text, words, first)
-        return _parse_metadata(board, grid, text, words[first:])
+        row, unread = _parse_metadata(board, grid, text, words[first:])
+        _refuse_cells(board, [*words[:first], *unread])
+        return row
+
+
+def _url_cells(board: Board, text: str) -> list[Word]:
+    parts = [Word(match.start(), match.group()) for match in _URL_PARTS.finditer(text)]
+    return [part for part in parts if is_grid(board, part.text)]
+
+
+def _parse_url(board: Board, text: str) -> ParsedRow:
+    """Read a line that starts with a URL."""
+    parts = _url_cells(board, text)
+    if len(parts) != 1:
+        raise CellError(
+            parts[1].offset if parts else 0,
+            f"a URL with {len(parts)} grids; allowed is one of {board.num_cells} cells "
+            f"({board.name})",
+        )
+    return ParsedRow(read_grid(board, parts[0].text, offset=parts[0].offset))
+
+
+def _refuse_cells(board: Board, words: list[Word]) -> None:
+    """Refuse words beside a puzzle that may be cells of another one."""
+    cells = [
+        word
+        for word in words
+        if (len(word.text) in (1, board.side) or 2 * len(word.text) > board.num_cells)
+        and has_cells_only(board, word.text)
+    ]
+    if 2 * sum(len(word.text) for word in cells) > board.num_cells:
+        num_cells = sum(len(word.text) for word in cells)
+        raise CellError(
+            cells[0].offset, f"{num_cells} more cells on the line; allowed is one puzzle a line"
+        )
 
 
 def _refuse_answer(board: Board, text: str, words: list[Word], first: int) -> None:
@@ -116,17 +152,21 @@ def _refuse_answer(board: Board, text: str, words: list[Word], first: int) -> No
         )
 
 
-def _parse_metadata(board: Board, grid: Grid, text: str, words: list[Word]) -> ParsedRow:
-    """Read the words after the puzzle, which is the first of `words`."""
+def _parse_metadata(
+    board: Board, grid: Grid, text: str, words: list[Word]
+) -> tuple[ParsedRow, list[Word]]:
+    """Read the words after the puzzle, which is the first of `words`; returns those not read."""
     answer: Grid | None = None
     rating = np.nan
+    unread: list[Word] = []
     for previous, word in pairwise(words):
         number = parse_number(word.text)
         is_digits = word.text.isascii() and word.text.isdigit()
         has_colon = ":" in text[previous.offset + len(previous.text) : word.offset]
-        if answer is None and is_grid(board, word.text):
-            with naming("answer"):
-                answer = parse_answer(board, word.text, offset=word.offset)
+        if is_grid(board, word.text):
+            answer = _parse_answer(board, grid, answer, word)
+        elif unread:
+            unread.append(word)
         elif answer is None and is_digits and len(word.text) > MAX_WHOLE_DIGITS:
             raise CellError(
                 word.offset,
@@ -136,5 +176,16 @@ def _parse_metadata(board: Board, grid: Grid, text: str, words: list[Word]) -> P
         elif np.isnan(rating) and not np.isnan(number) and not has_colon:
             rating = number
         elif not (has_colon and is_digits):
-            break
-    return ParsedRow(grid, answer, rating)
+            unread.append(word)
+    return ParsedRow(grid, answer, rating), unread
+
+
+def _parse_answer(board: Board, grid: Grid, answer: Grid | None, word: Word) -> Grid | None:
+    """Read a second grid of a line, which must be the only one, and the answer."""
+    if answer is not None:
+        raise CellError(word.offset, "a third grid on the line; allowed are a puzzle and an answer")
+    with naming("answer"):
+        answer = parse_answer(board, word.text, offset=word.offset)
+    if answer is not None and grid.all() and not np.array_equal(grid, answer):
+        raise CellError(word.offset, "a second complete grid; allowed is one puzzle a line")
+    return answer

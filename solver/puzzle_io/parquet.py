@@ -1,7 +1,11 @@
 """Puzzles in Parquet: the same column names as in CSV, read batch by batch.
 
-Puzzles and answers must be text. A column of integers is refused: whatever wrote it has lost the
-leading zeros. pyarrow is imported here only.
+Puzzles and answers are text of any Arrow type, or lists of integers, flat or by rows. A column of
+integers is refused: whatever wrote it has lost the leading zeros. pyarrow is imported here only.
+
+Sizes are checked before anything is decoded, as a small file can hold large cells: the bytes of a
+column by `MAX_COLUMN_BYTES` and `MAX_CELL_BYTES`. Columns with a dictionary stay encoded, so that a
+text that many rows share is in memory once.
 """
 
 from __future__ import annotations
@@ -15,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from solver.boards import Board
-from solver.puzzle_io.cells import SPACES, CellError, read_grid
+from solver.boards import Board, Grid
+from solver.puzzle_io.cells import SPACES, CellError, as_grid
 from solver.puzzle_io.detect import detect_board, nearest_board
 from solver.puzzle_io.kernels import ANSWER, PUZZLE, RATING, SOURCE
 from solver.puzzle_io.lines import FEW_LINES
@@ -29,8 +33,18 @@ from solver.puzzle_io.rows import (
     parse_answer,
     parse_number,
 )
-from solver.puzzle_io.tables import describe_missing_column, find_fields
+from solver.puzzle_io.tables import (
+    NO_COLUMN_NAMES,
+    ColumnNames,
+    describe_missing_column,
+    find_fields,
+    read_cell,
+)
 
+MAX_CELL_BYTES = 1 << 14
+"""Bytes of a cell on average, or values where cells are lists; a grid of 16x16 has 2,048."""
+MAX_COLUMN_BYTES = 1 << 24
+"""Bytes of a column that any row group may have, whatever its number of rows."""
 _SAMPLE_ROWS = 64
 
 
@@ -44,37 +58,36 @@ class ParquetFormat:
     """Column of each field (PUZZLE, ANSWER, RATING, SOURCE) that the file has."""
 
 
-def detect_parquet(path: Path, *, board: Board | None, file: str) -> ParquetFormat:
+def detect_parquet(
+    path: Path, *, board: Board | None, file: str, columns: ColumnNames = NO_COLUMN_NAMES
+) -> ParquetFormat:
     """Find the columns and the board.
 
     Raises:
-        ValueError: the file is damaged, or has no column of puzzles as text.
+        ValueError: the file is damaged, or has no column of puzzles as text or lists of integers.
     """
-    import pyarrow as pa
-
     with _open_parquet(path, file=file) as parquet:
         schema = parquet.schema_arrow
-        fields = find_fields(schema.names, file=file)
+        fields = find_fields(schema.names, file=file, columns=columns)
         if not fields:
-            raise describe_missing_column(schema.names, file=file)
+            raise describe_missing_column(schema.names, file=file, columns=columns)
         names = {field: schema.names[column] for field, column in fields.items()}
         for field in (PUZZLE, ANSWER):
-            kind = schema.field(fields[field]).type if field in fields else pa.string()
-            if pa.types.is_dictionary(kind):
-                kind = kind.value_type
-            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            kind = schema.field(fields[field]).type if field in fields else None
+            if not (kind is None or _is_text(kind) or _is_list(kind)):
                 raise ValueError(
-                    f"{file}: column {names[field]!r} has type {kind}; allowed is text (string), "
-                    "since numbers lose leading zeros"
+                    f"{file}: column {names[field]!r} has type {kind}; allowed are text (string), "
+                    "since numbers lose leading zeros, and lists of integers"
                 )
+    with _open_parquet(path, file=file, names=tuple(names.values())) as parquet:
         sample = next(parquet.iter_batches(_SAMPLE_ROWS, columns=[names[PUZZLE]]), None)
         if sample is None:
             raise ValueError(f"{file}: no rows")
-        texts = [_to_text(value) for value in sample[0].to_pylist()]
+        texts = [_to_text(value) for value in _small_values(sample[0])]
         found = board or detect_board(texts)
         if found is None:
             try:
-                read_grid(nearest_board(texts[0]), texts[0])
+                read_cell(nearest_board(texts[0]), texts[0])
             except CellError as error:
                 raise ValueError(f"{file}:1:{names[PUZZLE]}: {error}") from None
             raise AssertionError(f"{texts[0]!r} is well-formed")
@@ -90,24 +103,71 @@ def read_parquet_blocks(
         ValueError: the file is damaged.
     """
     first_row = 0
-    with _open_parquet(path, file=file) as parquet:
-        names = list(form.column_names.values())
-        for batch in parquet.iter_batches(block_rows, columns=names):
+    names = tuple(form.column_names.values())
+    with _open_parquet(path, file=file, names=names) as parquet:
+        for batch in parquet.iter_batches(block_rows, columns=list(names)):
             yield _read_batch(form, batch, file=file, first_row=first_row)
             first_row += len(batch)
 
 
 @contextmanager
-def _open_parquet(path: Path, *, file: str) -> Iterator[Any]:
+def _open_parquet(path: Path, *, file: str, names: tuple[str, ...] = ()) -> Iterator[Any]:
+    """Open a file; checks the sizes of the columns `names`, which keep their dictionaries."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as parquet:
+        metadata = pq.read_metadata(path)
+        _check_sizes(metadata, names, file=file)
+        columns = (metadata.schema.column(k) for k in range(metadata.num_columns))
+        texts = [c.name for c in columns if c.path in names and c.physical_type == "BYTE_ARRAY"]
+        with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts) as parquet:
             yield parquet
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         first_line = str(error).partition("\n")[0]
         raise ValueError(f"{file}: cannot read Parquet: {first_line}") from None
+
+
+def _check_sizes(metadata: Any, names: tuple[str, ...], *, file: str) -> None:
+    """Refuse row groups whose columns `names` are far larger than puzzles are."""
+    for k in range(metadata.num_row_groups):
+        group = metadata.row_group(k)
+        limit = MAX_COLUMN_BYTES + MAX_CELL_BYTES * group.num_rows
+        for j in range(group.num_columns):
+            column = group.column(j)
+            name = column.path_in_schema.partition(".")[0]
+            size = max(column.total_uncompressed_size, column.num_values)
+            if name in names and size > limit:
+                raise ValueError(
+                    f"{file}: column {name!r} has {size} bytes in {group.num_rows} rows; allowed "
+                    f"are {limit}"
+                )
+
+
+def _is_text(kind: Any) -> bool:
+    """Tell whether an Arrow type is text, also behind a dictionary."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    is_kind = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(test(kind) for test in is_kind)
+
+
+def _is_list(kind: Any) -> bool:
+    """Tell whether an Arrow type is a list of integers or texts, or of lists of them."""
+    import pyarrow as pa
+
+    is_kind = (
+        *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
+        *(pa.types.is_list_view, pa.types.is_large_list_view),
+    )
+    depth = 0
+    while any(test(kind) for test in is_kind):
+        kind, depth = kind.value_type, depth + 1
+    return 1 <= depth <= 2 and (pa.types.is_integer(kind) or _is_text(kind))
 
 
 def _read_batch(form: ParquetFormat, batch: Any, *, file: str, first_row: int) -> PuzzleBlock:
@@ -116,7 +176,8 @@ def _read_batch(form: ParquetFormat, batch: Any, *, file: str, first_row: int) -
     arrays = {field: batch.column(name) for field, name in form.column_names.items()}
     if has_sources:
         columns.sources = _text_column(arrays[SOURCE]).to_list()
-    if len(batch) > FEW_LINES:
+    is_text = all(_is_text(arrays[field].type) for field in (PUZZLE, ANSWER) if field in arrays)
+    if len(batch) > FEW_LINES and is_text:
         columns.is_read[:] = True
         columns.read_puzzles(_text_column(arrays[PUZZLE]))
         if ANSWER in arrays:
@@ -128,11 +189,11 @@ def _read_batch(form: ParquetFormat, batch: Any, *, file: str, first_row: int) -
     def read_row(index: int) -> ParsedRow | RowError:
         field = PUZZLE
         try:
-            grid = read_grid(form.board, _to_text(arrays[PUZZLE][index].as_py()))
+            grid = _read_value(form.board, arrays[PUZZLE][index])
             answer = None
             if ANSWER in arrays:
                 field = ANSWER
-                answer = parse_answer(form.board, _to_text(arrays[ANSWER][index].as_py()))
+                answer = _read_answer(form.board, arrays[ANSWER][index])
         except CellError as error:
             return RowError(
                 file=file,
@@ -144,10 +205,50 @@ def _read_batch(form: ParquetFormat, batch: Any, *, file: str, first_row: int) -
         source = columns.sources[index] if columns.sources is not None else ""
         return ParsedRow(grid, answer, float(ratings[index]), source)
 
-    return columns.finish(first_row, read_row)
+    lines = first_row + 1 + np.arange(len(batch))
+    return columns.finish(first_row, read_row, file=file, lines=lines)
+
+
+def _read_value(board: Board, value: Any) -> Grid:
+    """Read a cell as a grid; integers that are no grid are reported as `as_grid` does."""
+    content = value.as_py()
+    if isinstance(content, list) and _holds_integers(content):
+        try:
+            return as_grid(board, content)
+        except ValueError as error:
+            raise CellError(0, str(error)) from None
+    return read_cell(board, _to_text(content))
+
+
+def _read_answer(board: Board, value: Any) -> Grid | None:
+    content = value.as_py()
+    if content is None or isinstance(content, str):
+        return parse_answer(board, _to_text(content))
+    answer = _read_value(board, value)
+    if not answer.all():
+        raise CellError(0, "an answer with blanks; allowed are digits only")
+    return answer
+
+
+def _holds_integers(content: list[Any]) -> bool:
+    """Tell whether a list, or a list of lists, has integers in place of texts."""
+    first = content[0] if content else 0
+    return _holds_integers(first) if isinstance(first, list) else isinstance(first, int)
+
+
+def _small_values(array: Any) -> list[object]:
+    """Return the values of a batch, an empty text for a cell of more than `MAX_CELL_BYTES`."""
+    if not _is_text(array.type):
+        return list(array.to_pylist())
+    column = _text_column(array)
+    is_small = column.stops - column.starts <= MAX_CELL_BYTES
+    return [array[k].as_py() if is_small[k] else "" for k in range(len(array))]
 
 
 def _to_text(value: object) -> str:
+    """Return a cell as text; the texts of a list, which are cells or rows, are words."""
+    if isinstance(value, list):
+        return " ".join(map(_to_text, value))
     return "" if value is None else str(value).strip(SPACES)
 
 
@@ -155,6 +256,11 @@ def _text_column(array: Any) -> TextColumn:
     """Return the buffers of a text column without copying the texts."""
     import pyarrow as pa
 
+    if pa.types.is_dictionary(array.type):
+        texts = _text_column(array.dictionary)
+        indices = array.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        starts = np.append(texts.starts, 0)[indices]  # a null is an empty text
+        return TextColumn(texts.data, starts, np.append(texts.stops, 0)[indices])
     texts = array.cast(pa.large_string()).fill_null("")
     _, offsets, data = texts.buffers()
     bounds = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]

@@ -1,7 +1,7 @@
 """What a reader yields: blocks of puzzles, with the malformed rows labelled.
 
-A block is assembled in two steps. Compiled loops read the plain rows of all columns at once; each
-row that they leave is read again by a line parser, which returns the row or says what is wrong.
+A block is assembled in two steps. Compiled loops read the plain rows of all columns at once; rows
+that they cannot parse go to a line parser, which returns the row or says what is wrong.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ class RowError:
 class PuzzleBlock:
     """Consecutive rows of an input: the well-formed ones as arrays, the others as errors."""
 
+    file: str
+    """Name of the input."""
+    lines: npt.NDArray[np.int64]
+    """Line of each grid, counted from 1; without lines, the data row counted from 1; shape (n,)."""
     grids: npt.NDArray[np.uint8]
     """Givens of the well-formed rows, shape (n, num_cells)."""
     rows: npt.NDArray[np.int64]
@@ -124,9 +128,21 @@ class Columns:
         self.is_read &= is_number
 
     def finish(
-        self, first_row: int, read_row: Callable[[int], ParsedRow | RowError]
+        self,
+        first_row: int,
+        read_row: Callable[[int], ParsedRow | RowError],
+        *,
+        file: str,
+        lines: npt.NDArray[np.int64],
     ) -> PuzzleBlock:
-        """Read the rows that are left with `read_row` (given the index) and make the block."""
+        """Read the remaining rows with `read_row` (given the index) and make the block.
+
+        Args:
+            first_row: Data row of the first row.
+            read_row: Line parser.
+            file: Name of the input.
+            lines: Line of each row, shape (num_rows,).
+        """
         errors = []
         for index in np.flatnonzero(~self.is_read).tolist():
             row = read_row(index)
@@ -145,6 +161,8 @@ class Columns:
         if sources is not None and not is_whole:
             sources = [sources[i] for i in kept.tolist()]
         return PuzzleBlock(
+            file=file,
+            lines=lines if is_whole else lines[kept],
             grids=self.grids if is_whole else self.grids[kept],
             rows=first_row + kept,
             answers=self.answers if is_whole else self.answers[kept],

@@ -1,32 +1,51 @@
 """Puzzle tables: the names of columns, and CSV and TSV with a header.
 
-A line is a row of the table: it ends with its line, and has as many columns as the header. A stray
-quote therefore costs one row. Empty lines are skipped; comments come before the header only.
+A row has as many columns as the header. Quotes may surround a column, also one of several lines
+(RFC 4180); a stray quote costs the row that it is in (`solver.puzzle_io.records`). Empty lines are
+skipped; comments come before the header only.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from solver.boards import Board, Grid
-from solver.puzzle_io.cells import SPACES, CellError, Word, read_grid
+from solver.puzzle_io.cells import SPACES, CellError, Word, is_grid, read_grid, split_words
+from solver.puzzle_io.grids import read_drawn_grid
 from solver.puzzle_io.input import LineBlock
 from solver.puzzle_io.kernels import ANSWER, PUZZLE, RATING, SOURCE, locate_columns
 from solver.puzzle_io.lines import LocatedLines, no_lines_located
+from solver.puzzle_io.records import join_records
 from solver.puzzle_io.rows import Columns, ParsedRow, TextColumn, naming, parse_answer, parse_number
 
 FIELD_NAMES = {
-    PUZZLE: ("question", "puzzle", "puzzles", "quiz", "quizzes", "sudoku", "givens", "grid"),
-    ANSWER: ("answer", "answers", "solution", "solutions"),
+    PUZZLE: (
+        *("question", "puzzle", "puzzles", "quiz", "quizzes", "sudoku", "sudokus", "givens"),
+        *("grid", "initial_board", "initial_grid", "initial_state", "start_grid", "unsolved"),
+    ),
+    ANSWER: ("answer", "answers", "solution", "solutions", "solved", "solved_grid", "final_board"),
     RATING: ("rating", "difficulty"),
     SOURCE: ("source",),
 }
 """Names of columns, any case; of several in one table the first one listed here counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnNames:
+    """Columns to read in place of those with known names."""
+
+    puzzle: str | None = None
+    """Column of the puzzles."""
+    answer: str | None = None
+    """Column of the answers."""
+
+
+NO_COLUMN_NAMES = ColumnNames()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +88,22 @@ class TableFormat:
         if self.has_sources:
             columns.sources = fields[SOURCE].to_list()
 
+    def join_records(self, blocks: Iterator[LineBlock]) -> Iterator[LineBlock]:
+        """Yield the lines with those of one record joined."""
+        return join_records(blocks, is_record=self.is_record)
+
+    def is_record(self, text: str) -> bool:
+        """Tell whether a text of several lines is one row, with no puzzle beside its own."""
+        try:
+            self.parse(text)
+            columns = split_columns(text, self.delimiter)
+        except CellError:
+            return False
+        read = [self.column_of_field[field] for field in self.column_of_field]
+        others = [column.text for k, column in enumerate(columns) if k not in read]
+        words = [word.text for text in others for word in split_words(text.replace("\n", " "))]
+        return not any(is_grid(self.board, word) for word in words)
+
     def puzzle_text(self, text: str) -> str:
         """Return the text of the puzzle column, empty where a line has no such column."""
         try:
@@ -91,7 +126,7 @@ class TableFormat:
             )
         found = {field: cells[column] for field, column in self.column_of_field.items()}
         with naming(self.names[self.column_of_field[PUZZLE]]):
-            grid = read_grid(self.board, found[PUZZLE].text, offset=found[PUZZLE].offset)
+            grid = read_cell(self.board, found[PUZZLE].text, offset=found[PUZZLE].offset)
         answer: Grid | None = None
         if ANSWER in found:
             with naming(self.names[self.column_of_field[ANSWER]]):
@@ -104,16 +139,42 @@ class TableFormat:
         )
 
 
-def find_fields(names: Sequence[str], *, file: str) -> dict[int, int]:
+def read_cell(board: Board, text: str, *, offset: int = 0) -> Grid:
+    """Read a cell of a table, a grid on one line or drawn on several; shape (num_cells,).
+
+    Raises:
+        CellError: it is no grid.
+    """
+    read = read_drawn_grid if "\n" in text.strip() else read_grid
+    return read(board, text, offset=offset)
+
+
+def is_cell(board: Board, text: str) -> bool:
+    """Tell whether a cell of a table holds a grid."""
+    try:
+        read_cell(board, text)
+    except CellError:
+        return False
+    return True
+
+
+def find_fields(
+    names: Sequence[str], *, file: str, columns: ColumnNames = NO_COLUMN_NAMES
+) -> dict[int, int]:
     """Return the column of each field that has one; empty without a puzzle column.
 
     Raises:
         ValueError: a name that counts is there twice.
     """
     folded = [name.strip().lower() for name in names]
+    named = {PUZZLE: columns.puzzle, ANSWER: columns.answer}
     fields = {}
     for field, known in FIELD_NAMES.items():
-        name = next((name for name in known if name in folded), None)
+        given = named.get(field)
+        allowed = known if given is None else (given.strip().lower(),)
+        name = next((name for name in allowed if name in folded), None)
+        if name is None and given is not None:
+            return {}
         if name is None:
             continue
         if folded.count(name) > 1:
@@ -122,11 +183,18 @@ def find_fields(names: Sequence[str], *, file: str) -> dict[int, int]:
     return fields if PUZZLE in fields else {}
 
 
-def describe_missing_column(names: Sequence[str], *, file: str) -> ValueError:
+def describe_missing_column(
+    names: Sequence[str], *, file: str, columns: ColumnNames = NO_COLUMN_NAMES
+) -> ValueError:
     """Say which columns are there and which names a puzzle column may have."""
+    named = [name for name in (columns.puzzle, columns.answer) if name is not None]
+    if named:
+        return ValueError(
+            f"{file}: no column {' or '.join(map(repr, named))} in {', '.join(map(repr, names))}"
+        )
     return ValueError(
         f"{file}: no puzzle column in {', '.join(map(repr, names))}; "
-        f"allowed names are {', '.join(FIELD_NAMES[PUZZLE])}"
+        f"allowed names are {', '.join(FIELD_NAMES[PUZZLE])}; --puzzle-column names another one"
     )
 
 
@@ -154,5 +222,6 @@ def split_columns(text: str, delimiter: str) -> list[Word]:
 @functools.cache
 def _column_pattern(delimiter: str) -> re.Pattern[str]:
     return re.compile(
-        rf'(?:"((?:[^"]|"")*)"|([^"{delimiter}][^{delimiter}]*)?)({delimiter}|\Z)', re.DOTALL
+        rf'(?:"((?:[^"]|"")*)"|([^"{delimiter}][^{delimiter}]*)?)({re.escape(delimiter)}|\Z)',
+        re.DOTALL,
     )

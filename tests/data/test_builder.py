@@ -481,12 +481,12 @@ def test_small_data_sets_have_shards_for_every_worker(count: int, num_shards: in
 
 
 def test_strict_stops_at_a_bad_row(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
-    path = write_csv(tmp_path / "a.csv", [*puzzles[:3], ("12?4" + "." * 12, ""), *puzzles[3:5]])
+    path = write_csv(tmp_path / "a.csv", [*puzzles[:3], ("12!4" + "." * 12, ""), *puzzles[3:5]])
     assert built(files(path), tmp_path / "out", SMALL).funnel["malformed"] == 1
     with pytest.raises(ValueError, match=r"a\.csv:5:\d+: "):
         build(files(path), tmp_path / "strict", config=SMALL, strict=True)
-    write_csv(path, [("11" + "." * 14, ""), ("12?4" + "." * 12, "")])
-    with pytest.raises(ValueError, match="row 0, counted from 0: two equal givens"):
+    write_csv(path, [("11" + "." * 14, ""), ("12!4" + "." * 12, "")])
+    with pytest.raises(ValueError, match=r":2: givens clash: digit 1 in cells \(1,1"):
         build(files(path), tmp_path / "first", config=SMALL, strict=True)
 
 

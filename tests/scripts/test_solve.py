@@ -65,7 +65,7 @@ def test_counts_add_up_on_a_branching_puzzle(capsys: pytest.CaptureFixture[str])
     [
         (AMBIGUOUS, 0, "solved; there are two or more solutions, and this is the first"),
         (UNSOLVABLE, 1, "there is no solution"),
-        (CLASHING, 1, "the givens clash: 1 stands in (1,1) and (1,2)"),
+        (CLASHING, 1, "the givens clash: digit 1 in cells (1,1) and (1,2)"),
     ],
 )
 def test_outcome_and_exit_code(

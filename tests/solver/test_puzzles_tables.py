@@ -96,9 +96,9 @@ def test_ratings_in_parquet_may_be_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"puzzle": [4003]}, "column 'puzzle' has type int64; allowed is text"),
-        ({"puzzle": [4.0e79]}, "column 'puzzle' has type double; allowed is text"),
-        ({"puzzle": [PUZZLE], "answer": [12]}, "column 'answer' has type int64; allowed is text"),
+        ({"puzzle": [4003]}, "column 'puzzle' has type int64; allowed are text"),
+        ({"puzzle": [4.0e79]}, "column 'puzzle' has type double; allowed are text"),
+        ({"puzzle": [PUZZLE], "answer": [12]}, "column 'answer' has type int64; allowed are text"),
         ({"board": [PUZZLE]}, "no puzzle column in 'board'; allowed names are question, puzzle"),
         ({"puzzle": [PUZZLE[1:]]}, "1:puzzle: 80 cells; allowed are 81 cells"),
         ({"puzzle": pa.array([], pa.string())}, "no rows"),

@@ -53,7 +53,7 @@ def line_block(lines: Iterable[str]) -> LineBlock:
 def assert_twins_agree(form: LineFormat, lines: list[str]) -> None:
     block = line_block(lines)
     fast, num_fast = read_lines(form, block, file="f", first_row=7, few_lines=0)
-    slow, num_slow = read_lines(form, block, file="f", first_row=7, few_lines=len(lines))
+    slow, num_slow = read_lines(form, block, file="f", first_row=7, few_lines=len(block))
     assert num_fast == num_slow
     assert_equal_blocks(fast, slow)
 
