@@ -20,11 +20,11 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from data.builder.plan import BUILD_FILE
 from data.card import ExportedPart, dataset_card
 from data.runtime.files import check_replaceable, staged_directory
 from data.runtime.parallel import map_in_order
 from data.runtime.progress import progress
+from data.runtime.resumable import BUILD_FILE
 from data.store import MANIFEST_NAME, Shard, TokenStore, arrow_schema
 from solver.boards import get_board
 

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from data.runtime.digests import find_damaged
 from data.runtime.files import to_json
 from solver.boards import Board, get_board
 from solver.vocabulary import Tokens, Vocabulary
@@ -218,7 +219,8 @@ class TokenStore:
 
         Raises:
             FileNotFoundError: no manifest: not a data set, or an unfinished build.
-            ValueError: another schema version or vocabulary, or shards of another length.
+            ValueError: another schema version or vocabulary, or shards that differ from their
+                digests.
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
@@ -226,6 +228,9 @@ class TokenStore:
             store = cls(folder, manifest)
         except (pa.ArrowInvalid, OSError) as error:
             raise ValueError(f"{folder}: a shard is missing or damaged ({error})") from None
+        problems = find_damaged(folder, {shard.name: shard.sha256 for shard in manifest.shards})
+        if problems:
+            raise ValueError(problems[0])
         if len(store) != manifest.num_rows:
             raise ValueError(f"{folder}: {len(store)} rows, the manifest says {manifest.num_rows}")
         return store

@@ -51,14 +51,14 @@ def _train(
     data_digest = store.manifest.digest
     config = resolve_config(config, device=accelerator.device)
     folder = RunFolder(config.out)
-    folder.check(config, data_digest=data_digest)
-    if folder.is_finished:
-        logger.info("%s is finished: the model is in %s", folder.path, folder.final)
-        return True
-    run = open_run(config, store=store, accelerator=accelerator)
-    accelerator.wait_for_everyone()  # all have checked the folder as it was
     is_main = accelerator.is_main_process
     with folder.locked() if is_main else contextlib.nullcontext():
+        folder.check(config, data_digest=data_digest)
+        if folder.is_finished:
+            logger.info("%s is finished: the model is in %s", folder.path, folder.final)
+            return True
+        run = open_run(config, store=store, accelerator=accelerator)
+        accelerator.wait_for_everyone()  # all have checked the folder as it was
         if is_main:
             folder.prepare(config, data_digest=data_digest)
         return _run_session(run, stop)

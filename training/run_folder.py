@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from data.model_format.facts import read_json
-from data.runtime.files import LOCK_FILE, locked_folder, publish_file, to_json
+from data.runtime.files import publish_file, to_json
+from data.runtime.locks import locked_folder
 from training.config import TrainConfig, differing_fields
 from training.reporting.metrics import METRICS_FILE
 
@@ -60,7 +61,8 @@ class RunFolder:
         """
         file = self.path / CONFIG_FILE
         if not file.exists():
-            if self.path.exists() and any(file.name != LOCK_FILE for file in self.path.iterdir()):
+            # What a killed session left before its config was whole is hidden.
+            if self.path.exists() and any(self.path.glob("[!.]*")):
                 raise ValueError(f"out: {self.path} holds other files and no {CONFIG_FILE}")
             return
         record = read_run_config(self.path)
@@ -87,10 +89,10 @@ class RunFolder:
             yield
 
     def prepare(self, config: TrainConfig, *, data_digest: str) -> None:
-        """Create the folder and write down the config."""
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        """Write down the config, which makes the folder a run, then create the rest."""
         record = {"schema": SCHEMA, "config": config.as_dict(), "data_digest": data_digest}
         publish_file(self.path / CONFIG_FILE, to_json(record))
+        self.checkpoints.mkdir(exist_ok=True)
 
 
 def read_run_config(path: Path) -> dict[str, Any]:

@@ -20,39 +20,43 @@ from typing import Any
 import numpy as np
 
 from data.builder.funnel import ReadCounts, add_counts, funnel_record
+from data.builder.ingest import SPOOL_FILES
 from data.builder.plan import (
-    BUILD_FILE,
     BuildConfig,
     Part,
     Plan,
-    check_identity,
     find_parts,
     identity,
     make_plan,
     part_folder,
     parts_folder,
-    write_identity,
 )
 from data.builder.shards import ShardReport, finished_report, make_shard, report_path
 from data.puzzle_sources.sources import Source
 from data.runtime.files import (
-    LOCK_FILE,
     check_replaceable,
-    clear_locked_folder,
-    locked_folder,
     publish_directory,
     publish_file,
+    resolve_output,
     to_json,
 )
+from data.runtime.locks import locked_output
 from data.runtime.parallel import map_in_order, num_threads
 from data.runtime.progress import progress
+from data.runtime.resumable import (
+    BUILD_FILE,
+    Resumable,
+    check_identity,
+    read_identity,
+    resumable_output,
+    write_identity,
+)
 from data.store import SCHEMA_VERSION, Manifest, TokenStore, write_metadata
 from solver.boards import get_board
 from solver.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
-_SPOOL_FILES = ("spool.json", "grids", "ids", "answer_ids")  # what says they are whole, first
 _PART_FILE = "part.json"
 
 
@@ -92,21 +96,21 @@ def build(
             process is building the same.
         OSError: the disk is full, say; what is finished stays, for `resume`.
     """
-    final = part_folder(out, part) if part else out
-    staging = final.with_name(f".{final.name}.partial")
+    final = resolve_output(part_folder(out, part) if part else out)
     wanted = identity(source, config, exclude=exclude)
-    if final.exists() and not rebuild:
-        check_identity(final, wanted, resume=resume)
-        logger.info("%s: finished already", final)
-        return None if part else TokenStore.open(out).manifest
-    check_replaceable(final, marker=BUILD_FILE)
-    staging.mkdir(parents=True, exist_ok=True)
-    with locked_folder(staging):
-        if rebuild:
-            clear_locked_folder(staging)
-        elif (staging / BUILD_FILE).exists():
-            check_identity(staging, wanted, resume=resume)
-        write_identity(staging, wanted)
+    if rebuild:
+        check_replaceable(final, marker=BUILD_FILE)
+    work = Resumable(
+        out=final,
+        identity=wanted,
+        find_identity=read_identity,
+        publish=lambda staging: publish_directory(staging, final, replace=rebuild),
+        resume=resume,
+        rebuild=rebuild,
+    )
+    with resumable_output(work) as staging:
+        if staging is None:
+            return None if part else TokenStore.open(out).manifest
         plan = make_plan(source, staging, config=config, exclude=exclude, strict=strict)
         numbers = range(plan.num_shards)
         if part:
@@ -120,12 +124,10 @@ def build(
             manifest = _manifest(wanted, plan.choice.counts, reports)
             write_metadata(staging, manifest)
         # What a resume needs goes when nothing is left that could fail for want of room.
-        _remove_files(staging / name for name in _SPOOL_FILES)
+        _remove_files(staging / name for name in SPOOL_FILES)
         if not part:
             _remove_files(report_path(staging, number) for number in numbers)
         _remove_files(staging.glob(".*.tmp"))  # of a kill in the middle of a file's publication
-        (staging / LOCK_FILE).unlink()
-        publish_directory(staging, final, replace=rebuild)
     return manifest
 
 
@@ -146,19 +148,20 @@ def merge(out: Path, *, rebuild: bool = False) -> Manifest:
         ValueError: parts of different builds, or a shard that does not fit its report; or another
             process is merging the same.
     """
-    if out.exists() and not rebuild:
-        return _finish_merge(out)
-    check_replaceable(out, marker=BUILD_FILE)
-    folders = find_parts(out, marker=_PART_FILE)
-    first = json.loads((folders[0] / _PART_FILE).read_bytes())
-    wanted = json.loads((folders[0] / BUILD_FILE).read_bytes())
-    for folder in folders:
-        check_identity(folder, wanted, resume=True)
-        if json.loads((folder / _PART_FILE).read_bytes()) != first:
-            raise ValueError(f"{folder}: read other rows than {folders[0]}")
-    # Not `.NAME.partial`: that may be an interrupted build.
-    staging = out.with_name(f".{out.name}.merging")
-    with locked_folder(parts_folder(out)):
+    out = resolve_output(out)
+    with locked_output(out):
+        if out.exists() and not rebuild:
+            return _finish_merge(out)
+        check_replaceable(out, marker=BUILD_FILE)
+        folders = find_parts(out, marker=_PART_FILE)
+        first = json.loads((folders[0] / _PART_FILE).read_bytes())
+        wanted = read_identity(folders[0])
+        for folder in folders:
+            check_identity(folder, wanted)
+            if json.loads((folder / _PART_FILE).read_bytes()) != first:
+                raise ValueError(f"{folder}: read other rows than {folders[0]}")
+        # Not `.NAME.partial`: that may be an interrupted build.
+        staging = out.with_name(f".{out.name}.merging")
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
         write_identity(staging, wanted)
@@ -166,7 +169,7 @@ def merge(out: Path, *, rebuild: bool = False) -> Manifest:
         manifest = _manifest(wanted, ReadCounts(**first["read"]), reports)
         write_metadata(staging, manifest)
         publish_directory(staging, out, replace=rebuild)
-    shutil.rmtree(parts_folder(out))
+        shutil.rmtree(parts_folder(out))
     return manifest
 
 

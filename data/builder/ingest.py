@@ -10,7 +10,7 @@ import json
 import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,8 @@ import numpy.typing as npt
 from data.builder.funnel import ReadCounts
 from data.builder.permutation import permuted
 from data.puzzle_sources.sources import Source
-from data.runtime.files import publish_file, to_json
+from data.runtime.digests import HashingFile, find_damaged
+from data.runtime.files import fsync_path, publish_file, to_json
 from solver.boards import Board
 from solver.puzzles import PuzzleBlock, clash_text, clashing_givens, puzzle_id
 
@@ -28,6 +29,9 @@ _IDS_PER_PASS = 1 << 23
 _CHUNK = 1 << 20
 _MAX_LOGGED_ERRORS = 20
 _DONE = "spool.json"
+_ARRAYS = ("grids", "ids", "answer_ids")
+SPOOL_FILES = (_DONE, *_ARRAYS)
+"""Files of a spool; first the one that says that the others are whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +50,7 @@ class Spool:
     """Consistent puzzles of a source, mapped from disk; row k of every array is puzzle k."""
 
     def __init__(self, folder: Path, board: Board) -> None:
-        self.counts = SpoolCounts(**json.loads((folder / _DONE).read_bytes()))
+        self.counts = SpoolCounts(**json.loads((folder / _DONE).read_bytes())["counts"])
         size = self.counts.read - self.counts.malformed - self.counts.conflicting
         self.grids = _mapped(folder / "grids", np.uint8, (size, board.num_cells))
         """uint8 (n, num_cells)."""
@@ -76,26 +80,44 @@ def fill_spool(source: Source, folder: Path, *, strict: bool) -> Spool:
     Raises:
         ValueError: such a row, when `strict`; the message says where it is.
     """
-    if (folder / _DONE).exists():
+    if _is_whole(folder):
         return Spool(folder, source.board)
     counts = {"read": 0, "malformed": 0, "conflicting": 0}
-    names = ("grids", "ids", "answer_ids")
-    files: list[BinaryIO] = []
+    files: dict[str, HashingFile] = {}
     try:
-        files = [(folder / name).open("wb") for name in names]
+        for name in _ARRAYS:
+            files[name] = HashingFile(folder / name)
         for block in source.blocks():
-            _spool_block(source.board, block, files, counts, strict=strict)
+            _spool_block(source.board, block, list(files.values()), counts, strict=strict)
     finally:
-        for file in files:
+        for file in files.values():
             file.close()
-    publish_file(folder / _DONE, to_json(asdict(SpoolCounts(**counts))))
+    for name in _ARRAYS:
+        fsync_path(folder / name)
+    digests = {name: file.hexdigest() for name, file in files.items()}
+    record = {"counts": asdict(SpoolCounts(**counts)), "sha256": digests}
+    publish_file(folder / _DONE, to_json(record))
     return Spool(folder, source.board)
+
+
+def _is_whole(folder: Path) -> bool:
+    """Tell whether an earlier session finished the spool, and it is undamaged."""
+    try:
+        digests = json.loads((folder / _DONE).read_bytes())["sha256"]
+        problems = find_damaged(folder, {name: str(digests[name]) for name in _ARRAYS})
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, KeyError, TypeError):
+        problems = [f"{folder / _DONE}: damaged"]
+    for problem in problems:
+        logger.warning("%s; the source is read again", problem)
+    return not problems
 
 
 def _spool_block(
     board: Board,
     block: PuzzleBlock,
-    files: list[BinaryIO],
+    files: list[HashingFile],
     counts: dict[str, int],
     *,
     strict: bool,

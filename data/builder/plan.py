@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,12 +13,12 @@ from annotated_types import Ge, Le
 from data.builder.ingest import Choice, Spool, choose_puzzles, fill_spool
 from data.builder.shards import Recipe
 from data.puzzle_sources.sources import Source
-from data.runtime.files import publish_file, to_json
 from data.runtime.ranges import CotLength, Seed, SegmentTokens, check_ranges
 from data.store import TokenStore
 from solver.mrv.tracer import DEFAULT_MAX_TOKENS, TRACE_RULE
 
-BUILD_FILE = "build.json"
+MAX_PARTS = 65536
+"""Parts that a build or an evaluation can be divided into."""
 _FEWEST_PUZZLES, _MOST_PUZZLES, _WANTED_SHARDS = 32, 4096, 32
 
 
@@ -60,8 +59,10 @@ class Part:
     """Number of parts."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.index < self.count:
-            raise ValueError(f"shard: got {self.index}/{self.count}, allowed are 0/n to n-1/n")
+        if not 0 <= self.index < self.count <= MAX_PARTS:
+            raise ValueError(
+                f"shard: got {self.index}/{self.count}, allowed are 0/n to n-1/n, n to {MAX_PARTS}"
+            )
 
     @classmethod
     def parse(cls, text: str) -> Part:
@@ -100,12 +101,20 @@ def find_parts(out: Path, *, marker: str) -> list[Path]:
         raise FileNotFoundError(f"{parent}: no parts of {out}")
     if len(counts) > 1:
         raise ValueError(f"{parent}: parts of different divisions, {', '.join(sorted(counts))}")
-    count = int(counts.pop())
+    count = _read_count(counts.pop(), parent=parent)
     folders = [part_folder(out, Part(index=index, count=count)) for index in range(count)]
     missing = [folder.name for folder in folders if not (folder / marker).exists()]
     if missing:
         raise FileNotFoundError(f"{parent}: missing {', '.join(missing)}")
     return folders
+
+
+def _read_count(text: str, *, parent: Path) -> int:
+    """Read the number of parts from the name of one."""
+    is_number = text.isascii() and text.isdecimal() and len(text) < 10
+    if not is_number or not 1 <= int(text) <= MAX_PARTS:
+        raise ValueError(f"{parent}: a part of {text[:20]}; allowed are 1 to {MAX_PARTS} parts")
+    return int(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,44 +206,3 @@ def identity(
         "exclude": [store.manifest.digest for store in exclude],
         "config": asdict(config),
     }
-
-
-def write_identity(folder: Path, wanted: dict[str, Any]) -> None:
-    """Keep the identity of the build in its folder."""
-    publish_file(folder / BUILD_FILE, to_json(wanted))
-
-
-def check_identity(folder: Path, wanted: dict[str, Any], *, resume: bool) -> None:
-    """Check that a build found on disk is the one asked for, and that it may be gone on with.
-
-    Raises:
-        FileExistsError: `resume` is off.
-        ValueError: it was made from another source or configuration; the message names what.
-    """
-    if not resume:
-        raise FileExistsError(
-            f"{folder}: exists; --resume goes on with it or takes it as it is, --rebuild "
-            "makes it afresh"
-        )
-    try:
-        found = json.loads((folder / BUILD_FILE).read_bytes())
-    except (OSError, ValueError):
-        raise ValueError(f"{folder}: no readable {BUILD_FILE}; --rebuild makes it afresh") from None
-    different = sorted(_differences(found, wanted))
-    if different:
-        raise ValueError(
-            f"{folder}: made with another {', '.join(different)}; --rebuild makes it afresh"
-        )
-
-
-def _differences(found: Any, wanted: Any, name: str = "") -> list[str]:
-    """Names of the entries in which two nested dictionaries differ."""
-    if not (isinstance(found, dict) and isinstance(wanted, dict)):
-        return [] if found == wanted else [name]
-    return [
-        difference
-        for key in {*found, *wanted}
-        for difference in _differences(
-            found.get(key), wanted.get(key), f"{name}.{key}" if name else str(key)
-        )
-    ]

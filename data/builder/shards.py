@@ -7,7 +7,6 @@ session that the shard is done.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from data.builder.funnel import NUM_LENGTH_BINS, TraceCounts, add_counts, length_bins
 from data.builder.ingest import Choice, Spool
+from data.runtime.digests import HashingFile, file_digest
 from data.runtime.files import fsync_path, to_json
 from data.segments import split_into_segments
 from data.store import Shard, arrow_schema, record_batch
@@ -96,29 +96,6 @@ class _Kept:
     segment_indices: npt.NDArray[np.int64]
 
 
-class _HashingFile:
-    """A file that knows the digest of what was written to it."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
-        self._hash = hashlib.sha256()
-        self.closed = False
-
-    def write(self, content: Any) -> int:
-        self._hash.update(content)
-        return self._file.write(content)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
-        self.closed = True
-
-    def hexdigest(self) -> str:
-        return self._hash.hexdigest()
-
-
 def report_path(folder: Path, index: int) -> Path:
     """Report file of a shard."""
     return folder / f"report-{index:05}.json"
@@ -128,8 +105,7 @@ def finished_report(folder: Path, index: int) -> ShardReport | None:
     """Report of a shard made by an earlier session, None if it is missing or its file differs."""
     try:
         report = ShardReport.from_bytes(report_path(folder, index).read_bytes())
-        with (folder / report.shard.name).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = file_digest(folder / report.shard.name)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return report if digest == report.shard.sha256 else None
@@ -176,7 +152,7 @@ def make_shard(
     counts: list[TraceCounts] = []
     bins = np.zeros(NUM_LENGTH_BINS, dtype=np.int64)
     num_rows = num_tokens = num_loss_tokens = 0
-    sink = _HashingFile(folder / name)
+    sink = HashingFile(folder / name)
     with (
         pa.PythonFile(sink, mode="w") as file,
         pa.ipc.new_stream(file, arrow_schema(board)) as writer,

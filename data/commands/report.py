@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from data.builder.funnel import ReadCounts, TraceCounts
-from data.builder.plan import BUILD_FILE
+from data.runtime.resumable import BUILD_FILE
 from data.store import Manifest
 
 

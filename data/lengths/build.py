@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -21,20 +20,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data.builder.ingest import find_problems, first_occurrences
-from data.builder.plan import BUILD_FILE, check_identity, write_identity
 from data.lengths.chunks import Chunk, chunk_bytes, chunk_table, cut_chunks, read_chunk
 from data.lengths.measure import LengthsConfig, Measures, measure_puzzles
-from data.lengths.table import IDENTITY_KEY, SCHEMA, SCHEMA_VERSION, LengthsTable
+from data.lengths.table import IDENTITY_KEY, SCHEMA, SCHEMA_VERSION, LengthsTable, content_digest
 from data.puzzle_sources.sources import Source
-from data.runtime.files import (
-    clear_locked_folder,
-    fsync_path,
-    locked_folder,
-    publish_file,
-    to_json,
-)
+from data.runtime.digests import HashingFile
+from data.runtime.files import fsync_path, publish_file, resolve_output, to_json
 from data.runtime.parallel import map_in_order, num_threads
 from data.runtime.progress import progress
+from data.runtime.resumable import Resumable, resumable_output
 from solver.mrv.tracer import TRACE_RULE
 
 logger = logging.getLogger(__name__)
@@ -46,6 +40,7 @@ BATCH_ROWS = 32
 _BATCHES_PER_WORKER = 256  # so many that nobody waits for one puzzle of 20 million tokens
 _ROW_GROUP_CHUNKS = 64
 _MAX_LOGGED_ERRORS = 20
+_TABLE_FILE = "table"
 
 
 def measure_lengths(
@@ -57,6 +52,7 @@ def measure_lengths(
     resume: bool = False,
     rebuild: bool = False,
     strict: bool = False,
+    wait: bool = False,
 ) -> LengthsTable:
     """Solve every puzzle of a list and write the table of lengths.
 
@@ -68,6 +64,7 @@ def measure_lengths(
         resume: Go on with an interrupted run; a finished table is left as it is.
         rebuild: Start afresh and replace what is there.
         strict: Stop at the first row that is malformed or has clashing givens, before any work.
+        wait: Wait for another process that makes the same table, in place of refusing.
 
     Raises:
         FileExistsError: `out`, or an interrupted run, is there and neither flag is set.
@@ -82,44 +79,32 @@ def measure_lengths(
         "source": source.describe(),
         "config": asdict(config),
     }
-    staging = out.with_name(f".{out.name}.partial")
-    if out.exists() and not rebuild:
-        table = _finished(out, identity, resume=resume)
-        if staging.exists():  # left by a kill right after the rename
-            with locked_folder(staging):
-                shutil.rmtree(staging, ignore_errors=True)
-        return table
-    if (staging / BUILD_FILE).exists() and not rebuild:
-        check_identity(staging, identity, resume=resume)
-    num_rows = _count_rows(source, strict=strict)
-    workers = num_threads(workers)
-    staging.mkdir(parents=True, exist_ok=True)
-    with locked_folder(staging):
-        if rebuild:
-            clear_locked_folder(staging)
-        write_identity(staging, identity)
-        _make_chunks(source, staging, num_rows=num_rows, config=config, workers=workers)
-        _join_chunks(staging, out, identity)
-    shutil.rmtree(staging, ignore_errors=True)
+    out = resolve_output(out)
+    work = Resumable(
+        out=out,
+        identity=identity,
+        find_identity=lambda path: LengthsTable.open(path).identity,
+        publish=lambda staging: _publish_table(staging, out),
+        resume=resume,
+        rebuild=rebuild,
+        wait=wait,
+    )
+    num_rows = None
+    with resumable_output(work) as staging:
+        if staging is not None:
+            num_rows = _count_rows(source, strict=strict)
+            _make_chunks(
+                source, staging, num_rows=num_rows, config=config, workers=num_threads(workers)
+            )
+            _join_chunks(staging, identity)
     table = LengthsTable.open(out)
-    assert len(table) == num_rows, f"{len(table)} rows written, {num_rows} read"
+    assert num_rows in (None, len(table)), f"{len(table)} rows written, {num_rows} read"
     return table
 
 
-def _finished(out: Path, identity: dict[str, Any], *, resume: bool) -> LengthsTable:
-    """Take a table that is there already."""
-    if not resume:
-        raise FileExistsError(
-            f"{out}: exists; --resume takes it as it is, --rebuild makes it afresh"
-        )
-    table = LengthsTable.open(out)
-    different = [name for name in identity if identity[name] != table.identity.get(name)]
-    if different:
-        raise ValueError(
-            f"{out}: made with another {', '.join(different)}; --rebuild makes it afresh"
-        )
-    logger.info("%s: finished already", out)
-    return table
+def _publish_table(staging: Path, out: Path) -> None:
+    (staging / _TABLE_FILE).replace(out)
+    fsync_path(out.parent)
 
 
 def _count_rows(source: Source, *, strict: bool) -> int:
@@ -180,15 +165,19 @@ def _finished_sizes(staging: Path) -> dict[int, int]:
     return sizes
 
 
-def _join_chunks(staging: Path, out: Path, identity: dict[str, Any]) -> None:
-    """Write all chunks into one Parquet file, with the duplicates marked, and rename it."""
+def _join_chunks(staging: Path, identity: dict[str, Any]) -> None:
+    """Write all chunks into one Parquet file, with the duplicates marked."""
     paths = sorted(staging.glob("chunk-*"))
     ids = [read_chunk(path).column("puzzle_id").drop_null().to_numpy() for path in paths]
     is_first = first_occurrences(np.concatenate(ids))
     schema = SCHEMA.with_metadata({IDENTITY_KEY: to_json(identity)})
-    table_path = staging / "table"
+    table_path = staging / _TABLE_FILE
     used = 0
-    with pq.ParquetWriter(table_path, schema, compression="zstd") as writer:
+    sink = HashingFile(table_path)
+    with (
+        pa.PythonFile(sink, mode="w") as file,
+        pq.ParquetWriter(file, schema, compression="zstd") as writer,
+    ):
         for start in range(0, len(paths), _ROW_GROUP_CHUNKS):
             group = _read_group(paths[start : start + _ROW_GROUP_CHUNKS])
             is_duplicate = np.zeros(len(group), dtype=np.bool_)
@@ -198,9 +187,9 @@ def _join_chunks(staging: Path, out: Path, identity: dict[str, Any]) -> None:
             used += num_puzzles
             group = group.append_column(SCHEMA.field("is_duplicate"), pa.array(is_duplicate))
             writer.write_table(group.cast(schema))
+        file.flush()
+        writer.add_key_value_metadata(content_digest(sink.hexdigest(), to_json(identity)))
     fsync_path(table_path)
-    table_path.replace(out)
-    fsync_path(out.parent)
 
 
 def _read_group(paths: Sequence[Path]) -> pa.Table:

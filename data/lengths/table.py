@@ -20,6 +20,7 @@ What is not known is null: a capped puzzle has a lower bound and no length.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from enum import IntEnum
 from functools import cached_property
@@ -31,11 +32,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from data.runtime.digests import stream_digest
 from solver.boards import Board, get_board
 
 SCHEMA_VERSION = 1
 IDENTITY_KEY = b"sudocot"
 """Key of the file metadata with what the table was made from, in JSON."""
+DIGEST_KEY = b"sudocot_sha256"
+"""Key of the file metadata with the digest of the rows and of what they were made from."""
+_FOOTER_END_BYTES = 8
+"""Length of the footer, and the magic number."""
 
 SCHEMA = pa.schema(
     [
@@ -82,6 +88,33 @@ class RowStatus(IntEnum):
         return self.name.lower()
 
 
+def content_digest(rows_digest: str, identity: bytes) -> dict[bytes, bytes]:
+    """Return the entry of the file metadata with the digest of a table.
+
+    Args:
+        rows_digest: Hex sha256 of all bytes before the file's footer.
+        identity: What the table was made from, as in the file metadata.
+    """
+    return {DIGEST_KEY: hashlib.sha256(rows_digest.encode() + identity).hexdigest().encode()}
+
+
+def _check_content(path: Path, entries: dict[bytes, bytes], *, footer_bytes: int) -> None:
+    """Check the digest of a table.
+
+    Raises:
+        ValueError: it has none, or it differs.
+    """
+    size = path.stat().st_size - footer_bytes - _FOOTER_END_BYTES
+    with path.open("rb") as file:
+        rows_digest = stream_digest(file, size=max(0, size))
+    expected = content_digest(rows_digest, entries[IDENTITY_KEY])[DIGEST_KEY]
+    if entries.get(DIGEST_KEY) != expected:
+        raise ValueError(
+            f"{path}: its content differs from its digest, it was edited or damaged; "
+            "`sudocot data lengths --rebuild` makes it afresh"
+        )
+
+
 class LengthsTable:
     """A finished table of lengths; columns are read when they are first used.
 
@@ -100,7 +133,7 @@ class LengthsTable:
 
         Raises:
             OSError: it cannot be read.
-            ValueError: not a table of lengths, or one of another version.
+            ValueError: not a table of lengths, one of another version, or an edited one.
         """
         path = Path(path)
         try:
@@ -108,13 +141,18 @@ class LengthsTable:
                 metadata = pq.read_metadata(file)
         except pa.ArrowInvalid as error:
             raise ValueError(f"{path}: not a table of lengths ({error})") from None
-        identity = json.loads((metadata.metadata or {}).get(IDENTITY_KEY, b"{}"))
+        entries = metadata.metadata or {}
+        try:
+            identity = json.loads(entries.get(IDENTITY_KEY, b"{}"))
+        except ValueError:
+            identity = {}
         version = identity.get("schema_version")
         if version != SCHEMA_VERSION:
             raise ValueError(
                 f"{path}: not a table of lengths of version {SCHEMA_VERSION} (got {version}); "
                 "`sudocot data lengths` makes one"
             )
+        _check_content(path, entries, footer_bytes=metadata.serialized_size)
         return cls(path, identity, num_rows=metadata.num_rows)
 
     def __len__(self) -> int:

@@ -1,22 +1,24 @@
-"""Files that a kill cannot leave half written: temporary sibling, fsync, rename."""
+"""Files that a kill cannot leave half written: temporary sibling, fsync, rename.
+
+A temporary sibling of `NAME` is `.NAME.HOST.PID.tmp`; the next publication of `NAME` on that host
+removes those whose process is gone.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import json
-import logging
 import os
+import platform
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-LOCK_FILE = ".lock"
-_NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
-
-logger = logging.getLogger(__name__)
+OUR_MARK = "made with sudocot"
+"""In every page and plot that we write, so that only those are replaced."""
+_MARK_WITHIN = 1 << 16
 
 
 def fsync_path(path: Path) -> None:
@@ -28,14 +30,37 @@ def fsync_path(path: Path) -> None:
         os.close(descriptor)
 
 
+def resolve_output(path: Path) -> Path:
+    """Return where an output is written: the target of a symbolic link, else the path itself."""
+    return path.resolve() if path.is_symlink() else path
+
+
 @contextlib.contextmanager
-def staged_file(final: Path) -> Iterator[Path]:
+def staged_file(final: Path, *, mark: str | None = None) -> Iterator[Path]:
     """Give a temporary sibling of `final` to write; it gets that name when the block succeeds.
 
+    A symbolic link is followed. To a device, a pipe or a socket the content is copied.
+
+    Args:
+        final: The file.
+        mark: Text that a file which may be replaced holds near its start or end; None for any file.
+
     Raises:
+        FileExistsError: A file without the mark is there.
         OSError: It cannot be written; the error names `final`.
     """
-    staged = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    final = resolve_output(final)
+    is_special = final.exists() and not (final.is_file() or final.is_dir())
+    if is_special:
+        with tempfile.TemporaryDirectory() as folder:
+            staged = Path(folder, "content")
+            yield staged
+            with staged.open("rb") as source, final.open("wb") as target:
+                shutil.copyfileobj(source, target)
+        return
+    _check_mark(final, mark)
+    remove_leftovers(final)
+    staged = _temporary(final)
     try:
         yield staged
         fsync_path(staged)
@@ -43,15 +68,19 @@ def staged_file(final: Path) -> Iterator[Path]:
     except BaseException as error:
         with contextlib.suppress(OSError):  # the first error tells more
             staged.unlink()
-        if isinstance(error, OSError) and error.filename == str(staged):
+        if isinstance(error, OSError) and error.filename in (None, str(staged)):
             error.filename = str(final)
         raise
     fsync_path(final.parent)
 
 
-def publish_file(path: Path, content: bytes) -> None:
-    """Write `content` to `path`, so that it holds either the old or the whole new content."""
-    with staged_file(path) as staged:
+def publish_file(path: Path, content: bytes, *, mark: str | None = None) -> None:
+    """Write `content` to `path`, so that it holds either the old or the whole new content.
+
+    Raises:
+        FileExistsError: a file without `mark` is there; see `staged_file`.
+    """
+    with staged_file(path, mark=mark) as staged:
         staged.write_bytes(content)
 
 
@@ -81,16 +110,17 @@ def publish_directory(staged: Path, final: Path, *, replace: bool = False) -> No
     """Flush every file of `staged` and rename it to `final`.
 
     A directory that is replaced is `.NAME.old` for a moment. A kill then leaves it there, and it
-    stays until the next publication of that name has its place.
+    stays until the next publication of that name succeeds.
 
     Args:
         staged: A finished directory beside `final`, on the same file system.
-        final: Its name from now on.
+        final: Its name from now on; a symbolic link is followed.
         replace: Take the place of an existing directory, which is removed.
 
     Raises:
         FileExistsError: `final` exists and `replace` is off.
     """
+    final = resolve_output(final)
     for path in sorted(staged.rglob("*"), reverse=True):
         fsync_path(path)
     fsync_path(staged)
@@ -111,41 +141,66 @@ def staged_directory(final: Path, *, replace: bool = False) -> Iterator[Path]:
 
     Raises:
         FileExistsError: `final` exists and `replace` is off.
+        OSError: It cannot be written; an error without a name names `final`.
     """
+    final = resolve_output(final)
     if final.exists() and not replace:
         raise FileExistsError(f"{final}: exists already")
-    staged = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    remove_leftovers(final)
+    staged = _temporary(final)
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
     try:
         yield staged
         publish_directory(staged, final, replace=replace)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(staged, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = str(final)
         raise
 
 
-@contextlib.contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder; the lock goes with the process, however it ends.
-
-    Raises:
-        ValueError: another process is at work there.
-    """
-    with (folder / LOCK_FILE).open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"{folder}: another process is writing there") from None
-        except OSError as error:
-            if error.errno not in _NO_LOCKS_HERE:
-                raise
-            logger.warning("%s: its file system has no locks, start one process only", folder)
-        yield
+def remove_leftovers(final: Path) -> None:
+    """Remove temporary siblings of `final` whose process is gone."""
+    host = _host()
+    for path in final.parent.glob(f".{_glob_escaped(final.name)}.*.tmp"):
+        its_host, _, pid = path.name[len(final.name) + 2 : -len(".tmp")].rpartition(".")
+        if its_host == host and pid.isdecimal() and not _is_alive(int(pid)):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
-def clear_locked_folder(folder: Path) -> None:
-    """Remove the files of a folder that this process has locked."""
-    for path in list(folder.iterdir()):
-        if path.name != LOCK_FILE:
-            path.unlink()
+def _temporary(final: Path) -> Path:
+    return final.with_name(f".{final.name}.{_host()}.{os.getpid()}.tmp")
+
+
+def _host() -> str:
+    return platform.node().replace(".", "-")[:32]
+
+
+def _glob_escaped(name: str) -> str:
+    return "".join(f"[{char}]" if char in "*?[" else char for char in name)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _check_mark(final: Path, mark: str | None) -> None:
+    """Refuse to replace a file that was not made by us; an empty one may be replaced."""
+    if mark is None or not final.is_file() or final.stat().st_size == 0:
+        return
+    with final.open("rb") as file:
+        parts = [file.read(_MARK_WITHIN)]
+        file.seek(max(0, final.stat().st_size - _MARK_WITHIN))
+        parts.append(file.read())
+    if not any(mark.encode() in part for part in parts):
+        raise FileExistsError(f"{final}: exists and was not made by sudocot; it is not replaced")

@@ -20,6 +20,7 @@ from tyro.conf import OmitArgPrefixes
 from data.builder.plan import Part, part_folder
 from data.model_format.precision import UNKNOWN_PRECISION, PrecisionName, get_precision
 from data.runtime.code_commit import code_commit
+from data.runtime.locks import locked_folder
 from data.runtime.ranges import TokenCount, check_ranges
 from data.runtime.signals import REQUEUE_EXIT_CODE, StopRequested, stop_at_once
 from eval.commands.tables import print_evaluation
@@ -165,6 +166,21 @@ def _run(config: Config) -> EvaluationFolder:
             precision=get_precision(config.precision),
             request_fields=arguments,
         )
+    with locked_folder(out):
+        return _evaluate(config, model, settings, sample, arguments=arguments, out=out, part=part)
+
+
+def _evaluate(
+    config: Config,
+    model: ModelFolder | None,
+    settings: EvaluationConfig,
+    sample: Sample,
+    *,
+    arguments: Mapping[str, Any],
+    out: Path,
+    part: Part | None,
+) -> EvaluationFolder:
+    """Begin or continue the evaluation in a locked folder."""
     existing = open_existing(out, settings)
     if existing is not None and is_finished(existing, part=part):
         logger.info("%s: finished already", out)

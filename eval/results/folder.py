@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from data.model_format.facts import read_json
+from data.runtime.digests import DIGESTS_FILE, check_digests, write_digests
 from data.runtime.files import publish_file, to_json
 from data.runtime.line_log import LineLog, checked, publish_lines, read_lines
 from eval.engines.text.replies import sort_replies
@@ -41,6 +42,7 @@ SAMPLE_FILE = "sample.jsonl"
 RESULTS_FILE = "results.jsonl"
 TOKENS_FILE = "tokens.jsonl"
 SUMMARY_FILE = "summary.json"
+_DIGESTED_FILES = (CONFIG_FILE, SAMPLE_FILE, RESULTS_FILE, TOKENS_FILE, SUMMARY_FILE)
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +66,7 @@ class EvaluationFolder:
         file = path / CONFIG_FILE
         if not file.is_file():
             raise FileNotFoundError(f"{path}: no {CONFIG_FILE}, not an evaluation")
+        check_digests(path, (CONFIG_FILE,))
         return cls(path, checked(EvaluationConfig.from_json, read_json(file), where=str(file)))
 
     @classmethod
@@ -73,6 +76,7 @@ class EvaluationFolder:
         """Write the sample and the settings, the latter last."""
         path.mkdir(parents=True, exist_ok=True)
         records = ({"schema": SCHEMA, **asdict(puzzle)} for puzzle in sample)
+        (path / DIGESTS_FILE).unlink(missing_ok=True)  # of a session killed before its settings
         publish_lines(path / SAMPLE_FILE, records)
         folder = cls(path, config)
         folder.write_config(config)
@@ -80,6 +84,7 @@ class EvaluationFolder:
 
     def write_config(self, config: EvaluationConfig) -> None:
         """Replace the settings, to add a session."""
+        self.expect_changes()
         self.config = config
         publish_file(self.path / CONFIG_FILE, to_json(config.to_json()))
 
@@ -92,6 +97,7 @@ class EvaluationFolder:
     def sample(self) -> tuple[SampledPuzzle, ...]:
         """All puzzles to evaluate, those of other parts included, by key."""
         path = self.path / SAMPLE_FILE
+        check_digests(self.path, (SAMPLE_FILE,))
         return tuple(read_lines(path, lambda record: SampledPuzzle(**without_schema(record))))
 
     @cached_property
@@ -102,6 +108,7 @@ class EvaluationFolder:
             ValueError: a damaged line, a puzzle twice, or one that is not of the sample.
         """
         path = self.path / RESULTS_FILE
+        check_digests(self.path, (RESULTS_FILE,))
         rows: dict[str, ResultRow] = {}
         keys = {puzzle.key for puzzle in self.sample}
         read = partial(ResultRow.from_json, board=self.config.board)
@@ -125,6 +132,7 @@ class EvaluationFolder:
     def generated(self, keys: Iterable[str]) -> dict[str, tuple[Tokens, ...]]:
         """Read the generated ids of puzzles whose tokens were kept, segment by segment."""
         path, wanted = self.path / TOKENS_FILE, set(keys)
+        check_digests(self.path, (TOKENS_FILE,))
 
         def read(record: dict[str, Any]) -> tuple[str, tuple[Tokens, ...] | None]:
             key = record["key"]
@@ -147,9 +155,20 @@ class EvaluationFolder:
             publish_lines(path, kept)
         sort_replies(self.path)
         publish_file(self.path / SUMMARY_FILE, to_json(asdict(self.summary)))
+        write_digests(self.path, _DIGESTED_FILES)
+
+    def expect_changes(self) -> None:
+        """Keep the digest of the sample alone, before other files change.
+
+        Raises:
+            ValueError: the sample differs from its digest.
+        """
+        check_digests(self.path, (SAMPLE_FILE,))
+        write_digests(self.path, (SAMPLE_FILE,))
 
     def replace_rows(self, rows: Sequence[ResultRow]) -> None:
         """Write all results anew, by key."""
+        self.expect_changes()
         rows = sorted(rows, key=lambda row: row.key)
         publish_lines(self.path / RESULTS_FILE, (row.to_json() for row in rows))
         self.__dict__["rows"] = tuple(rows)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from data.builder.plan import Part, find_parts, parts_folder
 from data.runtime.files import check_replaceable, staged_directory
+from data.runtime.locks import locked_output
 from eval.engines.text.replies import REPLIES_FILE
 from eval.results.folder import CONFIG_FILE, RESULTS_FILE, TOKENS_FILE, EvaluationFolder
 from eval.results.runner import different_settings, part_of_sample
@@ -28,6 +29,11 @@ def merge(out: Path, *, rebuild: bool = False) -> EvaluationFolder:
         FileNotFoundError: no parts, or some are missing; the message lists them.
         ValueError: parts of different evaluations, a puzzle in two of them or in none.
     """
+    with locked_output(out):
+        return _merge(out, rebuild=rebuild)
+
+
+def _merge(out: Path, *, rebuild: bool) -> EvaluationFolder:
     if out.exists() and not rebuild:
         return _finish_merge(out)
     check_replaceable(out, marker=CONFIG_FILE)

@@ -1,7 +1,11 @@
 """Evaluating: what is to be done, and the loop that does it.
 
-    folder = open_or_create(out, config, sample)
-    evaluate(folder, engine, part=None)
+    with locked_folder(out):
+        folder = open_or_create(out, config, sample)
+        evaluate(folder, engine, part=None)
+
+The caller holds the lock from before its first look at the folder, so that two processes cannot
+both find it empty.
 
 The longest puzzles come first, so that a lack of memory shows at once and no long one is left alone
 at the end. A part takes every n-th of them.
@@ -16,7 +20,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from data.builder.plan import Part
-from data.runtime.files import locked_folder
 from data.runtime.progress import progress
 from eval.engines.contract import Engine, Request
 from eval.results.folder import CONFIG_FILE, SAMPLE_FILE, SUMMARY_FILE, EvaluationFolder, ResultLog
@@ -63,13 +66,12 @@ def open_or_create(
         sample: The puzzles, by key.
 
     Raises:
-        ValueError: as `open_existing`; or another process is evaluating there.
+        ValueError: as `open_existing`.
     """
     folder = open_existing(out, config)
     if folder is None:
         return EvaluationFolder.create(out, config, sample)
-    with locked_folder(out):
-        folder.write_config(replace(config, sessions=folder.config.sessions + config.sessions))
+    folder.write_config(replace(config, sessions=folder.config.sessions + config.sessions))
     return folder
 
 
@@ -122,14 +124,12 @@ def evaluate(folder: EvaluationFolder, engine: Engine, *, part: Part | None) -> 
         The folder, opened anew.
 
     Raises:
-        ValueError, FloatingPointError: as `eval.engines.contract.Engine.decode`; or another process
-            is evaluating there.
+        ValueError, FloatingPointError: as `eval.engines.contract.Engine.decode`.
         OSError: the disk is full, say.
     """
-    with locked_folder(folder.path):
-        _evaluate(EvaluationFolder.open(folder.path), engine, part)
-        finished = EvaluationFolder.open(folder.path)
-        finished.finish()
+    _evaluate(EvaluationFolder.open(folder.path), engine, part)
+    finished = EvaluationFolder.open(folder.path)
+    finished.finish()
     return finished
 
 
@@ -138,6 +138,7 @@ def _evaluate(folder: EvaluationFolder, engine: Engine, part: Part | None) -> No
     (folder.path / SUMMARY_FILE).unlink(missing_ok=True)
     puzzles = part_of_sample(folder.sample, part)
     done = {row.key for row in folder.rows}
+    folder.expect_changes()
     todo = {puzzle.key: puzzle for puzzle in puzzles if puzzle.key not in done}
     if done:
         logger.info("%d of %d puzzles have a result", len(puzzles) - len(todo), len(puzzles))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from data.runtime.files import locked_folder
+from data.runtime.locks import locked_folder
 from eval.engines.contract import EndedBy
 from eval.engines.puzzle_run import read_output, score_output
 from eval.engines.text.engine import score_replies

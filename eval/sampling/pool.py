@@ -171,7 +171,7 @@ def _open_lengths(source: FileSource, path: Path, *, may_measure: bool) -> Lengt
             )
         logger.info("%s: measuring CoT lengths, which is done once", path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        return measure_lengths(source, path, config=LengthsConfig(), resume=True)
+        return measure_lengths(source, path, config=LengthsConfig(), resume=True, wait=True)
     table = LengthsTable.open(path)
     theirs = [file["sha256"] for file in table.identity["source"].get("files", [])]
     ours = [file["sha256"] for file in source.describe()["files"]]

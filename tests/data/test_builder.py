@@ -23,7 +23,7 @@ from data.builder.funnel import ReadCounts
 from data.builder.plan import BuildConfig, Part, Plan
 from data.commands import build as build_command
 from data.puzzle_sources.sources import FileSource, GeneratorSource, open_files
-from data.runtime.files import locked_folder
+from data.runtime.locks import locked_output
 from data.segments import split_into_segments
 from data.store import Manifest, TokenStore
 from solver.boards import get_board
@@ -365,7 +365,7 @@ def test_full_disk_keeps_what_is_finished(
 
     def fail_on_the_fourth(*args: Any, **options: Any) -> Any:
         if len(made) == 3:
-            monkeypatch.setattr(shards._HashingFile, "write", write)
+            monkeypatch.setattr(shards.HashingFile, "write", write)
         made.append(options["name"])
         return make_shard(*args, **options)
 
@@ -418,10 +418,8 @@ def test_a_stop_after_the_last_shard_costs_no_shard(
 
 
 def test_one_process_at_a_time_builds(source: FileSource, tmp_path: Path) -> None:
-    partial = tmp_path / ".out.partial"
-    partial.mkdir()
     for resume, rebuild in ((False, False), (True, False), (False, True)):
-        with locked_folder(partial), pytest.raises(ValueError, match="another process"):
+        with locked_output(tmp_path / "out"), pytest.raises(ValueError, match="another process"):
             build(source, tmp_path / "out", config=SMALL, resume=resume, rebuild=rebuild)
     built(source, tmp_path / "out", SMALL, resume=True)
     assert not list((tmp_path / "out").glob(".*"))
@@ -537,7 +535,7 @@ def test_a_merge_leaves_an_interrupted_build_alone_and_keeps_a_second_merge_out(
     interrupted.mkdir()
     (interrupted / "data-00000-of-00007.arrow").touch()
     build(source, out, config=SMALL, part=Part(index=0, count=1))
-    with locked_folder(parts), pytest.raises(ValueError, match="another process"):
+    with locked_output(out), pytest.raises(ValueError, match="another process"):
         merge(out)
     merge(out)
     assert any(interrupted.iterdir())

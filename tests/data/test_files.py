@@ -11,7 +11,8 @@ import pytest
 
 from data.runtime import cpus
 from data.runtime.cpus import available_cpus
-from data.runtime.files import locked_folder, publish_directory, publish_file, staged_directory
+from data.runtime.files import publish_directory, publish_file, staged_directory
+from data.runtime.locks import locked_folder
 from data.runtime.progress import format_duration, progress
 
 
@@ -108,7 +109,7 @@ def test_a_file_system_without_locks_gets_a_warning(
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr("data.runtime.files.fcntl.flock", refuse)
+    monkeypatch.setattr("data.runtime.locks.fcntl.flock", refuse)
     with locked_folder(tmp_path):
         assert "has no locks" in caplog.text
     code = errno.EIO

@@ -23,7 +23,7 @@ from data.lengths.build import measure_lengths
 from data.lengths.measure import LengthsConfig, measure_puzzles
 from data.lengths.table import LengthsTable, RowStatus
 from data.puzzle_sources.sources import FileSource, open_files
-from data.runtime.files import locked_folder
+from data.runtime.locks import locked_output
 from data.segments import split_into_segments
 from solver.boards import Board, Grid, get_board
 from solver.jit import IS_JIT
@@ -292,7 +292,7 @@ def test_full_disk_keeps_the_finished_chunks(
     monkeypatch.setattr(lengths_build, "CHUNK_ROWS", 8)
     assert not (tmp_path / "out").exists()
     names = {path.name for path in (tmp_path / ".out.partial").iterdir()}
-    assert names == {".lock", "build.json", *(f"chunk-{number:06}" for number in range(4))}
+    assert names == {"build.json", *(f"chunk-{number:06}" for number in range(4))}
     measure_lengths(interrupted, tmp_path / "out", config=CONFIG, resume=True)
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
 
@@ -319,7 +319,7 @@ def test_one_process_at_a_time(tmp_path: Path, puzzles: list[tuple[str, str]]) -
         partial.mkdir()
         (partial / "chunk-000000").touch()
         for options in ({"resume": True}, {"rebuild": True}):
-            with locked_folder(partial), pytest.raises(ValueError, match="another process"):
+            with locked_output(out), pytest.raises(ValueError, match="another process"):
                 measure_lengths(source, out, config=CONFIG, **options)
         assert (partial / "chunk-000000").exists()
         measure_lengths(source, out, config=CONFIG, rebuild=True)

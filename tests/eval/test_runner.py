@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 from data.builder.plan import Part, part_folder
-from data.runtime.files import locked_folder
 from data.runtime.intervals import wilson_interval
+from data.runtime.locks import locked_folder
 from eval.engines.contract import EndedBy, Request, Result
 from eval.inspect.differences import compare
 from eval.results.folder import (

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 
 import training.loop
 import training.run
-from data.runtime.files import locked_folder
+from data.runtime.locks import locked_folder
 from data.runtime.signals import REQUEUE_EXIT_CODE
 from data.store import TokenStore
 from tests.training.runs import (

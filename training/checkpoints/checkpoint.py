@@ -41,6 +41,10 @@ NUM_KEPT = 2
 """Checkpoints that stay: the newest, and the one before in case the disk breaks the newest."""
 
 MARKER = "complete.json"
+_FILES = {
+    *("model.safetensors", "optimizer.pt", "random.pt", "usage.json", "puzzles_seen.npy"),
+    *("facts.json", "config.json"),
+}
 
 logger = logging.getLogger(__name__)
 
@@ -108,8 +112,11 @@ def find_fault(path: Path) -> str | None:
     if not marker.is_file():
         return f"it has no {MARKER}, so it was never finished"
     try:
-        files = json.loads(marker.read_text())["files"]
-    except (ValueError, KeyError):
+        files = json.loads(marker.read_bytes())["files"]
+        is_whole = files.keys() >= _FILES
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        is_whole = False
+    if not is_whole:
         return f"{MARKER} is damaged"
     for name, expected in files.items():
         file = path / name
