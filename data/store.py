@@ -166,6 +166,12 @@ def hub_features(board: Board) -> dict[str, Any]:
 
 def write_metadata(folder: Path, manifest: Manifest) -> None:
     """Write what `datasets.load_from_disk` needs, then the manifest."""
+    for name, content in metadata_files(manifest).items():
+        (folder / name).write_bytes(content)
+
+
+def metadata_files(manifest: Manifest) -> dict[str, bytes]:
+    """Return the content of each file that follows from the manifest, itself last."""
     state: dict[str, Any] = {
         "_data_files": [{"filename": shard.name} for shard in manifest.shards],
         "_fingerprint": manifest.digest[:16],
@@ -176,9 +182,11 @@ def write_metadata(folder: Path, manifest: Manifest) -> None:
         "_split": None,
     }
     features = hub_features(get_board(manifest.board))
-    (folder / "state.json").write_bytes(to_json(state))
-    (folder / "dataset_info.json").write_bytes(to_json({"features": features}))
-    (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
+    return {
+        "state.json": to_json(state),
+        "dataset_info.json": to_json({"features": features}),
+        MANIFEST_NAME: manifest.to_bytes(),
+    }
 
 
 def read_manifest(folder: Path) -> Manifest:

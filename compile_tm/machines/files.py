@@ -21,6 +21,8 @@ import yaml
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.turing import Rule, TuringMachine
 
+MAX_MACHINE_BYTES = 1 << 26
+"""Bytes of the file of a machine at most."""
 _TURING_FIELDS = {
     "num_tapes": int,
     "states": list,
@@ -138,17 +140,32 @@ def read_machine(path: str | Path) -> TuringMachine | Dfa:
         OSError: the file cannot be read.
     """
     path = Path(path)
+    size = path.stat().st_size
+    if size > MAX_MACHINE_BYTES:
+        raise ValueError(f"{path}: got {size} bytes, allowed are {MAX_MACHINE_BYTES}")
     text = path.read_text(encoding="utf-8")
     try:
         if path.suffix == ".json":
             data = json.loads(text)
         elif path.suffix in (".yaml", ".yml"):
-            data = yaml.safe_load(text)
+            data = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a safe loader
         else:
             raise ValueError("allowed are .json, .yaml and .yml")
         return machine_from_data(data)
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: {error}") from error
+    except RecursionError:
+        raise ValueError(f"{path}: brackets nested too deep") from None
+
+
+class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
+    """YAML without aliases: a few nested ones stand for more values than memory holds."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.composer.ComposerError(None, None, "aliases are not allowed", mark)
+        return super().compose_node(parent, index)
 
 
 def write_machine(machine: TuringMachine | Dfa, path: str | Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from data.runtime.documents import load_json
 from solver.boards import get_board
 from solver.vocabulary import Vocabulary
 
@@ -82,10 +82,7 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: it does not; the message names file, line and column.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: {error}") from error
+    content = load_json(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path}: got {type(content).__name__}, allowed is an object")
     return content

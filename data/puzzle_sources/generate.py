@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from annotated_types import Ge, Le
 
-from data.runtime.files import staged_file
+from data.runtime.files import is_special, staged_file
 from data.runtime.parallel import map_in_order
 from data.runtime.progress import progress
 from data.runtime.ranges import CotLength, Count, Seed, check_ranges
@@ -128,7 +128,7 @@ def generate_file(
     """
     if out.suffix not in FORMATS:
         raise ValueError(f"out: got ending {out.suffix!r}, allowed are {', '.join(FORMATS)}")
-    if out.exists() and not rebuild:
+    if out.exists() and not (rebuild or is_special(out)):
         raise FileExistsError(f"{out}: exists; --rebuild replaces it")
     out.parent.mkdir(parents=True, exist_ok=True)
     is_interrupted = False

@@ -17,7 +17,7 @@ from data.runtime.files import publish_file
 from data.runtime.parallel import map_in_order
 
 DIGESTS_FILE = "SHA256SUMS"
-_LINE = re.compile(r"([0-9a-f]{64})  ([^/\0]+)")
+_LINE = re.compile(r"([0-9a-f]{64})  ((?!/)(?!(?:.*/)?\.\.(?:/|$))[^\0]+)")
 
 
 class HashingFile:

@@ -21,6 +21,11 @@ OUR_MARK = "made with sudocot"
 _MARK_WITHIN = 1 << 16
 
 
+def is_special(path: Path) -> bool:
+    """Tell whether a path is a device, a pipe or a socket, which are written to, not replaced."""
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
 def fsync_path(path: Path) -> None:
     """Flush a file, or a directory's entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -50,8 +55,7 @@ def staged_file(final: Path, *, mark: str | None = None) -> Iterator[Path]:
         OSError: It cannot be written; the error names `final`.
     """
     final = resolve_output(final)
-    is_special = final.exists() and not (final.is_file() or final.is_dir())
-    if is_special:
+    if is_special(final):
         with tempfile.TemporaryDirectory() as folder:
             staged = Path(folder, "content")
             yield staged
@@ -68,7 +72,8 @@ def staged_file(final: Path, *, mark: str | None = None) -> Iterator[Path]:
     except BaseException as error:
         with contextlib.suppress(OSError):  # the first error tells more
             staged.unlink()
-        if isinstance(error, OSError) and error.filename in (None, str(staged)):
+        is_unnamed = isinstance(error, OSError) and error.filename in (None, str(staged))
+        if isinstance(error, OSError) and is_unnamed and error.errno is not None:
             error.filename = str(final)
         raise
     fsync_path(final.parent)
@@ -82,6 +87,21 @@ def publish_file(path: Path, content: bytes, *, mark: str | None = None) -> None
     """
     with staged_file(path, mark=mark) as staged:
         staged.write_bytes(content)
+
+
+def publish_page(path: Path, page: str) -> None:
+    """Write a page in HTML or Markdown, with a comment that says that it is ours.
+
+    Raises:
+        FileExistsError: a file that is not ours is there.
+    """
+    publish_file(path, mark_page(page).encode(), mark=OUR_MARK)
+
+
+def mark_page(page: str) -> str:
+    """Return a page in HTML or Markdown with the comment that says that it is ours."""
+    comment = f"<!-- {OUR_MARK} -->"
+    return page if comment in page else f"{page}{comment}\n"
 
 
 def to_json(value: Any) -> bytes:

@@ -13,7 +13,7 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from data.model_format.precision import PrecisionName, get_precision
-from data.runtime.files import publish_file
+from data.runtime.files import publish_page
 from data.runtime.ranges import SegmentTokens, TokenCount, check_ranges
 from eval.engines.factory import EngineName
 from eval.trace_page.build import MAX_PAGE_TOKENS, trace_page
@@ -113,7 +113,7 @@ def main(config: Config) -> int:
         mismatch=mismatch,
         max_tokens=config.max_page_tokens,
     )
-    publish_file(config.out, page.encode())
+    publish_page(config.out, page)
     console.print(f"page in {config.out}", markup=False)
     if config.open:
         webbrowser.open(config.out.resolve().as_uri())

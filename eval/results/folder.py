@@ -129,6 +129,11 @@ class EvaluationFolder:
         """Accuracy and all else that follows from settings and rows, finished or not."""
         return summarise(self.config, self.rows)
 
+    @property
+    def summary_record(self) -> dict[str, Any]:
+        """Content of `summary.json`."""
+        return asdict(self.summary)
+
     def generated(self, keys: Iterable[str]) -> dict[str, tuple[Tokens, ...]]:
         """Read the generated ids of puzzles whose tokens were kept, segment by segment."""
         path, wanted = self.path / TOKENS_FILE, set(keys)
@@ -154,7 +159,7 @@ class EvaluationFolder:
                 logger.warning("%s: the tokens of %d puzzles are lost", path, num_lost)
             publish_lines(path, kept)
         sort_replies(self.path)
-        publish_file(self.path / SUMMARY_FILE, to_json(asdict(self.summary)))
+        publish_file(self.path / SUMMARY_FILE, to_json(self.summary_record))
         write_digests(self.path, _DIGESTED_FILES)
 
     def expect_changes(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from data.runtime.locks import locked_folder
@@ -29,13 +30,22 @@ def score_again(folder: EvaluationFolder) -> list[tuple[ResultRow, ResultRow]]:
         ValueError: a damaged folder, or one that another process is evaluating.
     """
     with locked_folder(folder.path):
-        replies = read_replies(folder.path)
-        rows = [_score(folder, row, replies) for row in folder.rows]
-        pairs = zip(folder.rows, rows, strict=True)
+        pairs = list(rescored(folder))
         changes = [(old, new) for old, new in pairs if old.ended_by is not new.ended_by]
-        folder.replace_rows(rows)
+        folder.replace_rows([new for _, new in pairs])
         folder.finish()
     return changes
+
+
+def rescored(folder: EvaluationFolder) -> Iterator[tuple[ResultRow, ResultRow]]:
+    """Yield each row as it stands and as its output is scored now.
+
+    Raises:
+        ValueError: a row is damaged.
+    """
+    replies = read_replies(folder.path)
+    for row in folder.rows:
+        yield row, _score(folder, row, replies)
 
 
 def _score(folder: EvaluationFolder, row: ResultRow, replies: Replies) -> ResultRow:

@@ -121,6 +121,9 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
     ("trace",): CommandEntry(
         "eval.commands.trace", "make a page that shows the search of one puzzle step by step"
     ),
+    ("verify",): CommandEntry(
+        "scripts.commands.verify", "check all files of a folder against their digests"
+    ),
     ("launch",): CommandEntry(
         "scripts.commands.launch",
         "run commands as jobs of a Slurm cluster",

@@ -70,18 +70,14 @@ def _take_config(argv: Sequence[str]) -> tuple[list[str], Path | None]:
 
 
 def _read_mapping(path: Path) -> dict[str, Value]:
-    import yaml
+    from data.runtime.documents import PlainLoader, load_yaml
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
+    class Loader(PlainLoader):
         pass
 
     for kind in ("int", "float", "timestamp"):
         Loader.add_constructor(f"tag:yaml.org,2002:{kind}", Loader.construct_yaml_str)
-    try:
-        # JSON is YAML too.
-        settings = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)  # noqa: S506 - safe
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: {error}") from error
+    settings = load_yaml(path, loader=Loader)
     if isinstance(settings, dict) and isinstance(settings.get("config"), dict):
         settings = settings["config"]
     if not isinstance(settings, dict):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from data.runtime.files import publish_file
+from data.runtime.files import publish_page
 from scripts.experiments.costs_page import costs_page
 
 
@@ -33,6 +33,6 @@ def main(config: Config) -> int:
         console.print(page, end="")
         return 0
     config.out.parent.mkdir(parents=True, exist_ok=True)
-    publish_file(config.out, page.encode())
+    publish_page(config.out, page)
     console.print(f"page in {config.out}")
     return 0

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import jinja2
 
+from data.runtime.files import mark_page
 from scripts.experiments.costs import (
     NUM_TEST_PUZZLES,
     Cost,
@@ -37,7 +38,7 @@ def costs_page() -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template("costs.md.j2").render(
+    page = environment.get_template("costs.md.j2").render(
         entries=entries,
         num_gpus=NUM_GPUS,
         num_cores=NUM_CORES,
@@ -47,6 +48,7 @@ def costs_page() -> str:
         evaluations=list(_evaluation_rows(rates)),
         num_test_puzzles=NUM_TEST_PUZZLES,
     )
+    return mark_page(page)
 
 
 def _build_rows(rates: Rates) -> Iterator[Cells]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import jinja2
 
-from data.runtime.files import publish_file, staged_directory, to_json
+from data.runtime.files import publish_page, staged_directory, to_json
 from eval.report import columns
 from eval.report.plots import draw_accuracy_by_length
 from eval.report.write import escape_markdown
@@ -67,7 +67,7 @@ def write_page(settings: Settings, results: Results, page: Path) -> None:
     with staged_directory(folder, replace=is_ours) as staged:
         plots = _draw(settings, results, staged)
         (staged / JSON_FILE).write_bytes(to_json(_plain(settings, results)))
-    publish_file(page, _render(settings, results, folder=folder.name, plots=plots).encode())
+    publish_page(page, _render(settings, results, folder=folder.name, plots=plots))
 
 
 def _draw(settings: Settings, results: Results, folder: Path) -> list[tuple[str, str]]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ from typing import Annotated, Any, get_type_hints
 import yaml
 from annotated_types import Ge, Le
 
+from data.runtime.documents import PlainLoader, load_yaml
 from data.runtime.ranges import Workers, check_ranges
 from scripts.cli.commands import COMMANDS
 
@@ -215,8 +217,8 @@ def read_recipe(path: Path) -> Recipe:
         ValueError: If it is no recipe; the message names file, stage and key.
         OSError: If it cannot be read.
     """
+    content = load_yaml(path, loader=_Loader)
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - safe
         entries = _mapping("recipe", content, allowed=("name", "resources", "stages"))
         stages = _mapping("stages", entries.get("stages", {}))
         base = _resources("resources", entries.get("resources", {}), base=Resources())
@@ -224,19 +226,19 @@ def read_recipe(path: Path) -> Recipe:
             name=str(entries.get("name", path.stem)),
             stages=tuple(_stage(str(name), value, base=base) for name, value in stages.items()),
         )
-    except (ValueError, yaml.YAMLError) as error:
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
+class _Loader(PlainLoader):
     """YAML in which 4:00:00 is a text, not a number in base 60, and no key comes twice."""
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int | str:
         return str(node.value) if ":" in node.value else super().construct_yaml_int(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        twice = [key for key in keys if keys.count(key) > 1]
+        counts = Counter(str(key.value) for key, _ in node.value)
+        twice = [key for key, count in counts.items() if count > 1]
         if twice:
             raise ValueError(f"{twice[0]} comes twice in line {node.start_mark.line + 1} and after")
         mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)

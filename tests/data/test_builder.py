@@ -23,6 +23,7 @@ from data.builder.funnel import ReadCounts
 from data.builder.plan import BuildConfig, Part, Plan
 from data.commands import build as build_command
 from data.puzzle_sources.sources import FileSource, GeneratorSource, open_files
+from data.runtime.digests import HashingFile
 from data.runtime.locks import locked_output
 from data.segments import split_into_segments
 from data.store import Manifest, TokenStore
@@ -365,7 +366,7 @@ def test_full_disk_keeps_what_is_finished(
 
     def fail_on_the_fourth(*args: Any, **options: Any) -> Any:
         if len(made) == 3:
-            monkeypatch.setattr(shards.HashingFile, "write", write)
+            monkeypatch.setattr(HashingFile, "write", write)
         made.append(options["name"])
         return make_shard(*args, **options)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from data.runtime.files import staged_file
+from data.runtime.files import OUR_MARK, staged_file
 from training.reporting.metrics import METRICS_FILE, Row, read_metrics
 
 Floats = npt.NDArray[np.float64]
@@ -76,6 +76,7 @@ def draw_curves(groups: Mapping[str, Sequence[RunCurves]], path: Path, *, title:
     Raises:
         ValueError: an ending that matplotlib does not know.
     """
+    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -106,8 +107,15 @@ def draw_curves(groups: Mapping[str, Sequence[RunCurves]], path: Path, *, title:
         axes.grid(alpha=0.3)
     left.legend()
     figure.suptitle(title)
-    with staged_file(path) as staged:
-        figure.savefig(staged, format=kind, dpi=150)
+    metadata = {
+        "svg": {"Creator": OUR_MARK, "Date": None},
+        "pdf": {"Creator": OUR_MARK, "CreationDate": None},
+        "png": {"Software": OUR_MARK},
+    }.get(kind, {})
+    mark = OUR_MARK if metadata else None
+    # Names inside an SVG are random without a salt.
+    with staged_file(path, mark=mark) as staged, rc_context({"svg.hashsalt": "sudocot"}):
+        figure.savefig(staged, format=kind, dpi=150, metadata=metadata)
 
 
 def _band(curves: Sequence[Curve]) -> tuple[Floats, Floats, Floats, Floats]:

@@ -1,0 +1,71 @@
+"""Reading JSON and YAML that somebody else may have written: limits on size, depth and aliases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+MAX_DOCUMENT_BYTES = 1 << 28
+"""Bytes of a JSON or YAML file at most."""
+
+
+class PlainLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
+    """YAML without aliases: a few nested ones stand for more values than memory holds."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose a node, unless it is an alias."""
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.composer.ComposerError(None, None, "aliases are not allowed", mark)
+        return super().compose_node(parent, index)
+
+
+def read_document(path: Path) -> str:
+    """Read a text file of limited size.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is too large, or no UTF-8.
+    """
+    size = path.stat().st_size
+    if size > MAX_DOCUMENT_BYTES:
+        raise ValueError(f"{path}: got {size} bytes, allowed are {MAX_DOCUMENT_BYTES}")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def load_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is malformed; the message names file, line and column.
+    """
+    try:
+        return json.loads(read_document(path))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: {error}") from error
+    except RecursionError:
+        raise ValueError(f"{path}: brackets nested too deep") from None
+
+
+def load_yaml(path: Path, *, loader: type[PlainLoader] = PlainLoader) -> Any:
+    """Read a YAML file; JSON is YAML too.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is malformed, or has aliases; the message names file, line and column.
+    """
+    try:
+        return yaml.load(read_document(path), Loader=loader)  # noqa: S506 - a safe loader
+    except (yaml.YAMLError, ValueError) as error:
+        if str(error).startswith(f"{path}: "):
+            raise
+        raise ValueError(f"{path}: {error}") from error
+    except RecursionError:
+        raise ValueError(f"{path}: brackets nested too deep") from None

@@ -1,0 +1,132 @@
+"""`sudocot verify`: all files of what sudocot made, against their digests and each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from tyro.conf import Positional
+
+from data.lengths.table import LengthsTable
+from data.model_format.facts import FACTS_FILE, read_json
+from data.runtime.digests import DIGESTS_FILE, find_damaged, read_digests
+from data.runtime.files import to_json
+from data.store import MANIFEST_NAME, TokenStore, metadata_files
+from eval.results.folder import CONFIG_FILE as EVALUATION_FILE
+from eval.results.folder import RESULTS_FILE, SUMMARY_FILE, EvaluationFolder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Check all files of data sets, tables of lengths, trainings, models and evaluations.
+
+    Reads every file and compares it with its digest, and results with what follows from them.
+    Whatever is published has its digests in SHA256SUMS. Ends with exit code 1 if anything differs.
+
+    Examples:
+        sudocot verify data/cot
+        sudocot verify runs/scot evals/10k lengths.parquet
+    """
+
+    paths: Positional[tuple[Path, ...]]
+    """Folders, and tables of lengths."""
+
+    def __post_init__(self) -> None:
+        if not self.paths:
+            raise ValueError("paths: got none, allowed is at least one")
+
+
+def main(config: Config) -> int:
+    """Check one after another; 0 when all are whole, else 1."""
+    console = Console(markup=False, highlight=False, soft_wrap=True)
+    is_whole = True
+    for path in config.paths:
+        kind, problems = verify(path)
+        for problem in problems:
+            console.print(problem)
+        console.print(f"{path}: {kind}, {f'{len(problems)} problems' if problems else 'whole'}")
+        is_whole &= not problems
+    return 0 if is_whole else 1
+
+
+def verify(path: Path) -> tuple[str, list[str]]:
+    """Check a folder or a table.
+
+    Returns:
+        What it is, and a line for each problem.
+
+    Raises:
+        OSError: it is not there.
+        ValueError: sudocot made nothing of this kind.
+    """
+    checks = {
+        MANIFEST_NAME: ("data set", _check_data_set),
+        EVALUATION_FILE: ("evaluation", _check_evaluation),
+        FACTS_FILE: ("model", _check_model),
+        "checkpoints": ("training run", _check_run),
+        DIGESTS_FILE: ("folder", _check_digests),
+    }
+    if path.is_file():
+        checks = {"": ("table of lengths", _check_table)}
+    elif not path.is_dir():
+        raise FileNotFoundError(f"{path}: no such file or folder")
+    for marker, (kind, check) in checks.items():
+        if (path / marker).exists():
+            try:
+                return kind, list(check(path))
+            except (ValueError, KeyError, TypeError, OSError) as error:
+                return kind, [str(error)]
+    raise ValueError(f"{path}: no data set, training run, model or evaluation of sudocot")
+
+
+def _check_table(path: Path) -> Iterator[str]:
+    LengthsTable.open(path)
+    yield from ()
+
+
+def _check_data_set(path: Path) -> Iterator[str]:
+    for name, content in metadata_files(TokenStore.open(path).manifest).items():
+        if (path / name).read_bytes() != content:
+            yield f"{path / name}: does not follow from {MANIFEST_NAME}"
+    yield from _check_digests(path)
+
+
+def _check_digests(path: Path) -> Iterator[str]:
+    yield from find_damaged(path, read_digests(path))
+
+
+def _check_evaluation(path: Path) -> Iterator[str]:
+    from eval.results.score import rescored
+
+    yield from _check_digests(path)
+    folder = EvaluationFolder.open(path)
+    for old, new in rescored(folder):
+        if old.ended_by is not new.ended_by:
+            yield f"{path / RESULTS_FILE}: puzzle {old.key}: {old.ended_by}, scored {new.ended_by}"
+    summary = path / SUMMARY_FILE
+    if summary.exists() and summary.read_bytes() != to_json(folder.summary_record):
+        yield f"{summary}: does not follow from {RESULTS_FILE}"
+
+
+def _check_model(path: Path) -> Iterator[str]:
+    from eval.network.model_folder import ModelFolder
+
+    yield from _check_digests(path)
+    if ModelFolder.open(path).weights_digest != read_json(path / FACTS_FILE)["weights_digest"]:
+        yield f"{path}: the weights are not those that {FACTS_FILE} describes"
+
+
+def _check_run(path: Path) -> Iterator[str]:
+    from training.checkpoints.checkpoint import find_fault
+    from training.run_folder import RunFolder, read_run_config
+
+    read_run_config(path)
+    run = RunFolder(path)
+    for checkpoint in sorted(run.checkpoints.glob("step-*")):
+        fault = find_fault(checkpoint)
+        if fault is not None:
+            yield f"{checkpoint}: {fault}"
+    if run.is_finished:
+        yield from _check_model(run.final)

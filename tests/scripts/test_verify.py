@@ -1,0 +1,106 @@
+"""`sudocot verify` and the commands that trust files: a changed byte is found where it matters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from data.builder.build import build
+from data.builder.plan import BuildConfig
+from data.lengths.build import measure_lengths
+from data.lengths.measure import LengthsConfig
+from data.lengths.table import LengthsTable
+from data.puzzle_sources.sources import GeneratorSource
+from data.store import TokenStore
+from eval.results.folder import (
+    RESULTS_FILE,
+    SAMPLE_FILE,
+    TOKENS_FILE,
+    EvaluationFolder,
+)
+from eval.results.runner import evaluate
+from eval.results.score import score_again
+from scripts.commands.verify import verify
+from solver.boards import get_board
+from tests.eval.fake_engine import FakeEngine, toy_folder
+
+SOURCE = GeneratorSource(
+    board=get_board("4x4"), count=6, seed=1, extra_givens=2, cot_lengths=None, workers=1
+)
+
+
+def flip(path: Path, where: float = 0.5) -> None:
+    content = bytearray(path.read_bytes())
+    content[int(len(content) * where)] ^= 1
+    path.write_bytes(content)
+
+
+def swap_lines(path: Path) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[1], lines[0], *lines[2:]]))
+
+
+def drop_output(path: Path) -> None:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[0]["output"] = None
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+
+
+def test_changed_data_set_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "data"
+    build(SOURCE, out, config=BuildConfig())
+    assert verify(out) == ("data set", [])
+    flip(next(out.glob("*.arrow")))
+    with pytest.raises(ValueError, match=r"arrow: its content differs from its digest"):
+        TokenStore.open(out)
+    assert len(verify(out)[1]) == 1
+
+
+def test_changed_table_of_lengths_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "lengths.parquet"
+    measure_lengths(SOURCE, out, config=LengthsConfig())
+    assert verify(out) == ("table of lengths", [])
+    for where in (0.05, 0.2, 0.3):
+        content = out.read_bytes()
+        flip(out, where)
+        with pytest.raises(ValueError, match=r"lengths\.parquet: "):
+            LengthsTable.open(out)
+        out.write_bytes(content)
+    LengthsTable.open(out)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        (SAMPLE_FILE, flip),
+        (SAMPLE_FILE, swap_lines),
+        (RESULTS_FILE, flip),
+        (RESULTS_FILE, drop_output),
+        (TOKENS_FILE, swap_lines),
+        (TOKENS_FILE, flip),
+    ],
+)
+def test_changed_evaluation_is_refused(
+    tmp_path: Path, name: str, change: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "e"
+    evaluate(toy_folder(path, 4), FakeEngine(), part=None)
+    assert verify(path) == ("evaluation", [])
+    change(path / name)
+    assert verify(path)[1]
+    folder = EvaluationFolder.open(path)
+    with pytest.raises(ValueError, match=f"{name}: its content differs from its digest"):
+        _ = folder.summary, folder.generated(["any"])
+    if name != TOKENS_FILE:
+        with pytest.raises(ValueError, match=f"{name}: its content differs from its digest"):
+            score_again(EvaluationFolder.open(path))
+
+
+def test_other_folders_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no data set, training run, model or evaluation"):
+        verify(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no such file or folder"):
+        verify(tmp_path / "none")
