@@ -377,16 +377,13 @@ def test_merge_refuses_missing_double_and_foreign_results(
 
 
 def test_two_processes_do_not_write_to_one_evaluation(tmp_path: Path) -> None:
-    """A job that the batch system started twice; or `score` while a run goes on."""
-    folder = toy_folder(tmp_path / "e", 3)
-    with locked_folder(folder.path):
-        for act in (run_one, score_again):
-            with pytest.raises(ValueError, match="another process is writing there"):
-                act(folder)
-        # A session that never began is not written down.
-        with pytest.raises(ValueError, match="another process is writing there"):
-            open_or_create(folder.path, folder.config, folder.sample)
-    assert run_one(folder).is_complete
+    """`score` while a run goes on; `sudocot eval run` holds the same lock."""
+    folder = run_one(toy_folder(tmp_path / "e", 3))
+    with (
+        locked_folder(folder.path),
+        pytest.raises(ValueError, match="another process is writing there"),
+    ):
+        score_again(folder)
 
 
 def test_parts_are_disjoint_complete_and_of_equal_difficulty() -> None:
