@@ -232,13 +232,13 @@ class TokenStore:
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
+        problems = find_damaged(folder, {shard.name: shard.sha256 for shard in manifest.shards})
+        if problems:
+            raise ValueError(problems[0])
         try:
             store = cls(folder, manifest)
         except (pa.ArrowInvalid, OSError) as error:
             raise ValueError(f"{folder}: a shard is missing or damaged ({error})") from None
-        problems = find_damaged(folder, {shard.name: shard.sha256 for shard in manifest.shards})
-        if problems:
-            raise ValueError(problems[0])
         if len(store) != manifest.num_rows:
             raise ValueError(f"{folder}: {len(store)} rows, the manifest says {manifest.num_rows}")
         return store

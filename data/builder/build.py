@@ -104,6 +104,7 @@ def build(
         out=final,
         identity=wanted,
         find_identity=read_identity,
+        progress="report-*",
         publish=lambda staging: publish_directory(staging, final, replace=rebuild),
         resume=resume,
         rebuild=rebuild,

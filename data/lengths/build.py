@@ -84,6 +84,7 @@ def measure_lengths(
         out=out,
         identity=identity,
         find_identity=lambda path: LengthsTable.open(path).identity,
+        progress="chunk-*",
         publish=lambda staging: _publish_table(staging, out),
         resume=resume,
         rebuild=rebuild,

@@ -5,16 +5,17 @@ Every source names itself, tells the digest of its content, and streams blocks o
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import logging
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import numpy as np
@@ -57,8 +58,6 @@ class FileSource:
     """Name of the data set, if the files are one."""
     columns: ColumnNames = NO_COLUMN_NAMES
     """Columns of tables that were named."""
-    spool: TemporaryDirectory[str] | None = None
-    """Where pipes among the files were copied to, until the source is no longer used."""
 
     def describe(self) -> dict[str, Any]:
         """Names and sha256 of the files; names only, so that moved files stay the same."""
@@ -158,7 +157,6 @@ def open_files(
         ValueError: no puzzles, files of different boards, or a split or revision of what has none.
     """
     origin: dict[str, Any] = {}
-    spool: TemporaryDirectory[str] | None = None
     if len(names) == 1 and not Path(names[0]).exists() and _HUB_NAME.fullmatch(names[0]):
         paths: tuple[Path, ...] = (_fetch(names[0], split=split, revision=revision),)
         origin = {"dataset": names[0], "split": split, "revision": revision}
@@ -170,8 +168,9 @@ def open_files(
             raise ValueError(f"split: got {split!r}, allowed for a folder or a hub data set only")
         paths = tuple(Path(name) for name in names)
         if any(_is_pipe(path) for path in paths):
-            spool = TemporaryDirectory(prefix="sudocot-")
-            paths = tuple(_copy_pipe(path, Path(spool.name), k) for k, path in enumerate(paths))
+            folder = Path(tempfile.mkdtemp(prefix="sudocot-"))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            paths = tuple(_copy_pipe(path, folder, k) for k, path in enumerate(paths))
     if revision is not None and "revision" not in origin:
         raise ValueError(f"revision: got {revision!r}, allowed for a hub data set only")
     wanted = None if board is None else get_board(board)
@@ -179,9 +178,7 @@ def open_files(
     if len(set(boards.values())) > 1:
         found = ", ".join(f"{path} {found.name}" for path, found in boards.items())
         raise ValueError(f"sources: boards differ ({found}); allowed is one board")
-    return FileSource(
-        paths=paths, board=boards[paths[0]], origin=origin, columns=columns, spool=spool
-    )
+    return FileSource(paths=paths, board=boards[paths[0]], origin=origin, columns=columns)
 
 
 def _is_pipe(path: Path) -> bool:

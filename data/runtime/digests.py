@@ -76,7 +76,7 @@ def find_damaged(folder: Path, digests: Mapping[str, str]) -> list[str]:
             is_same = file_digest(folder / name) == digests[name]
         except FileNotFoundError:
             return f"{folder / name}: missing"
-        return None if is_same else f"{folder / name}: its content differs from its digest"
+        return None if is_same else f"{folder / name}: damaged, its content differs from its digest"
 
     return [problem for problem in map_in_order(check, names, workers=workers) if problem]
 

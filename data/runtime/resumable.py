@@ -37,6 +37,8 @@ class Resumable:
     """Reads the identity of a finished output; raises `ValueError` or `OSError`."""
     publish: Callable[[Path], None]
     """Gives the finished content of the folder the name `out`."""
+    progress: str
+    """Pattern of the files of finished work, in the folder."""
     resume: bool = False
     """Continue an interrupted run; a finished output is left as it is."""
     rebuild: bool = False
@@ -49,7 +51,7 @@ class Resumable:
 def resumable_output(work: Resumable) -> Iterator[Path | None]:
     """Give the folder to work in, and publish it when the block succeeds; None if nothing is left.
 
-    A block that raises `ValueError` refuses its input: what it began, and no earlier run, is
+    A block that raises `ValueError` before any progress refuses its input, and what it began is
     removed.
 
     Raises:
@@ -75,7 +77,7 @@ def resumable_output(work: Resumable) -> Iterator[Path | None]:
         try:
             yield staging
         except ValueError:
-            if not is_resumed:
+            if not (is_resumed or any(staging.glob(work.progress))):
                 shutil.rmtree(staging, ignore_errors=True)
             raise
         work.publish(staging)
