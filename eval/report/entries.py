@@ -45,7 +45,7 @@ class Entry:
     def is_reference(self) -> bool:
         """Whether the model was compiled, not trained: others are compared with it, not ranked."""
         model = self.config.model
-        return model.model_type == COMPILED_FAMILY or "compiled" in model.facts["training"]
+        return model.model_type == COMPILED_FAMILY or "compiled" in model.facts.get("training", {})
 
     @property
     def by_length(self) -> list[GroupSummary]:
