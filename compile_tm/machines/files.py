@@ -12,6 +12,7 @@ states, alphabet, initial_state, accepting, name, transitions: [state, symbol, n
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,9 @@ def machine_from_data(data: Mapping[str, Any]) -> TuringMachine | Dfa:
         raise ValueError(f"{key}: missing from a {kind} machine")
     for key, value in values.items():
         if not isinstance(value, fields[key]):  # type: ignore[arg-type]
-            raise ValueError(f"{key}: got {value!r} of the wrong type")
+            raise ValueError(f"{key}: got {_shown(value)} of the wrong type")
+        if isinstance(value, list) and key != "transitions":
+            _check_strings(key, value)
     transitions = [_transition(row, n, kind) for n, row in enumerate(values.pop("transitions"))]
     plain: dict[str, Any] = {
         key: tuple(v) if isinstance(v, list) else v for key, v in values.items()
@@ -185,6 +188,19 @@ def write_machine(machine: TuringMachine | Dfa, path: str | Path) -> None:
         raise ValueError(f"{path}: allowed are .json, .yaml and .yml")
 
 
+def _check_strings(where: str, values: list[Any]) -> None:
+    for place, value in enumerate(values):
+        if not isinstance(value, str):
+            raise ValueError(
+                f"{where}: item {place} is {_shown(value)}, allowed are strings; quote numbers"
+            )
+
+
+def _shown(value: object) -> str:
+    """A value for a message; YAML aliases can make a short file a very long value."""
+    return reprlib.repr(value)
+
+
 def _transition(row: Any, number: int, kind: str) -> tuple[Any, ...]:
     """One transition with tuples for lists.
 
@@ -192,11 +208,17 @@ def _transition(row: Any, number: int, kind: str) -> tuple[Any, ...]:
     """
     size = 3 if kind == "dfa" else 5
     if not isinstance(row, list) or len(row) != size:
-        raise ValueError(f"transition {number}: got {row!r}, allowed is a list of {size} items")
+        raise ValueError(
+            f"transition {number}: got {_shown(row)}, allowed is a list of {size} items"
+        )
     for place, item in enumerate(row):
+        if isinstance(item, list):
+            _check_strings(f"transition {number}: item {place}", item)
         is_list = kind == "turing" and place in (1, 3, 4)
         if not isinstance(item, (str, list) if is_list else str):
-            raise ValueError(f"transition {number}: item {place} is {item!r}, of the wrong type")
+            raise ValueError(
+                f"transition {number}: item {place} is {_shown(item)}, of the wrong type"
+            )
     if kind == "dfa":
         return tuple(row)
     return tuple(

@@ -18,6 +18,8 @@ from compile_tm.machines.dfa import Dfa, from_function, minimal
 
 Node = tuple["str | Node | frozenset[Node]", ...]
 """("none",), ("empty",), ("symbol", s), ("then", a, b), ("or", frozenset) or ("star", a)."""
+MAX_LENGTH, MAX_DEPTH, MAX_STATES = 400, 50, 4096
+"""Limits of an expression's characters and brackets, and of its derivatives."""
 _NONE: Node = ("none",)
 _EMPTY: Node = ("empty",)
 
@@ -30,8 +32,12 @@ def regex_dfa(expression: str, *, alphabet: Sequence[str]) -> Dfa:
         alphabet: Symbols, of one character each.
 
     Raises:
-        ValueError: the expression is malformed; says where.
+        ValueError: the expression is malformed, with its column, or beyond a limit.
     """
+    if len(expression) > MAX_LENGTH:
+        raise ValueError(
+            f"regular expression: got {len(expression)} characters, allowed are {MAX_LENGTH}"
+        )
     if any(len(symbol) != 1 for symbol in alphabet):
         raise ValueError(f"alphabet: got {tuple(alphabet)}, allowed are symbols of one character")
     start = _Parser(expression, tuple(alphabet)).parse()
@@ -44,6 +50,11 @@ def regex_dfa(expression: str, *, alphabet: Sequence[str]) -> Dfa:
             if target not in names:
                 names[target] = str(len(names))
                 todo.append(target)
+                if len(todo) > MAX_STATES:
+                    raise ValueError(
+                        f"regular expression {expression!r}: its automaton has more than "
+                        f"{MAX_STATES:,} states"
+                    )
             transitions[names[node], symbol] = names[target]
     accepting = [name for node, name in names.items() if _has_empty(node)]
     dfa = from_function(
@@ -120,7 +131,7 @@ class _Parser:
     """Recursive descent over the expression."""
 
     def __init__(self, text: str, alphabet: tuple[str, ...]) -> None:
-        self.text, self.alphabet, self.place = text, alphabet, 0
+        self.text, self.alphabet, self.place, self.depth = text, alphabet, 0, 0
 
     def parse(self) -> Node:
         node = self.expression()
@@ -164,7 +175,11 @@ class _Parser:
             raise self.error(f"nothing to repeat before {self.peek()}")
         sign = self.take()
         if sign == "(":
+            self.depth += 1
+            if self.depth > MAX_DEPTH:
+                raise self.error(f"more than {MAX_DEPTH} brackets in each other")
             node = self.expression()
+            self.depth -= 1
             if self.peek() != ")":
                 raise self.error("missing )")
             self.take()

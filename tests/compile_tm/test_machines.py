@@ -226,3 +226,56 @@ def test_unknown_examples_are_refused() -> None:
         example("x")
     with pytest.raises(ValueError, match="num_states: got 6"):
         busy_beaver(6)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("(a|b)*a" + 14 * "(a|b)", "its automaton has more than 4,096 states"),
+        (300 * "(" + "a" + 300 * ")", "got 601 characters, allowed are 400"),
+        (60 * "(" + "a" + 60 * ")", "column 52: more than 50 brackets in each other"),
+        (401 * "a", "got 401 characters, allowed are 400"),
+    ],
+)
+def test_expressions_beyond_limits_are_refused(expression: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        regex_dfa(expression, alphabet="ab")
+    assert len(regex_dfa(400 * "a", alphabet="a").states) == 402
+    assert regex_dfa(50 * "(" + "a" + 50 * ")", alphabet="a").accepts("a")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("alphabet: [0, 1]", r"alphabet: item 0 is 0, allowed are strings; quote numbers"),
+        ("accepting: [[a]]", r"accepting: item 0 is \['a'\], allowed are strings"),
+        ("states: {a: 1}", r"states: got \{'a': 1\} of the wrong type"),
+        ("transitions: [[a, 0, a]]", r"transition 0: item 1 is 0, of the wrong type"),
+        ("name: [a]", r"name: got \['a'\] of the wrong type"),
+    ],
+)
+def test_values_of_a_wrong_type_are_named(tmp_path: Path, line: str, message: str) -> None:
+    fields = {
+        "alphabet": "['0']",
+        "accepting": "[a]",
+        "states": "[a]",
+        "transitions": "[[a, '0', a]]",
+        "name": "m",
+        "initial_state": "a",
+    }
+    fields[line.split(":")[0]] = line.split(": ", 1)[1]
+    path = tmp_path / "m.yaml"
+    path.write_text("".join(f"{key}: {value}\n" for key, value in fields.items()))
+    with pytest.raises(ValueError, match=message) as caught:
+        read_machine(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_yaml_aliases_do_not_blow_up_messages(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
+    path = tmp_path / "m.yaml"
+    path.write_text("accepting: &z\n  - z\n" + "\n".join(lines) + "\n")
+    with pytest.raises(ValueError, match="a0: unknown field") as caught:
+        read_machine(path)
+    assert len(str(caught.value)) < 500
