@@ -15,7 +15,7 @@ if (($#)); then
 fi
 cd "$(dirname "$0")/.."
 venv=${SUDOCOT_VENV:-$PWD/.venv}
-[[ -n ${SUDOCOT_VENV:-} ]] || bash scripts/venv.sh "$venv"
+[[ -n ${SUDOCOT_VENV:-} ]] || bash scripts/venv.sh "$venv" all,docs
 export PATH="$venv/bin:$PATH"
 python -c 'import mkdocs, material, mkdocstrings' 2>/dev/null || pip install --quiet '.[docs]'
 

@@ -57,7 +57,7 @@ esac
 cd "$(dirname "$0")/.."
 out=${out:-$PWD/runs/quickstart-$board}
 venv=${SUDOCOT_VENV:-$PWD/.venv}
-[[ -n ${SUDOCOT_VENV:-} ]] || bash scripts/venv.sh "$venv"
+[[ -n ${SUDOCOT_VENV:-} ]] || bash scripts/venv.sh "$venv" train
 export PATH="$venv/bin:$PATH"
 # Huge pages for malloc, and freed memory kept for the next pass: on a CPU, a training makes up to
 # twice as many tokens a second with them.

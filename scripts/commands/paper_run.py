@@ -55,8 +55,6 @@ class Config:
         check_ranges(self)
         if self.slurm and self.jobs > 1:
             raise ValueError(f"jobs: got {self.jobs}, allowed with slurm is 1")
-        if self.dry_run and not self.slurm:
-            raise ValueError("dry_run: allowed with --slurm; `sudocot paper plan` shows the jobs")
         largest = max((t.num_tokens for t in self.settings.experiment.trainings), default=0)
         has_large = self.settings.scale == "full" and largest >= _GPU_TOKENS
         if self.slurm and has_large and not self.resources.gpus:

@@ -226,6 +226,7 @@ def test_few_givens_make_traces_branch(tmp_path: Path) -> None:
         assert 3 <= np.count_nonzero(grid) <= 6
         result = trace(get_board("4x4"), grid)
         assert 76 <= len(result.tokens) <= 100
+        assert result.solution is not None
         assert np.array_equal(result.solution, answer)
 
 

@@ -28,6 +28,7 @@ def test_puzzles_have_the_givens_and_solutions_of_their_traces(
     for grid, solution, length in zip(*made, strict=True):
         result = trace(board, grid)
         assert len(result.tokens) == length
+        assert result.solution is not None
         assert np.array_equal(result.solution, solution)
         assert np.array_equal(grid[grid > 0], solution[grid > 0])
     if IS_JIT:
