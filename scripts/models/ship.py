@@ -52,6 +52,9 @@ class Config:
     """The `final` folder of its run; None keeps the weights that are there."""
     evaluations: tuple[str, ...] = ()
     """Finished evaluations of it, each as `words for its test set=folder`."""
+    num_tokens: int | None = None
+    """Tokens of all its runs, where the last one started from the model of another; None takes
+    those of the last."""
     notes: Path | None = None
     """Markdown for the card: data, command, time, limits."""
     folder: Path = MODELS_FOLDER
@@ -67,7 +70,7 @@ def main(config: Config) -> int:
     evaluations = [_open_evaluation(words) for words in config.evaluations]
     notes = "" if config.notes is None else config.notes.read_text(encoding="utf-8")
     models = read_catalog(config.folder) if (config.folder / CATALOG_FILE).exists() else {}
-    models[config.name] = catalog_entry(target, evaluations)
+    models[config.name] = catalog_entry(target, evaluations, num_tokens=config.num_tokens)
     write_catalog(dict(sorted(models.items())), config.folder)
     write_notes(target / CARD_FILE, notes + results_text(evaluations))
     return 0
@@ -88,7 +91,10 @@ def _open_evaluation(words: str) -> tuple[str, EvaluationFolder]:
 
 
 def catalog_entry(
-    folder: Path, evaluations: Sequence[tuple[str, EvaluationFolder]]
+    folder: Path,
+    evaluations: Sequence[tuple[str, EvaluationFolder]],
+    *,
+    num_tokens: int | None = None,
 ) -> TrainedModel:
     """Entry of a model; its evaluations must be of the weights in the folder.
 
@@ -109,7 +115,7 @@ def catalog_entry(
         mode=facts.mode,
         segment_tokens=facts.segment_tokens,
         num_parameters=model.num_parameters,
-        num_tokens=_num_tokens(facts),
+        num_tokens=num_tokens or _num_tokens(facts),
         sha256=sha256_of(folder / WEIGHTS_FILE),
         scores=tuple(
             Score(
