@@ -71,19 +71,18 @@ def accumulate_gradients(
         This process's part of the mean loss per loss token and of the mean board-state loss per
         token, shape (2,) on the device: the parts add up to them.
     """
-    divisors = torch.tensor([size.num_loss_tokens, size.num_tokens], device=accelerator.device)
-    weights = torch.tensor([1.0, board_state_weight], device=accelerator.device)
     head = attached_head(model)
     # DDP averages the gradients of the processes, but the parts of the loss add up.
-    scale = weights * accelerator.num_processes / divisors
+    loss_scale = accelerator.num_processes / size.num_loss_tokens
+    board_state_scale = board_state_weight * accelerator.num_processes / size.num_tokens
     total = torch.zeros(2, device=accelerator.device)
     for number, batch in enumerate(batches, start=1):
         is_last = number == len(batches)
         with contextlib.nullcontext() if is_last else accelerator.no_sync(model):
             losses = _loss_sums(model, head, batch)
-            accelerator.backward((losses * scale).sum())
+            accelerator.backward(losses[0] * loss_scale + losses[1] * board_state_scale)
         total += losses.detach()
-    return total / divisors
+    return torch.stack([total[0] / size.num_loss_tokens, total[1] / size.num_tokens])
 
 
 def _loss_sums(model: nn.Module, head: BoardStateHead | None, batch: Batch) -> Tensor:
@@ -125,7 +124,7 @@ def finish_gradients(
         FloatingPointError: If loss or gradient is not finite; nothing has been updated.
     """
     norm = accelerator.clip_grad_norm_(model.parameters(), max_grad_norm)
-    shared = torch.cat([loss_part, loss_part.new_tensor([float(stop_requested)])])
+    shared = torch.cat([loss_part, loss_part.new_full((1,), float(stop_requested))])
     summed = accelerator.reduce(shared, "sum")
     norm_value, loss, board_state_loss, stops = torch.cat([norm[None], summed]).tolist()
     report = UpdateReport(

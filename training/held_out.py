@@ -168,5 +168,5 @@ class HeldOutEvaluations:
 
 def any_process(flag: bool, accelerator: Accelerator) -> bool:
     """Whether the flag is set in any process; all processes must ask."""
-    total = accelerator.reduce(torch.tensor(float(flag), device=accelerator.device), "sum")
+    total = accelerator.reduce(torch.full((), float(flag), device=accelerator.device), "sum")
     return bool(total.item() > 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -258,8 +257,6 @@ def project_frame() -> str:
     while frame is not None:
         path = Path(frame.f_code.co_filename)
         if path.stem not in _OWN and path.is_relative_to(ROOT) and ".venv" not in path.parts:
-            module = inspect.getmodule(frame)
-            name = path.stem if module is None else module.__name__
-            return f"{name}.{frame.f_code.co_qualname}"
+            return f"{frame.f_globals['__name__']}.{frame.f_code.co_qualname}"
         frame = frame.f_back
     return "?"

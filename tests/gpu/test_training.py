@@ -1,0 +1,125 @@
+"""A whole training on an emulated GPU: the weights of the CPU, and who waits for the device."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from tests.gpu.emulation import EmulatedCuda
+from tests.training.runs import (
+    KilledError,
+    at_update,
+    final_digest,
+    kill,
+    lasting_rows,
+    run,
+    small_config,
+)
+from tests.training.toy import write_toy_data
+from training.config import TrainConfig
+from training.models import attention_kernels
+
+NUM_UPDATES, NUM_EVALUATIONS, NUM_DUE = 3, 2, 1
+SYNCS = {
+    # Loss and gradient norm are checked before the update is applied.
+    ("training.gradients.finish_gradients", "tolist"): NUM_UPDATES,
+    # Whether a signal came, before each part of an evaluation, and whether one is due.
+    ("training.held_out.any_process", "_local_scalar_dense"): NUM_EVALUATIONS + NUM_DUE,
+    # Which sequences match, and the loss, at the end of a part.
+    ("training.solve_rate.held_out_match", "copy to the host"): NUM_EVALUATIONS,
+    ("training.solve_rate.held_out_match", "_local_scalar_dense"): NUM_EVALUATIONS,
+}
+"""All reads of device memory by the host between setup and export, but for those of saves."""
+OUTSIDE = (
+    "training.setup.",
+    "training.models.rotary.RotaryPhases._apply",
+    "training.models.attention.check_no_leak",
+    "training.checkpoints.state.gather_state",
+    "tests.gpu.test_training.varlen_attn",
+)
+"""Where a run reads device memory before its first update, and when it saves."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    write_toy_data(folder / "train", num_puzzles=24, segment_tokens=20)
+    write_toy_data(folder / "test", num_puzzles=6, seed=1, segment_tokens=20)
+    return folder
+
+
+def config(data: Path, out: Path, **changes: Any) -> TrainConfig:
+    options: dict[str, Any] = {
+        "held_out": data / "test",
+        "budget": 1_200,
+        "save_every": 2,
+        "eval_every": 2,
+        "compile": False,
+        "board_state_weight": 0.0,
+    }
+    return small_config(data / "train", out, **(options | changes))
+
+
+def varlen_attn(*tensors: Any, scale: float, **_: Any) -> Tensor:
+    """Stand-in for the kernel of CUDA devices: one sequence after the other."""
+    lengths = [length for length in tensors[3].diff().tolist() if length]
+    sequences = zip(*(tensor.split(lengths) for tensor in tensors[:3]), strict=True)
+    outputs = [
+        scaled_dot_product_attention(
+            *(part.transpose(0, 1) for part in parts), is_causal=True, scale=scale
+        )
+        for parts in sequences
+    ]
+    return torch.cat(outputs, dim=1).transpose(0, 1)
+
+
+def updates_of(counts: Counter[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """Reads but for those of setup and saves."""
+    return {key: n for key, n in counts.items() if not key[0].startswith(OUTSIDE)}
+
+
+def test_a_run_on_a_gpu_gives_the_weights_of_the_cpu(data: Path, tmp_path: Path) -> None:
+    on_cpu = config(data, tmp_path / "cpu")
+    run(on_cpu)
+    on_gpu = config(data, tmp_path / "gpu", attention="padded")
+    with EmulatedCuda() as cuda:
+        run(on_gpu)
+    assert final_digest(on_gpu) == final_digest(on_cpu)
+    assert updates_of(cuda.counts()) == SYNCS
+
+
+def test_the_recipe_of_gpus_learns_as_that_of_the_cpu(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packed batches in bf16."""
+    monkeypatch.setattr(attention_kernels, "varlen_attn", varlen_attn)
+    options = {"precision": "bf16"}
+    on_cpu = config(data, tmp_path / "cpu", attention="looped", **options)
+    run(on_cpu)
+    on_gpu = config(data, tmp_path / "gpu", **options)
+    with EmulatedCuda() as cuda:
+        run(on_gpu)
+    for ours, theirs in zip(lasting_rows(on_gpu), lasting_rows(on_cpu), strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-2)
+        assert ours.get("board_state_loss") == pytest.approx(
+            theirs.get("board_state_loss"), rel=1e-2
+        )
+    assert updates_of(cuda.counts()) == SYNCS
+
+
+def test_a_run_that_was_killed_goes_on_on_a_gpu(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, stopped = (config(data, tmp_path / name, attention="padded") for name in "ab")
+    with EmulatedCuda():
+        run(whole)
+        with at_update(monkeypatch, 3, kill), pytest.raises(KilledError):
+            run(stopped)
+        run(stopped)
+    assert final_digest(stopped) == final_digest(whole)
