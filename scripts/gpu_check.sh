@@ -1,50 +1,61 @@
 #!/usr/bin/env bash
-# Check training on a GPU: parity of attention kernels, tokens/s and MFU, and a training run.
+# Check on a GPU what only a GPU can show, in stages ordered by value, each with a time limit:
 #
-#   bash scripts/gpu_check.sh PUZZLES_DIR OUT_DIR [checks|speed|study|train ...]
+#   bash scripts/gpu_check.sh PUZZLES_DIR OUT_DIR [--stage NAME]...
 #
-# PUZZLES_DIR holds 9x9 puzzle lists as text. Every stage writes its results below OUT_DIR and may
-# be run alone; without a GPU the same stages run on the CPU, at a small size. Sizes come from the
-# variables below.
+#   kernels  150 s   the tests marked gpu: attention, training, resumption, engines, memory
+#   speed    210 s   tokens/s and MFU of our loop against the Trainer, both compiled
+#   resume    90 s   a training that a signal stops, resumed, against one that runs through
+#   engines  150 s   the tokens of all engines; tokens/s against what memory bandwidth allows
+#   train    300 s   a 9x9 training, with its held-out solve rate
+#   study   3600 s   optimizers on 6x6; runs only if named
+#
+# The first five take 15 minutes. PUZZLES_DIR holds 9x9 puzzle lists as text; data sets are built
+# before the stages that read them, unless OUT_DIR has them already. A stage writes OUT_DIR/NAME.log
+# and, as it ends, OUT_DIR/NAME.result; a stage that fails or reaches its limit does not stop the
+# next ones. Without a GPU the same stages run on the CPU, with small sizes.
+# shellcheck disable=SC2317 # stages are called by their names
 set -euo pipefail
 
 usage() {
-    echo "usage: bash scripts/gpu_check.sh PUZZLES_DIR OUT_DIR [checks|speed|study|train ...]" >&2
+    echo "usage: bash scripts/gpu_check.sh PUZZLES_DIR OUT_DIR [--stage NAME]..." >&2
     exit 2
 }
 
+declare -A limits=([kernels]=150 [speed]=210 [resume]=90 [engines]=150 [train]=300 [study]=3600)
 [ $# -ge 2 ] || usage
 puzzles=$1 out=$2
 shift 2
-stages=("$@")
-[ ${#stages[@]} -gt 0 ] || stages=(checks speed study train)
-for stage in "${stages[@]}"; do
-    case $stage in
-        checks | speed | study | train) ;;
-        *) usage ;;
-    esac
+stages=()
+while [ $# -gt 0 ]; do
+    [[ $1 == --stage && -n ${2:-} && -n ${limits[$2]:-} ]] || usage
+    stages+=("$2")
+    shift 2
 done
-tests=$(cd "$(dirname "$0")/../tests/training" && pwd)
+[ ${#stages[@]} -gt 0 ] || stages=(kernels speed resume engines train)
+root=$(cd "$(dirname "$0")/.." && pwd)
 
 python=${PYTHON:-python3}
 has_gpu=$("$python" -c 'import torch; print(int(torch.cuda.is_available()))')
 if [ "$has_gpu" = 1 ]; then
-    models=${MODELS:-paper-l6 llama-l6 paper-l12} precisions=${PRECISIONS:-bf16 fp32}
-    train_seconds=${TRAIN_SECONDS:-360} train_model=${TRAIN_MODEL:-paper-l6}
+    models=${MODELS:-paper-l6} precisions=${PRECISIONS:-bf16}
+    train_seconds=${TRAIN_SECONDS:-200} train_model=${TRAIN_MODEL:-paper-l6}
     study_tokens=${STUDY_TOKENS:-40000000} study_puzzles=${STUDY_PUZZLES:-200000}
-    cutoff=${CUTOFF:-16384} updates=${UPDATES:-8}
+    cutoff=${CUTOFF:-16384} updates=${UPDATES:-8} num_slots=${NUM_SLOTS:-512}
+    resume_tokens=${RESUME_TOKENS:-2000000} decode_tokens=${DECODE_TOKENS:-400}
     speed_options=(--tokens-per-update 131072 --max-micro-tokens 65536
         --trainer-micro-tokens 32768 --compile)
     train_options=(--tokens-per-update 100000 --max-micro-tokens 100000)
 else
     models=${MODELS:-small-9x9} precisions=${PRECISIONS:-fp32}
-    train_seconds=${TRAIN_SECONDS:-20} train_model=${TRAIN_MODEL:-small-9x9}
+    train_seconds=${TRAIN_SECONDS:-5} train_model=${TRAIN_MODEL:-small-9x9}
     study_tokens=${STUDY_TOKENS:-20000} study_puzzles=${STUDY_PUZZLES:-500}
-    cutoff=${CUTOFF:-1024} updates=${UPDATES:-1}
+    cutoff=${CUTOFF:-1024} updates=${UPDATES:-1} num_slots=${NUM_SLOTS:-8}
+    resume_tokens=${RESUME_TOKENS:-20000} decode_tokens=${DECODE_TOKENS:-30}
     speed_options=() train_options=(--tokens-per-update 4096)
 fi
-mkdir -p "$out"
-export PYTHONUNBUFFERED=1
+mkdir -p "$out/runs"
+export PYTHONUNBUFFERED=1 PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 
 sudocot() { "$python" -m scripts.cli.main "$@"; }
 say() { printf '== %s (%ss)\n' "$*" "$SECONDS"; }
@@ -53,21 +64,30 @@ build() { # NAME ARGS...: a data set, once
     [ -e "$out/$1/manifest.json" ] || sudocot data build "${@:2}" --out "$out/$1" --resume
 }
 
-checks() {
-    say "kernels agree, no leaks, gradients"
-    marked=("$tests/test_attention.py")
-    [ "$has_gpu" = 0 ] || marked=(-m gpu "$tests")
-    "$python" -m pytest -q -p no:cacheprovider "${marked[@]}"
-}
-
 data_sets() {
     say "data sets, N = $cutoff"
     build cot "$puzzles"/*.txt --max-cot-length "$cutoff"
     build scot "$puzzles"/*.txt --max-cot-length "$cutoff" --mode scot --shuffle
+    build scot-test --generate 2000 --board 9x9 --max-cot-length "$cutoff" --mode scot \
+        --seed 1 --exclude "$out/scot"
+}
+
+small_data_sets() {
+    build small --generate 2000 --board 4x4 --mode scot --segment-tokens 32
+    build small-test --generate 200 --board 4x4 --mode scot --segment-tokens 32 \
+        --seed 1 --exclude "$out/small"
+    [ -e "$out/small.txt" ] || sudocot data generate 300 --board 4x4 --seed 2 --out "$out/small.txt"
+}
+
+kernels() {
+    if [ "$has_gpu" = 1 ]; then
+        "$python" -m pytest -q -p no:cacheprovider -m gpu "$root/tests"
+    else
+        "$python" -m pytest -q -p no:cacheprovider "$root/tests/training/test_attention.py"
+    fi
 }
 
 speed() {
-    data_sets
     for model in $models; do
         for precision in $precisions; do
             say "speed of $model in $precision"
@@ -79,12 +99,58 @@ speed() {
     done
 }
 
+resume() {
+    options=(train run --preset small --data "$out/small" --held-out "$out/small-test"
+        --budget "$resume_tokens" --save-every 20 --precision "${precisions%% *}")
+    sudocot "${options[@]}" --out "$out/runs/whole"
+    code=0
+    timeout --preserve-status --signal USR1 "${RESUME_SECONDS:-20}" \
+        "$python" -m scripts.cli.main "${options[@]}" --out "$out/runs/stopped" || code=$?
+    say "the stopped training ended with $code (75: saved; 0: it was done before)"
+    [ "$code" = 75 ] || [ "$code" = 0 ]
+    sudocot "${options[@]}" --out "$out/runs/stopped"
+    "$python" -m scripts.bench.same_weights "$out/runs/whole/final" "$out/runs/stopped/final" \
+        --out "$out/resume.json"
+}
+
+engines() {
+    [ -e "$out/runs/whole/final" ] || sudocot train run --preset tiny --data "$out/small" \
+        --out "$out/runs/whole"
+    for precision in fp32 bf16; do
+        say "agreement of the engines in $precision"
+        "$python" -m scripts.bench.agreement --models "$out/runs/whole/final" \
+            --puzzles "$out/small.txt" --num-slots 32 --precision "$precision" \
+            --out "$out/agreement-$precision.json"
+    done
+    # A model of full size; what it was trained to write does not matter for the speed.
+    [ -e "$out/runs/untrained/final" ] || sudocot train run --data "$out/scot" --preset paper \
+        --model "$train_model" --budget 1 --tokens-per-update 4096 --compile False \
+        --precision "${precisions%% *}" --out "$out/runs/untrained"
+    say "speed of the engines"
+    "$python" -m scripts.bench.decoding --models "$out/runs/untrained/final" \
+        --puzzles "$(printf '%s\n' "$puzzles"/*.txt | head -n 1)" --num-puzzles "$num_slots" \
+        --num-slots "$num_slots" --max-new-tokens "$decode_tokens" \
+        --max-segment-tokens "$decode_tokens" --precision "${precisions%% *}" \
+        --engines segment verify --out "$out/decoding.json"
+}
+
+train() {
+    # The budget sets the learning rate's schedule, so it follows from a measured rate.
+    rate=${TRAIN_RATE:-$("$python" -c 'import json, sys
+print(int(max(row["tokens/s"] for row in json.load(open(sys.argv[1]))["rows"])))' \
+        "$out/speed-$train_model-${precisions%% *}.json" 2>/dev/null || echo 2000)}
+    say "training $train_model on SCoT, N = $cutoff, about $train_seconds s"
+    sudocot train run --data "$out/scot" --held-out "$out/scot-test" --out "$out/runs/train" \
+        --preset paper --model "$train_model" --precision "${precisions%% *}" \
+        --budget $((rate * train_seconds)) --eval-every 200 "${train_options[@]}"
+}
+
 train_run() { # NAME ARGS...: one run, its progress in a log
-    "$python" -m scripts.cli.main train run --out "$out/runs/$1" "${@:2}" >"$out/$1.log" 2>&1
+    sudocot train run --out "$out/runs/$1" "${@:2}" >"$out/$1.log" 2>&1
 }
 
 study() {
-    say "optimisers on 6x6, $study_tokens tokens each"
+    say "optimizers on 6x6, $study_tokens tokens each"
     build study-train --generate "$study_puzzles" --board 6x6 --mode scot --segment-tokens 64
     build study-test --generate 1000 --board 6x6 --mode scot --segment-tokens 64 --seed 1 \
         --exclude "$out/study-train"
@@ -108,22 +174,34 @@ study() {
     return "$code"
 }
 
-train() {
-    data_sets
-    say "training $train_model on SCoT, N = $cutoff, about $train_seconds s"
-    mkdir -p "$out/runs"
-    # The budget sets the learning rate's schedule, so it follows from a measured rate.
-    rate=${TRAIN_RATE:-$("$python" -c 'import json, sys
-print(int(max(row["tokens/s"] for row in json.load(open(sys.argv[1]))["rows"])))' \
-        "$out/speed-$train_model-${precisions%% *}.json" 2>/dev/null || echo 2000)}
-    build scot-test --generate 2000 --board 9x9 --max-cot-length "$cutoff" --mode scot \
-        --seed 1 --exclude "$out/scot"
-    sudocot train run --data "$out/scot" --held-out "$out/scot-test" --out "$out/runs/train" \
-        --preset paper --model "$train_model" --precision "${precisions%% *}" \
-        --budget $((rate * train_seconds)) --eval-every 200 "${train_options[@]}"
-}
+# A stage runs as this script called again, so that a time limit ends all that it started.
+if [ -n "${GPU_CHECK_STAGE:-}" ]; then
+    "$GPU_CHECK_STAGE"
+    exit
+fi
 
 for stage in "${stages[@]}"; do
-    "$stage"
+    case $stage in
+        speed | train) data_sets ;;
+        resume) small_data_sets ;;
+        engines) data_sets && small_data_sets ;;
+    esac
 done
-say finished
+failed=0
+for stage in "${stages[@]}"; do
+    limit=${STAGE_LIMIT:-${limits[$stage]}}
+    say "$stage, at most $limit s, log in $out/$stage.log"
+    started=$SECONDS code=0
+    GPU_CHECK_STAGE=$stage timeout --kill-after 10 "$limit" \
+        bash "$0" "$puzzles" "$out" >"$out/$stage.log" 2>&1 || code=$?
+    verdict=passed
+    [ "$code" = 0 ] || verdict="failed with $code" failed=1
+    [ "$code" != 124 ] || verdict="stopped at its limit"
+    echo "$verdict after $((SECONDS - started)) s" >"$out/$stage.result"
+    say "$stage $(cat "$out/$stage.result")"
+    tail -n 12 "$out/$stage.log"
+done
+for stage in "${stages[@]}"; do
+    printf '%-8s %s\n' "$stage" "$(cat "$out/$stage.result")"
+done
+exit "$failed"

@@ -3,7 +3,9 @@
 Every engine decodes the same puzzles with the same number of slots, several times over, in one
 process; the fastest turn of each counts, and compiling and loading do not. Ratios are to the first
 engine. `cpu s` is the processor time of this process in that turn, which other work on the machine
-disturbs less; vLLM computes in processes of its own, so that it has none. Peak memory is that of
+disturbs less; vLLM computes in processes of its own, so that it has none. On a GPU,
+`of roofline` compares with the speed at which `segment` could decode if it did nothing but read
+weights and the KV cache, at the bandwidth of large copies. Peak memory is that of
 the process during a turn, above what it held before the engine was loaded. `same` counts the
 puzzles whose tokens are those of the first engine; `scripts.bench.agreement` looks closer.
 """
@@ -27,8 +29,10 @@ from data.model_format.precision import PrecisionName, get_precision
 from data.runtime.cpus import available_cpus
 from eval.engines.contract import Caps, EndedBy, Engine, Request, Result, paper_caps
 from eval.engines.factory import ENGINES, make_engine
+from eval.engines.puzzle_run import input_prompt
 from eval.network.model_folder import ModelFolder
-from scripts.bench.harness import Report, load_grids
+from scripts.bench.harness import Report, best_time, load_grids
+from solver.vocabulary import SUMMARY
 
 _WARM_UP = Caps(max_new_tokens=32, max_segment_tokens=32)
 
@@ -150,10 +154,21 @@ def main(config: Config) -> int:
     """Run the benchmark."""
     case = config.case
     use_all_cpus()
-    rows = []
+    bandwidth = memory_bandwidth(_device()) if torch.cuda.is_available() else None
+    rows: list[dict[str, Any]] = []
     for folder, requests in case.cases():
         best = {name: measure(name, folder, requests, config) for name in case.engines}
         rows += [{"model": describe(folder)} | row for row in table(best)]
+        if bandwidth is not None and "segment" in best:
+            bound = roofline(
+                best["segment"],
+                requests,
+                folder,
+                item_size=2 if case.precision == "bf16" else 4,
+                bandwidth=bandwidth,
+            )
+            for row in rows[-len(best) :]:
+                row["of roofline"] = row["tokens/s"] / bound
     title = f"decoding, {case.num_slots} slots, {case.precision}, {torch.get_num_threads()} threads"
     Report(title=title, rows=rows, facts=case.facts()).publish(case.out)
     return 0
@@ -213,6 +228,50 @@ def measure(name: str, folder: ModelFolder, requests: Sequence[Request], config:
         close_engine(engine)
     fastest = max(turns, key=lambda turn: turn.speed)
     return replace(fastest, peak_bytes=fastest.peak_bytes - before)
+
+
+def memory_bandwidth(device: torch.device) -> float:
+    """Bytes a second that a device reads and writes, from copies of a large tensor."""
+    source = torch.empty(1 << (28 if device.type == "cuda" else 24), device=device)
+    target = torch.empty_like(source)
+
+    def copy() -> None:
+        target.copy_(source)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    copy()
+    return 2 * source.nbytes / best_time(copy, repeats=5)
+
+
+def roofline(
+    turn: Turn,
+    requests: Sequence[Request],
+    folder: ModelFolder,
+    *,
+    item_size: int,
+    bandwidth: float,
+) -> float:
+    """Tokens a second if decoding did nothing but read weights and the KV cache.
+
+    Args:
+        turn: What was decoded.
+        requests: Its requests.
+        folder: Model of the networks that this project computes.
+        item_size: Bytes of a number.
+        bandwidth: Bytes a second.
+    """
+    network = folder.network
+    entry = 2 * network.num_layers * network.num_kv_heads * network.head_size * item_size
+    num_entries = 0
+    for request in requests:
+        prompt = len(input_prompt(request))
+        for segment in turn.results[request.key].segments:
+            num_entries += len(segment) * prompt + len(segment) * (len(segment) + 1) // 2
+            starts = np.flatnonzero(segment == SUMMARY)
+            prompt = len(segment) - int(starts[-1]) if starts.size else 0
+    num_bytes = num_entries * entry + turn.num_forward_passes * folder.num_parameters * item_size
+    return turn.num_tokens * bandwidth / num_bytes
 
 
 def close_engine(engine: Engine) -> None:

@@ -70,12 +70,10 @@ def varlen_attn(*tensors: Any, scale: float, **_: Any) -> Tensor:
     """Stand-in for the kernel of CUDA devices: one sequence after the other."""
     lengths = [length for length in tensors[3].diff().tolist() if length]
     sequences = zip(*(tensor.split(lengths) for tensor in tensors[:3]), strict=True)
-    outputs = [
-        scaled_dot_product_attention(
-            *(part.transpose(0, 1) for part in parts), is_causal=True, scale=scale
-        )
-        for parts in sequences
-    ]
+    outputs = []
+    for parts in sequences:
+        q, k, v = (part.transpose(0, 1) for part in parts)
+        outputs.append(scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale))
     return torch.cat(outputs, dim=1).transpose(0, 1)
 
 

@@ -23,6 +23,7 @@ if [[ $1 == -c ]]; then echo "$HAS_GPU"; exit; fi
 printf -v line '%q ' "$@"
 echo "$line" >>"$CALLS"  # in one write, as two trainings run at once
 [[ -z $FAIL || $* != *$FAIL* ]] || exit 1
+[[ -z $HANG || $* != *$HANG* ]] || sleep 60
 echo "<none>"  # a dead end, which the quickstart asks for
 if [[ $* == *scot-run\\ --budget* ]]; then sleep 0.5; touch "$CALLS.trained"; fi
 """
@@ -42,7 +43,9 @@ def bash(folder: Path, name: str, *words: str, **env: str) -> tuple[int, str]:
         done = subprocess.run(
             ["bash", str(ROOT / "scripts" / name), *words],
             cwd=folder,
-            env=os.environ | {"CALLS": str(folder / "calls"), "HAS_GPU": "0", "FAIL": ""} | env,
+            env=os.environ
+            | {"CALLS": str(folder / "calls"), "HAS_GPU": "0", "FAIL": "", "HANG": ""}
+            | env,
             stdout=file,
             stderr=file,
             check=False,
@@ -82,11 +85,19 @@ def test_programs_take_the_options_of_the_gpu_check(has_gpu: str, tmp_path: Path
             assert Path(words[-1]).exists()
         else:
             tyro.cli(importlib.import_module(module).Config, args=words)
-    assert modules == {"scripts.cli.main", "scripts.bench.training", "pytest"}
+    assert modules == {
+        "pytest",
+        "scripts.cli.main",
+        "scripts.bench.agreement",
+        "scripts.bench.decoding",
+        "scripts.bench.same_weights",
+        "scripts.bench.training",
+    }
 
 
 def test_test_sets_of_the_gpu_check_exclude_what_is_trained_on(tmp_path: Path) -> None:
-    assert gpu_check(tmp_path, "study", "train", TRAIN_RATE="1000")[0] == 0
+    stages = ("--stage", "study", "--stage", "train")
+    assert gpu_check(tmp_path, *stages, TRAIN_RATE="1000")[0] == 0
     commands = [words for words in calls(tmp_path) if "build" in words]
     tests = [words for words in commands if words[words.index("--out") + 1].endswith("-test")]
     assert len(tests) == 2
@@ -94,12 +105,28 @@ def test_test_sets_of_the_gpu_check_exclude_what_is_trained_on(tmp_path: Path) -
 
 
 def test_a_training_that_fails_fails_the_gpu_check(tmp_path: Path) -> None:
-    code, shown = gpu_check(tmp_path, "study", FAIL="study-muon-2e-3-1")
+    code, shown = gpu_check(tmp_path, "--stage", "study", FAIL="study-muon-2e-3-1")
     assert code == 1
     assert "a training of the study failed" in shown
 
 
-@pytest.mark.parametrize("words", [(), ("puzzles",), ("puzzles", "out", "trian")])
+def test_each_stage_of_the_gpu_check_leaves_its_result(tmp_path: Path) -> None:
+    """One that fails and one that reaches its time limit do not stop the next ones."""
+    code, shown = gpu_check(
+        tmp_path, FAIL="scripts.bench.training", HANG="scripts.bench.agreement", STAGE_LIMIT="9"
+    )
+    assert code == 1, shown
+    results = {path.stem: path.read_text() for path in (tmp_path / "out of it").glob("*.result")}
+    assert results.keys() == {"kernels", "speed", "resume", "engines", "train"}
+    assert results.pop("speed").startswith("failed with 1 after")
+    assert results.pop("engines").startswith("stopped at its limit after")
+    assert all(text.startswith("passed after") for text in results.values())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), ("p",), ("p", "out", "train"), ("p", "out", "--stage"), ("p", "out", "--stage", "x")],
+)
 def test_a_wrong_call_of_the_gpu_check_shows_its_usage(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -1,0 +1,91 @@
+"""Memory of an update of each model preset: `python -m scripts.bench.memory`.
+
+Worked out on fake tensors (`training.memory`), so no GPU is needed: the peak of an eager update at
+the default micro-batch, and the largest micro-batch that fits on GPUs of 24, 48 and 80 GB, with a
+tenth of each left to PyTorch itself and to fragmentation. The rate is what the FLOP/s of an H100
+and the MFU in `rates.yaml` give for segments of 600 tokens: an expectation, not a measurement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from data.model_format.precision import PrecisionName
+from scripts.bench.harness import Report
+from scripts.experiments.rates import rates_by_name, read_rates
+from training.memory import UpdateMemory, measure_update
+from training.models.families import MODEL_PRESETS, flops_per_token
+from training.schedule import OptimizerConfig
+
+DEFAULT_POSITIONS, FEW_POSITIONS = 32_768, 8_192
+GPU_SIZES_GB = (24, 48, 80)
+USABLE_SHARE = 0.9
+CONTEXT = 600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Work out the memory of updates."""
+
+    models: tuple[str, ...] = (
+        "paper-l4",
+        "paper-l6",
+        "paper-l8",
+        "paper-l12",
+        "llama-l6",
+        "llama-l12",
+    )
+    """Model presets."""
+    precisions: tuple[PrecisionName, ...] = ("bf16", "fp32")
+    """Number formats."""
+    out: Path | None = None
+    """JSON file to write."""
+
+
+def main(config: Config) -> int:
+    """Work out and print."""
+    rows = [row(model, precision) for model in config.models for precision in config.precisions]
+    Report(title="memory of an update", rows=rows, facts={"positions": DEFAULT_POSITIONS}).publish(
+        config.out
+    )
+    return 0
+
+
+def row(model: str, precision: PrecisionName) -> dict[str, Any]:
+    """Row of the table."""
+    few, default = (measure(model, precision, n) for n in (FEW_POSITIONS, DEFAULT_POSITIONS))
+    slope = (default.activations - few.activations) / (DEFAULT_POSITIONS - FEW_POSITIONS)
+    fixed = default.total - slope * DEFAULT_POSITIONS
+
+    def fitting(size_gb: int) -> int:
+        positions = (USABLE_SHARE * size_gb * 1e9 - fixed) / slope
+        return int(positions) // 1_024 * 1_024
+
+    rates = rates_by_name(read_rates())
+    peak = rates.gpu_bf16_flops if precision == "bf16" else rates.gpu_fp32_flops
+    flops = flops_per_token(MODEL_PRESETS[model](), context=CONTEXT)
+    return {
+        "model": model,
+        "precision": precision,
+        "GB": default.total / 1e9,
+        **{f"positions in {size} GB": fitting(size) for size in GPU_SIZES_GB},
+        "tokens/s": peak * rates.mfu / flops,
+    }
+
+
+def measure(model: str, precision: PrecisionName, num_positions: int) -> UpdateMemory:
+    """Memory of an update with AdamW."""
+    return measure_update(
+        MODEL_PRESETS[model](),
+        num_positions=num_positions,
+        precision=precision,
+        optimizer=OptimizerConfig(),
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(tyro.cli(Config, description=__doc__)))

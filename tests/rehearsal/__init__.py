@@ -1,0 +1,1 @@
+"""Code for GPUs on fake tensors of the CUDA build of PyTorch; scripts/gpu_rehearsal.sh runs it."""

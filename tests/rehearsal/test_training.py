@@ -1,0 +1,123 @@
+"""Whole trainings on a stub GPU: every family and attention, and the compiled model.
+
+PyTorch's code for CUDA devices runs as on a GPU, apart from the kernels themselves. So these tests
+check that no operation is refused, which types the operands have, and how often a model compiles.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.training.runs import run, small_config
+from tests.training.toy import write_toy_data
+from training.config import TrainConfig
+from training.models.families import ModelConfig
+from training.schedule import OptimizerConfig
+
+LLAMA = ModelConfig(board="4x4", hidden_size=64, num_layers=2, num_heads=2)
+QWEN3 = ModelConfig(board="4x4", hidden_size=64, num_layers=2, num_heads=2, qk_norm=True)
+NEOX = ModelConfig(board="4x4", hidden_size=64, num_layers=2, num_heads=2, family="gpt_neox")
+CUDA = torch.device("cuda", 0)
+aten, attention = torch.ops.aten, torch.ops.torch_attn
+PRODUCTS = frozenset({aten.mm, aten.addmm, aten.bmm, aten.baddbmm, attention._varlen_attn})
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    write_toy_data(folder / "train", num_puzzles=24, segment_tokens=20)
+    write_toy_data(folder / "test", num_puzzles=6, seed=1, segment_tokens=20)
+    return folder
+
+
+def config(data: Path, out: Path, **changes: Any) -> TrainConfig:
+    options: dict[str, Any] = {"held_out": data / "test", "budget": 1_200, "eval_every": 2}
+    return small_config(data / "train", out, **(options | {"precision": "bf16"} | changes))
+
+
+class OperandTypes(TorchDispatchMode):
+    """Counts the types of the operands of matrix products and attention."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts: Counter[tuple[str, torch.dtype]] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Count, and run the operation."""
+        packet = getattr(func, "overloadpacket", None)
+        if packet in PRODUCTS:
+            for operand in args:
+                if isinstance(operand, Tensor) and operand.is_floating_point():
+                    self.counts[packet.__name__, operand.dtype] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("architecture", [LLAMA, QWEN3, NEOX], ids=["llama", "qwen3", "gpt_neox"])
+def test_a_training_in_bf16_multiplies_in_bf16(
+    architecture: ModelConfig, data: Path, tmp_path: Path
+) -> None:
+    """The recipe of GPUs: packed batches, FlashAttention, Muon, board-state loss, evaluations."""
+    with OperandTypes() as types:
+        code = run(config(data, tmp_path / "run", architecture=architecture, compile=False))
+    assert code == 0
+    assert types.counts["_varlen_attn", torch.bfloat16] > 0
+    assert types.counts["mm", torch.bfloat16] > 0
+    assert {dtype for _, dtype in types.counts} == {torch.bfloat16}
+
+
+def test_a_training_in_fp32_multiplies_in_fp32(data: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"precision": "fp32", "attention": "padded", "compile": False}
+    options["optimizer"] = OptimizerConfig()  # Muon orthogonalizes in bf16 under every precision
+    with OperandTypes() as types:
+        assert run(config(data, tmp_path / "run", **options)) == 0
+    assert types.counts["mm", torch.float32] > 0
+    assert {dtype for _, dtype in types.counts} == {torch.float32}
+
+
+def test_a_product_in_fp32_within_bf16_is_seen() -> None:
+    layer = nn.Linear(8, 8, device=CUDA)
+    with OperandTypes() as types, torch.autocast("cuda", dtype=torch.bfloat16):
+        x = torch.zeros(4, 8, device=CUDA)
+        layer(x)
+        with torch.autocast("cuda", enabled=False):
+            layer(x)
+    assert {dtype for _, dtype in types.counts} == {torch.bfloat16, torch.float32}
+
+
+def test_a_compiled_training_makes_as_many_graphs_as_planned(data: Path, tmp_path: Path) -> None:
+    """One for updates and one for evaluations, whatever the batches; none breaks."""
+    torch._dynamo.reset()
+    counters.clear()
+    options: dict[str, Any] = {"compile": True, "board_state_weight": 0.0}
+    assert run(config(data, tmp_path / "run", **options)) == 0
+    assert counters["stats"]["unique_graphs"] <= 2, counters["stats"]
+    assert not counters["graph_break"]
+
+
+def test_a_new_shape_compiles_again() -> None:
+    torch._dynamo.reset()
+    counters.clear()
+    negate: Any = torch.compile(torch.neg, dynamic=False)
+    for size in (3, 4, 4):
+        negate(torch.zeros(size, device=CUDA))
+    assert counters["stats"]["unique_graphs"] == 2
+
+
+def test_a_graph_break_is_refused() -> None:
+    def reads(x: Tensor) -> Tensor:
+        return x * x.sum().item()
+
+    torch._dynamo.reset()
+    compiled: Any = torch.compile(reads, fullgraph=True)
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        compiled(torch.zeros(3, device=CUDA))
