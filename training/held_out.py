@@ -117,7 +117,8 @@ def evaluate(
 class HeldOutEvaluations:
     """The evaluations of a session: when they are due, and what came of them.
 
-    They are due every so many updates, as far as they keep within a share of the session's time.
+    They are due every so many updates, as far as they keep within a share of the session's time;
+    the first one of a compiled model does not count.
     """
 
     def __init__(self, run: Run, *, records: RunRecords, stop: StopSignal) -> None:
@@ -131,9 +132,10 @@ class HeldOutEvaluations:
         self._run, self._records, self._stop = run, records, stop
         self._started_s = time.perf_counter()
         self._total_s = self._last_s = 0.0
+        self._is_warm = not run.config.compile
 
     def is_due(self) -> bool:
-        """Whether it is time to, and within the share; the first evaluation always is."""
+        """Whether it is time to, and within the share; the first that counts always is."""
         config, step = self._run.config, self._run.usage.step
         if self._run.held_out is None or step == 0 or step % config.eval_every:
             return False
@@ -157,12 +159,16 @@ class HeldOutEvaluations:
         started_s = time.perf_counter()
         result = evaluate(run.model, run.held_out, accelerator=run.accelerator, stop=self._stop)
         now_s = time.perf_counter()
-        self._last_s = now_s - started_s
-        self._total_s += self._last_s
+        duration_s = now_s - started_s
+        if self._is_warm:
+            self._last_s = duration_s
+            self._total_s += duration_s
+        # A compiled model compiles in its first evaluation, whose time says nothing of the next.
+        self._is_warm = True
         if result is None:
             return False
         share_of_time = self._total_s / (now_s - self._started_s)
-        self._records.evaluation(result, duration_s=self._last_s, share_of_time=share_of_time)
+        self._records.evaluation(result, duration_s=duration_s, share_of_time=share_of_time)
         return True
 
 

@@ -48,6 +48,10 @@ class Sync:
     """Innermost function of this project, `module.function`."""
 
 
+_DEVICES = WeakIdKeyDictionary()
+"""Devices of all storages: tensors that a program caches outlive the context they were made in."""
+
+
 class EmulatedCuda:
     """Context in which `cuda:0` is an emulated device.
 
@@ -60,7 +64,7 @@ class EmulatedCuda:
         self.syncs: list[Sync] = []
         self.num_replays = 0
         self.capture: Capture | None = None
-        self._devices: Any = WeakIdKeyDictionary()
+        self._devices: Any = _DEVICES
         self._pinned: Any = WeakIdKeyDictionary()
         self._stack = contextlib.ExitStack()
 

@@ -14,6 +14,7 @@ from eval.engines.contract import Request, Result
 from eval.engines.factory import make_engine
 from eval.engines.slots.device import GPU_STEPS
 from eval.network.model_folder import ModelFolder
+from tests.eval.compiled_models import compile_solver
 from tests.eval.engine_cases import describe
 from tests.eval.toy_models import export, make_model, toy_requests
 from tests.gpu.emulation import CPU, CUDA, EmulatedCuda
@@ -55,9 +56,11 @@ def decode_emulated(name: str, folder: ModelFolder, asked: list[Request], slots:
         )
 
 
-@pytest.fixture(scope="module", params=["llama-gqa", "qwen3", "neox"])
+@pytest.fixture(scope="module", params=["llama-gqa", "qwen3", "neox", "compiled"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ModelFolder:
     torch.set_num_threads(1)
+    if request.param == "compiled":
+        return ModelFolder.open(compile_solver(tmp_path_factory.mktemp("compiled") / "model"))
     model = make_model(request.param, max_positions=600)
     return ModelFolder.open(export(model, tmp_path_factory.mktemp(request.param) / "model"))
 

@@ -41,9 +41,10 @@ OUTSIDE = (
     "training.models.rotary.RotaryPhases._apply",
     "training.models.attention.check_no_leak",
     "training.checkpoints.state.gather_state",
+    "training.models.fused.quarter_turn",
     "tests.gpu.test_training.varlen_attn",
 )
-"""Where a run reads device memory before its first update, and when it saves."""
+"""Where a run reads device memory before its first update or once, and when it saves."""
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +96,9 @@ def test_a_run_on_a_gpu_gives_the_weights_of_the_cpu(data: Path, tmp_path: Path)
 def test_the_recipe_of_gpus_learns_as_that_of_the_cpu(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Packed batches in bf16."""
+    """Packed batches in bf16 with board-state loss."""
     monkeypatch.setattr(attention_kernels, "varlen_attn", varlen_attn)
-    options = {"precision": "bf16"}
+    options: dict[str, Any] = {"precision": "bf16", "board_state_weight": 1.0}
     on_cpu = config(data, tmp_path / "cpu", attention="looped", **options)
     run(on_cpu)
     on_gpu = config(data, tmp_path / "gpu", **options)
@@ -105,6 +106,9 @@ def test_the_recipe_of_gpus_learns_as_that_of_the_cpu(
         run(on_gpu)
     for ours, theirs in zip(lasting_rows(on_gpu), lasting_rows(on_cpu), strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-2)
+        if ours["kind"] == "train":
+            expected = pytest.approx(theirs["board_state_loss"], rel=1e-2)
+            assert ours["board_state_loss"] == expected
         assert ours.get("board_state_loss") == pytest.approx(
             theirs.get("board_state_loss"), rel=1e-2
         )

@@ -9,11 +9,13 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
 static cudaStream_t capturing;
-static const size_t memory = (size_t)80 << 30;
+static const size_t memory = (size_t)80 << 30, host_limit = (size_t)2 << 30;
+static size_t allocated;
 static size_t num_handles = 0x1000;
 
 static int sm(void) {
@@ -98,14 +100,21 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
     return cudaSuccess;
 }
 cudaError_t cudaMalloc(void **pointer, size_t size) {
-    *pointer = calloc(1, size);
-    return *pointer ? cudaSuccess : cudaErrorMemoryAllocation;
+    /* Sizes that a kernel should have written can be anything: do not exhaust the host. */
+    *pointer = allocated + size > host_limit ? NULL : calloc(1, size);
+    if (!*pointer) return cudaErrorMemoryAllocation;
+    allocated += malloc_usable_size(*pointer);
+    return cudaSuccess;
 }
-cudaError_t cudaFree(void *pointer) { free(pointer); return cudaSuccess; }
+cudaError_t cudaFree(void *pointer) {
+    allocated -= pointer ? malloc_usable_size(pointer) : 0;
+    free(pointer);
+    return cudaSuccess;
+}
 cudaError_t cudaHostAlloc(void **pointer, size_t size, unsigned flags) {
     return cudaMalloc(pointer, size);
 }
-cudaError_t cudaFreeHost(void *pointer) { free(pointer); return cudaSuccess; }
+cudaError_t cudaFreeHost(void *pointer) { return cudaFree(pointer); }
 cudaError_t cudaMemcpy(void *to, const void *from, size_t size, enum cudaMemcpyKind kind) {
     memmove(to, from, size);
     return cudaSuccess;

@@ -23,6 +23,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from training.models.attention import attention_of
+from training.models.attention_kernels import attends_by_matrices
 
 _MODEL_TYPES = ("llama", "qwen3")
 
@@ -73,7 +74,10 @@ def fuse_layers(model: PreTrainedModel, *, compile_dynamic: bool | None = None) 
         mask = None
         if attention.name == "padded":  # all rows have the same positions
             phases = [phase[:1] for phase in phases]
-            mask = causal_mask(hidden_states.shape[1], hidden_states.device)
+            length, device = hidden_states.shape[1], hidden_states.device
+            # Nothing else reads a mask, which for long sequences would take gigabytes.
+            if attends_by_matrices(length, device, is_bf16=torch.is_autocast_enabled("cpu")):
+                mask = causal_mask(length, device)
         phases.append(quarter_turn(phases[0].shape[-1], hidden_states.device))
         output: Tensor = forward(layer, hidden_states, phases, mask, attention.function, options)
         return output
