@@ -91,12 +91,11 @@ def main(config: Config) -> int:
 
 
 def _network(config: Config, folder: ModelFolder) -> TokenNetwork:
-    import torch
-
     from eval.engines.factory import make_network
+    from eval.network.device import open_device
 
     return make_network(
-        folder, precision=get_precision(config.precision), device=torch.device(config.device)
+        folder, precision=get_precision(config.precision), device=open_device(config.device)
     )
 
 

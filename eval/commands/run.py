@@ -246,12 +246,9 @@ def _load_engine(
 
 
 def _device(config: Config) -> torch.device:
-    import torch
+    from eval.network.device import open_device
 
-    name = config.device
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+    return open_device(config.device)
 
 
 def _settings(config: Config, model: ModelFolder, sample: Sample) -> EvaluationConfig:

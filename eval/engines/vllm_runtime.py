@@ -118,6 +118,11 @@ def check_platform(device: torch.device, *, num_replicas: int) -> None:
         ValueError: it does not, or there are fewer GPUs than replicas.
         ImportError: vLLM is not installed.
     """
+    if device.index:
+        raise ValueError(
+            f"device: got {device}, but vLLM computes on the first GPU that it sees; "
+            f"set CUDA_VISIBLE_DEVICES={device.index}"
+        )
     from vllm.platforms import current_platform
 
     if current_platform.device_type != device.type:

@@ -143,16 +143,17 @@ class DeviceSlots(Slots):
         if graph is not None:
             graph.replay()
             return
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
+        device = self._all.device
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):  # these steps count, and warm up what gets recorded
             for _ in range(GPU_STEPS):
                 self._step(self._all, max_seq_len=max_seq_len)
-        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream(device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         # Graphs share a memory pool: they run one after another and keep no results in it.
         pool = next((other.pool() for other in self._graphs.values()), None)
-        with torch.cuda.graph(graph, pool=pool):
+        with torch.cuda.graph(graph, pool=pool, stream=stream):
             for _ in range(GPU_STEPS):
                 self._step(self._all, max_seq_len=max_seq_len)
         self._graphs[max_seq_len] = graph
