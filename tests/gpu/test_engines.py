@@ -78,7 +78,8 @@ def test_decoding_on_a_gpu_gives_the_tokens_of_the_cpu(
     on_cpu = make_engine(name, folder, precision=FP32, device=CPU, num_slots=num_slots)
     decoded = decode_emulated(name, folder, asked, num_slots)
     assert decoded.results == by_key(on_cpu.decode(asked))
-    assert decoded.num_replays >= 1
+    # Without a decode step, where all drafts are accepted, nothing is recorded.
+    assert decoded.num_replays >= 1 or decoded.num_passes < GPU_STEPS
     assert set(decoded.syncs) <= SYNCS.keys()
     num_looks = decoded.syncs[f"{SLOTS}.advance", "copy to the host"]
     assert num_looks <= decoded.num_passes / GPU_STEPS

@@ -88,6 +88,10 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     properties->sharedMemPerBlockOptin = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
     properties->sharedMemPerMultiprocessor = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
     properties->warpSize = 32;
+    for (int axis = 0; axis < 3; axis++) {
+        properties->maxGridSize[axis] = axis ? 65535 : 2147483647;
+        properties->maxThreadsDim[axis] = axis < 2 ? 1024 : 64;
+    }
     properties->l2CacheSize = 50 << 20;
     return cudaSuccess;
 }
