@@ -73,7 +73,7 @@ def test_puzzles_that_it_cannot_solve_end(model: Path, capsys: pytest.CaptureFix
     assert main(["solve", "123.4..........4", "--model", str(model)]) == 1
     shown = capsys.readouterr().out
     assert "the model's last block is malformed" in shown
-    assert int(shown.split("tokens")[-1].split()[0]) < 40
+    assert int(shown.split("tokens")[-1].split()[0].rstrip(",")) < 40
     assert main(["solve", "11..............", "--model", str(model)]) == 1
     captured = capsys.readouterr()
     assert "givens clash" in captured.err
