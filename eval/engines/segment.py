@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from eval.engines.begin import begin_run
+from eval.engines.begin import RunQueue
 from eval.engines.contract import EngineStats, Request, Result
 from eval.engines.factory import make_network
 from eval.engines.options import EngineOptions
 from eval.engines.puzzle_run import PuzzleRun
-from eval.engines.slots.base import Start
+from eval.engines.slots.base import OUT_OF_MEMORY, Start
 from eval.engines.slots.factory import make_slots
 from eval.network.model_folder import ModelFolder
 from eval.network.types import TokenNetwork
-
-_FIRST_CAPACITY = 256
 
 
 class SegmentEngine:
@@ -37,8 +35,7 @@ class SegmentEngine:
         self.precision = network.precision
         self.stats = EngineStats()
         self._num_ids, self._max_positions = network.num_ids, network.max_positions
-        self._num_slots = num_slots
-        self._slots = make_slots(network, num_slots=num_slots, capacity=_FIRST_CAPACITY)
+        self._slots = make_slots(network, num_slots=num_slots)
 
     @classmethod
     def load(cls, folder: ModelFolder, options: EngineOptions) -> SegmentEngine:
@@ -53,24 +50,29 @@ class SegmentEngine:
 
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
         """See `eval.engines.contract.Engine`."""
-        slots, waiting = self._slots, iter(requests)
+        slots = self._slots
         slots.clear()
+        waiting = RunQueue(requests, num_ids=self._num_ids, max_positions=self._max_positions)
         runs: dict[int, PuzzleRun] = {}
-        free = list(reversed(range(self._num_slots)))
+        free = list(reversed(range(slots.num_slots)))
         ready: list[int] = []
         while True:
-            while free and (request := next(waiting, None)) is not None:
-                slot = free.pop()
-                runs[slot] = begin_run(
-                    request, num_ids=self._num_ids, max_positions=self._max_positions
-                )
-                ready.append(slot)
+            while free and (run := waiting.pop()) is not None:
+                runs[free[-1]] = run
+                ready.append(free.pop())
             if not runs:
                 return
-            if ready:
-                slots.begin([_start(slot, runs[slot]) for slot in ready])
+            try:
+                if ready:
+                    slots.begin([_start(slot, runs[slot]) for slot in ready])
                 ready.clear()
-            for slot, tokens in slots.advance().items():
+                ended = slots.advance()
+            except OUT_OF_MEMORY as error:
+                slots.halve(error)
+                waiting.put_back(runs.values())
+                runs, ready, free = {}, [], list(reversed(range(slots.num_slots)))
+                continue
+            for slot, tokens in ended.items():
                 run = runs[slot]
                 run.end_segment(tokens)
                 if run.ended_by is None:

@@ -24,17 +24,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from eval.engines.begin import begin_run
+from eval.engines.begin import RunQueue
 from eval.engines.contract import EngineStats, Request, Result
 from eval.engines.factory import make_network
 from eval.engines.options import EngineOptions
+from eval.engines.puzzle_run import PuzzleRun
+from eval.engines.slots.base import OUT_OF_MEMORY, Start
 from eval.engines.slots.factory import make_slots
 from eval.engines.verify_pass import DraftedSegment, check_drafts
 from eval.engines.verify_puzzle import DraftedPuzzle, fill_with_segments_ahead
 from eval.network.model_folder import ModelFolder
 from eval.network.types import Span, TokenNetwork
 
-_FIRST_CAPACITY = 1_024
 _PASS_TOKENS = 8_192
 """Tokens of a forward pass, unless the prompt of one segment has more."""
 _SPAN_TOKENS = 2_048
@@ -64,9 +65,9 @@ class VerifyEngine:
         """
         self.precision = network.precision
         self.stats = EngineStats()
-        self._network, self._num_slots = network, num_slots
+        self._network = network
         self._segment_tokens = segment_tokens
-        self._slots = make_slots(network, num_slots=num_slots, capacity=_FIRST_CAPACITY)
+        self._slots = make_slots(network, num_slots=num_slots)
         self._num_passes = 0
         self._reach = float(_FIRST_REACH)
 
@@ -83,29 +84,40 @@ class VerifyEngine:
 
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
         """See `eval.engines.contract.Engine`."""
-        waiting = iter(requests)
-        self._slots.clear()
-        free = list(reversed(range(self._num_slots)))
+        slots, network = self._slots, self._network
+        slots.clear()
+        waiting = RunQueue(requests, num_ids=network.num_ids, max_positions=network.max_positions)
+        free = list(reversed(range(slots.num_slots)))
         drafted: list[DraftedPuzzle] = []
         stepped: dict[int, DraftedPuzzle] = {}
+        starts: list[Start] = []
         is_exhausted = False
         while True:
             if len(free) >= self._least_free or not stepped:
-                while free and (request := next(waiting, None)) is not None:
-                    drafted.append(self._begin(request, slot=free.pop()))
+                while free and (run := waiting.pop()) is not None:
+                    drafted.append(self._draft(run, slot=free.pop()))
                 is_exhausted = len(free) > 0
-            if drafted:
-                if is_exhausted:
-                    fill_with_segments_ahead(drafted, free)
-                self._check(drafted)
-            elif stepped:
-                for slot, tokens in self._slots.advance().items():
-                    puzzle = stepped.pop(slot)
-                    puzzle.end_steps(tokens, slot=slot, free=free)
-                    drafted.append(puzzle)
-            else:
+            if not drafted and not stepped:
                 return
-            starts = []
+            try:
+                if starts:
+                    slots.begin(starts)
+                starts = []
+                if drafted:
+                    if is_exhausted:
+                        fill_with_segments_ahead(drafted, free)
+                    self._check(drafted)
+                else:
+                    for slot, tokens in slots.advance().items():
+                        puzzle = stepped.pop(slot)
+                        puzzle.end_steps(tokens, slot=slot, free=free)
+                        drafted.append(puzzle)
+            except OUT_OF_MEMORY as error:
+                slots.halve(error)
+                waiting.put_back(puzzle.run for puzzle in (*drafted, *stepped.values()))
+                drafted, stepped, starts = [], {}, []
+                free = list(reversed(range(slots.num_slots)))
+                continue
             for puzzle in drafted:
                 start = puzzle.take_segments(free)
                 if start is not None:
@@ -115,20 +127,17 @@ class VerifyEngine:
                     self._count(puzzle.run.num_new_tokens)
                     yield puzzle.run.result()
             drafted = [puzzle for puzzle in drafted if puzzle.segments]
-            if starts:
-                self._slots.begin(starts)
 
     @property
     def _least_free(self) -> int:
-        return self._num_slots // _REFILL_SHARE if self._reach > _GOOD_REACH else 1
+        return self._slots.num_slots // _REFILL_SHARE if self._reach > _GOOD_REACH else 1
 
-    def _begin(self, request: Request, *, slot: int) -> DraftedPuzzle:
-        network = self._network
+    def _draft(self, run: PuzzleRun, *, slot: int) -> DraftedPuzzle:
         return DraftedPuzzle(
-            begin_run(request, num_ids=network.num_ids, max_positions=network.max_positions),
+            run,
             slot=slot,
             segment_tokens=self._segment_tokens,
-            max_positions=network.max_positions,
+            max_positions=self._network.max_positions,
             stats=self.stats,
         )
 

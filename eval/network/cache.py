@@ -8,13 +8,14 @@ row of a mask sees some position, so none gives NaN.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from eval.network.transfer import to_device
 from eval.network.types import SlotCache, Span
@@ -63,14 +64,9 @@ class PaddedCache:
         self.num_slots, self.capacity = num_slots, capacity
         self._scale = scale
         self._rows = torch.arange(num_slots, device=device)
-
-        def allocate(num_kv_heads: int, size: int) -> Tensor:
-            # Zeros, since a masked value still counts 0 times what it is: that must be finite.
-            shape = (num_slots, num_kv_heads, capacity, size)
-            return torch.zeros(shape, device=device, dtype=dtype)
-
-        self.keys = [allocate(shape.num_kv_heads, shape.key_size) for shape in layers]
-        self.values = [allocate(shape.num_kv_heads, shape.value_size) for shape in layers]
+        self._dtype = dtype
+        self.keys = [self._allocate(s.num_kv_heads, s.key_size) for s in layers]
+        self.values = [self._allocate(s.num_kv_heads, s.value_size) for s in layers]
 
     @property
     def num_bytes(self) -> int:
@@ -78,11 +74,23 @@ class PaddedCache:
         return sum(part.nbytes for part in (*self.keys, *self.values))
 
     def grow(self, capacity: int) -> None:
-        """See `SlotCache`."""
-        added = (0, 0, 0, max(0, capacity - self.capacity))
-        self.keys = [pad(part, added) for part in self.keys]
-        self.values = [pad(part, added) for part in self.values]
-        self.capacity += added[-1]
+        """See `SlotCache`; one layer after another, so that there are never two of all."""
+        if capacity <= self.capacity:
+            return
+        old, self.capacity = self.capacity, capacity
+        for parts in (self.keys, self.values):
+            for index, part in enumerate(parts):
+                parts[index] = self._allocate(part.shape[1], part.shape[3])
+                parts[index][:, :, :old] = part
+
+    def _allocate(self, num_heads: int, size: int) -> Tensor:
+        # Zeros, since a masked value still counts 0 times what it is: that must be finite.
+        shape = (self.num_slots, num_heads, self.capacity, size)
+        if self._rows.device.type != "cpu":
+            return torch.zeros(shape, device=self._rows.device, dtype=self._dtype)
+        # The system commits such memory as it is written to; torch's zeros are written at once.
+        zeros = np.zeros(math.prod(shape) * self._dtype.itemsize, dtype=np.uint8)
+        return torch.from_numpy(zeros).view(self._dtype).view(shape)
 
     def step_attention(
         self, positions: Tensor, *, slots: Tensor | None, max_seq_len: int

@@ -58,6 +58,11 @@ class NetworkConfig:
     is_parallel: bool
     """Whether attention and feed-forward read the same residual stream (gpt_neox)."""
 
+    @property
+    def cache_size(self) -> int:
+        """Numbers that a token adds to the KV cache, all layers together."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_size
+
 
 class ConfigReader:
     """Typed access to a config; whatever is wrong is a ValueError that names file and key."""

@@ -8,6 +8,7 @@ weights are refused. Of a family that no network of ours computes, only sizes ar
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,12 @@ class ModelFolder:
         """Longest sequence in tokens, prompt included."""
         positions: int = self.config["max_position_embeddings"]
         return positions
+
+    def weight_bytes(self, device: torch.device) -> int:
+        """Memory of the weights on a device, with a copy of the matrices in bf16."""
+        if isinstance(self.computed, CompiledConfig) and device.type != "cpu":
+            return 4 * sum(math.prod(shape) for shape in self.computed.matrices.values())
+        return 6 * self.num_parameters
 
     def read_weights(self) -> dict[str, Tensor]:
         """Read all weights, as fp32 on the CPU, by their names in the folder.

@@ -28,7 +28,7 @@ class RaggedCache:
         self.num_slots, self.capacity = num_slots, capacity
         self.length = 0
         self._config = config
-        self.layers = self._reserve(capacity)
+        self.layers = [self._reserve() for _ in range(config.num_layers)]
 
     @staticmethod
     def can_hold(config: NetworkConfig, *, device: torch.device, dtype: torch.dtype) -> bool:
@@ -42,23 +42,22 @@ class RaggedCache:
         return sum(part.nbytes for layer in self.layers for part in layer)
 
     def grow(self, capacity: int) -> None:
-        """See `SlotCache`."""
+        """See `SlotCache`; one layer after another, so that there are never two of all."""
         if capacity <= self.capacity:
             return
-        old, self.layers = self.layers, self._reserve(capacity)
         num_blocks = -(-self.length // BLOCK)
-        for before, after in zip(old, self.layers, strict=True):
-            for source, target in zip(before, after, strict=True):
-                target[:num_blocks] = source[:num_blocks]
         self.capacity = capacity
+        for index, layer in enumerate(self.layers):
+            grown = self._reserve()
+            for source, target in zip(layer, grown, strict=True):
+                target[:num_blocks] = source[:num_blocks]
+            self.layers[index] = grown
 
-    def _reserve(self, capacity: int) -> tuple[tuple[Floats, Floats], ...]:
+    def _reserve(self) -> tuple[Floats, Floats]:
+        """Keys and values of a layer."""
         size = self._config.head_size
-        shape = (-(-capacity // BLOCK), self.num_slots, self._config.num_kv_heads)
-        return tuple(
-            (
-                np.zeros((*shape, size, BLOCK), dtype=np.float32),
-                np.zeros((*shape, BLOCK, size), dtype=np.float32),
-            )
-            for _ in range(self._config.num_layers)
+        shape = (-(-self.capacity // BLOCK), self.num_slots, self._config.num_kv_heads)
+        return (
+            np.zeros((*shape, size, BLOCK), dtype=np.float32),
+            np.zeros((*shape, BLOCK, size), dtype=np.float32),
         )

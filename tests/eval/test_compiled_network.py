@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from data.model_format.precision import PrecisionName, get_precision
 from eval.engines.contract import Caps, EndedBy, Request
 from eval.engines.factory import ENGINES, make_engine, make_network
+from eval.engines.puzzle_run import input_prompt
 from eval.network.compiled.network import CompiledNetwork
 from eval.network.model_folder import CONFIG_FILE, WEIGHTS_FILE, ModelFolder
 from eval.network.network import Network
@@ -157,17 +158,26 @@ def test_engines_write_what_the_solver_writes(opened: ModelFolder, name: str) ->
     assert (engine.stats.num_accepted_tokens > 0) == (name == "verify")
 
 
+@pytest.mark.parametrize("num_slots", [1, 3])
 @pytest.mark.parametrize("name", ["hf", "segment", "verify"])
-def test_a_trace_that_is_too_long_ends_for_lack_of_positions(solver: Path, name: str) -> None:
+def test_traces_that_are_too_long_end_for_lack_of_positions(
+    solver: Path, name: str, num_slots: int
+) -> None:
+    """Beside others, too, whose prompts are shorter."""
     folder = ModelFolder.open(solver)
     assert folder.max_positions == 64
-    engine = make_engine(name, folder, precision=FP32, device=CPU, num_slots=1)
-    givens = grid(PUZZLES[0])
-    request = Request(key="long", board=BOARD, givens=givens, mode="cot", caps=CAPS)
-    (result,) = engine.decode([request])
-    assert result.ended_by is EndedBy.CONTEXT
-    (written,) = written_by_solver(BOARD, givens, mode="cot")
-    assert result.segments[0].tolist() == written[: result.num_new_tokens]
+    engine = make_engine(name, folder, precision=FP32, device=CPU, num_slots=num_slots)
+    requests = [
+        Request(key=text, board=BOARD, givens=grid(text), mode="cot", caps=CAPS) for text in PUZZLES
+    ]
+    assert len({np.count_nonzero(request.givens) for request in requests}) > 1
+    results = {result.key: result for result in engine.decode(requests)}
+    for request in requests:
+        result = results[request.key]
+        assert result.ended_by is EndedBy.CONTEXT
+        (written,) = written_by_solver(BOARD, request.givens, mode="cot")
+        assert result.segments[0].tolist() == written[: result.num_new_tokens]
+        assert result.num_new_tokens == 64 - len(input_prompt(request))
     network = compiled(folder)
     cache = network.new_cache(num_slots=1, capacity=1_000)
     assert cache.capacity == 64

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from data.model_format.precision import get_precision
 from eval.engines.contract import Caps, EndedBy, Request, Result
@@ -15,6 +17,9 @@ from eval.engines.hf import HfEngine
 from eval.engines.puzzle_run import input_prompt
 from eval.network.model_folder import ModelFolder
 from tests.eval.toy_models import export, make_model, toy_requests
+
+CPU = torch.device("cpu")
+FP32 = get_precision("fp32")
 
 
 @pytest.fixture(params=["llama", "neox"], scope="module")
@@ -24,12 +29,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def decode(folder: ModelFolder, requests: list[Request], *, num_slots: int) -> dict[str, Result]:
-    engine = HfEngine(
-        folder,
-        precision=get_precision("fp32"),
-        device=torch.device("cpu"),
-        num_slots=num_slots,
-    )
+    engine = HfEngine(folder, precision=FP32, device=CPU, num_slots=num_slots)
     return {result.key: result for result in engine.decode(requests)}
 
 
@@ -55,12 +55,26 @@ def test_rows_of_a_batch_have_their_own_caps(folder: ModelFolder) -> None:
         assert (result.ended_by == EndedBy.TOTAL_CAP) == (len(tokens) > cap or cap == 40)
 
 
-def test_positions_may_run_out(tmp_path: Path) -> None:
+def test_no_row_exceeds_the_positions(tmp_path: Path) -> None:
+    """Neither the row that is alone, nor one that has ended beside rows with shorter prompts."""
     model = make_model("llama", max_positions=48)
     folder = ModelFolder.open(export(model, tmp_path / "model"))
-    requests = toy_requests(3, mode="cot", max_new_tokens=500, segment=500)
-    for request, result in zip(
-        requests, decode(folder, requests, num_slots=3).values(), strict=True
-    ):
+    requests = toy_requests(7, mode="cot", max_new_tokens=500, segment=500)
+    assert len({len(input_prompt(request)) for request in requests}) > 2
+    engine = HfEngine(folder, precision=FP32, device=CPU, num_slots=7)
+    positions = []
+
+    def record(_module: nn.Module, _: Any, kwargs: dict[str, Any]) -> None:
+        positions.append(int(kwargs["position_ids"].max()))
+
+    cast("Any", engine)._model.register_forward_pre_hook(record, with_kwargs=True)
+    results = {result.key: result for result in engine.decode(requests)}
+    assert max(positions) == 46
+    single = decode(folder, requests, num_slots=1)
+    for request in requests:
+        result = results[request.key]
+        np.testing.assert_array_equal(result.segments[0], single[request.key].segments[0])
         assert result.ended_by in (EndedBy.CONTEXT, EndedBy.MALFORMED)
         assert result.num_new_tokens <= 48 - len(input_prompt(request))
+    ends = [result.ended_by for result in results.values()]
+    assert ends.count(EndedBy.CONTEXT) >= 2

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from eval.engines.slots.base import BUCKET, Slots, Start
 from eval.network.transfer import to_device
-from eval.network.types import Span, TokenNetwork
+from eval.network.types import Span
 from solver.vocabulary import DECODING_STOPS, Tokens
 
 GPU_STEPS = 16
@@ -34,12 +34,10 @@ GPU_STEPS = 16
 class DeviceSlots(Slots):
     """Slots of a network anywhere."""
 
-    def __init__(self, network: TokenNetwork, *, num_slots: int, capacity: int) -> None:
-        """See `Slots`."""
-        super().__init__(network, num_slots=num_slots, capacity=capacity)
-        device = network.device
+    def _allocate(self, num_slots: int, capacity: int) -> None:
+        device = self._network.device
         self._is_cuda = device.type == "cuda"
-        self._text = torch.zeros(num_slots, self.cache.capacity, dtype=torch.int16, device=device)
+        self._text = torch.zeros(num_slots, capacity, dtype=torch.int16, device=device)
         self._positions = torch.zeros(num_slots, dtype=torch.int64, device=device)
         self._remaining = torch.zeros_like(self._positions)
         self._is_finite = torch.ones(num_slots, dtype=torch.bool, device=device)
@@ -84,6 +82,9 @@ class DeviceSlots(Slots):
         active = np.fromiter(self._starts, dtype=np.int64)
         num_steps = GPU_STEPS if self._is_cuda else 1
         last = int(self._last_position[active].max()) + num_steps
+        # A segment may end within the steps, and then needs no room for the rest of them.
+        longest = max(start.max_length for start in self._starts.values())
+        self.make_room(min(last + 1, longest))
         if self._is_cuda:
             self._run_recorded(max_seq_len=min(-(-last // BUCKET) * BUCKET, self.cache.capacity))
         else:

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from eval.network.types import TokenNetwork
 
 
-def make_slots(network: TokenNetwork, *, num_slots: int, capacity: int) -> Slots:
+def make_slots(network: TokenNetwork, *, num_slots: int) -> Slots:
     """Make the slots of a network; arguments as of `Slots`."""
     if network.supports_mixed_batches:
         from eval.engines.slots.host import HostSlots
 
-        return HostSlots(network, num_slots=num_slots, capacity=capacity)
+        return HostSlots(network, num_slots=num_slots)
     from eval.engines.slots.device import DeviceSlots
 
-    return DeviceSlots(network, num_slots=num_slots, capacity=capacity)
+    return DeviceSlots(network, num_slots=num_slots)

@@ -14,7 +14,6 @@ import torch
 
 from eval.engines.slots.base import Slots, Start
 from eval.engines.slots.step_kernels import append_chosen, list_rows
-from eval.network.types import TokenNetwork
 from solver.vocabulary import DECODING_STOPS, Tokens
 
 _STOPS = np.array(DECODING_STOPS)
@@ -23,10 +22,8 @@ _STOPS = np.array(DECODING_STOPS)
 class HostSlots(Slots):
     """Slots of a network that takes prompts in steps."""
 
-    def __init__(self, network: TokenNetwork, *, num_slots: int, capacity: int) -> None:
-        """See `Slots`."""
-        super().__init__(network, num_slots=num_slots, capacity=capacity)
-        self._text = np.zeros((num_slots, self.cache.capacity), dtype=np.uint16)
+    def _allocate(self, num_slots: int, capacity: int) -> None:
+        self._text = np.zeros((num_slots, capacity), dtype=np.uint16)
         self._lengths = np.zeros(num_slots, dtype=np.int64)
         self._num_cached = np.zeros_like(self._lengths)
         self._remaining = np.zeros_like(self._lengths)
@@ -44,6 +41,7 @@ class HostSlots(Slots):
         """See `Slots`."""
         active = np.fromiter(self._starts, dtype=np.int64)
         lengths = self._lengths[active]
+        self.make_room(int(lengths.max()) + 1)
         num_rows = int((lengths - self._num_cached[active]).sum())
         rows, last = np.empty((3, num_rows), dtype=np.int64), np.empty_like(active)
         list_rows(self._text, self._num_cached, self._lengths, active, rows, last)

@@ -44,6 +44,11 @@ class CompiledConfig:
     """Entries that are not zero, by matrix."""
 
     @property
+    def cache_size(self) -> int:
+        """Numbers that a token adds to the KV cache at most: heads need not use their widths."""
+        return self.num_layers * self.num_heads * (self.key_size + self.value_size)
+
+    @property
     def matrices(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of all matrices; those of heads are stacked."""
         H, d, d_ff = self.num_heads, self.hidden_size, self.feed_forward_size

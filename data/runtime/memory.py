@@ -1,0 +1,87 @@
+"""How much memory this process may still take: that of the job, not that of the machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_PROC = Path("/proc")
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def available_memory() -> tuple[int, str]:
+    """Return the bytes that can still be allocated and what limits them.
+
+    The smallest of the machine's available memory, the limits of the control groups that hold this
+    process, and the limit on its address space (`ulimit -v`).
+    """
+    return min([(_machine_bytes(), "the machine"), *_cgroup_bytes(), *_address_space_bytes()])
+
+
+def _machine_bytes() -> int:
+    try:
+        fields = _fields(_PROC / "meminfo")
+        return fields["MemAvailable"] << 10
+    except (OSError, KeyError):  # macOS; half of it is taken to be in use
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _cgroup_bytes() -> Iterator[tuple[int, str]]:
+    """Yield what is left of the limit of this process's control group and of each one around it."""
+    try:
+        lines = (_PROC / "self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root, names = _CGROUPS, ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            root = _CGROUPS / "memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        folder = root / path.lstrip("/")
+        for group in (folder, *folder.parents):
+            if not group.is_relative_to(root):
+                break
+            left = _left_in_group(group, *names)
+            if left is not None:
+                yield left, "cgroup limit"
+
+
+def _left_in_group(group: Path, limit: str, used: str, cached: str) -> int | None:
+    """Bytes left of a group's limit; file pages that the kernel can drop count as free."""
+    try:
+        most = (group / limit).read_text().strip()
+        if most == "max":
+            return None
+        in_use = int((group / used).read_text()) - _fields(group / "memory.stat").get(cached, 0)
+        return max(0, int(most) - in_use)
+    except (OSError, ValueError):
+        return None
+
+
+def _address_space_bytes() -> Iterator[tuple[int, str]]:
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    try:
+        used = _fields(_PROC / "self/status")["VmSize"] << 10
+    except (OSError, KeyError):
+        used = 0
+    yield max(0, limit - used), "address space limit"
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """Numbers of a file with a name and a number on each line."""
+    fields = {}
+    for line in path.read_text().splitlines():
+        name, _, rest = line.replace(":", " ").partition(" ")
+        number = rest.split()
+        if number and number[0].isdigit():
+            fields[name] = int(number[0])
+    return fields
