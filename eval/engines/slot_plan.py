@@ -22,9 +22,9 @@ from solver.boards import Board
 
 DEFAULT_SLOTS = {"cpu": 64, "cuda": 1_024}
 """Slots where memory and puzzles allow them, by type of device; more are hardly faster."""
-MEMORY_SHARE = 0.8
-"""Share of the free memory for the KV cache; activations and the copy of a layer that grows need
-the rest."""
+MEMORY_SHARE = 0.7
+"""Share of the free memory for the KV cache. Activations need the rest, and copies of one layer of
+it, while slots grow and in a prefill."""
 
 logger = logging.getLogger(__name__)
 

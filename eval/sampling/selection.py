@@ -28,6 +28,7 @@ from eval.sampling.choices import (
     choose_hardest,
     choose_random,
     choose_targets,
+    target_ranges,
 )
 from eval.sampling.pool import PuzzlePool, digest_of_puzzles
 from solver.boards import Board, Grid
@@ -64,7 +65,8 @@ class SamplingConfig:
     """Puzzles, of each target or bucket where there are some; by default 10,000 random ones, 1,000
     a target or bucket, the 100 hardest."""
     targets: tuple[CotLength, ...] = ()
-    """CoT lengths to aim at; by default the powers of two among the lengths, up to 32,768."""
+    """CoT lengths to aim at; by default the powers of two among the lengths whose puzzles the limit
+    of new tokens allows, 32,768 at most."""
     bucket_by: BucketBy = "cot_length"
     """What the buckets divide: cot_length or rating."""
     seed: Seed = 0
@@ -96,13 +98,20 @@ class Sample:
     """How close they are to the targets."""
 
 
-def draw_sample(pool: PuzzlePool, config: SamplingConfig) -> Sample:
+def draw_sample(
+    pool: PuzzlePool, config: SamplingConfig, *, max_new_tokens: int | None = None
+) -> Sample:
     """Choose puzzles of a pool.
+
+    Args:
+        pool: puzzles to choose from.
+        config: how to choose.
+        max_new_tokens: limit of a puzzle's evaluation, at which the default targets end.
 
     Raises:
         ValueError: there are none to choose from.
     """
-    record = resolve(config, pool)
+    record = resolve(config, pool, max_new_tokens=max_new_tokens)
     is_usable = np.ones(len(pool), dtype=np.bool_)
     if config.sample == "buckets" and config.bucket_by == "rating":
         is_usable &= ~np.isnan(pool.ratings)
@@ -145,13 +154,26 @@ def draw_sample(pool: PuzzlePool, config: SamplingConfig) -> Sample:
     )
 
 
-def resolve(config: SamplingConfig, pool: PuzzlePool) -> SamplingRecord:
-    """Fill in the defaults of a choice from a pool."""
+def resolve(
+    config: SamplingConfig, pool: PuzzlePool, *, max_new_tokens: int | None = None
+) -> SamplingRecord:
+    """Fill in the defaults of a choice from a pool; arguments as of `draw_sample`."""
     targets = tuple(sorted(config.targets))
     if config.sample == "targets" and not targets and len(pool):
         least, greatest = int(pool.cot_lengths.min()), int(pool.cot_lengths.max())
         powers = [2**k for k in range(LONGEST_DEFAULT_TARGET.bit_length())]
-        targets = tuple(power for power in powers if least <= power <= greatest)
+        powers = [power for power in powers if least <= power <= greatest]
+        # A model that follows the solver must be able to finish every puzzle near a target.
+        targets = tuple(
+            power
+            for power in powers
+            if max_new_tokens is None or target_ranges((power,))[0][1] <= max_new_tokens
+        )
+        if powers and not targets:
+            raise ValueError(
+                f"targets: got none, allowed with at most {max_new_tokens} new tokens are lengths "
+                f"below {powers[0]}, which no puzzle has"
+            )
     return SamplingRecord(
         kind=config.sample,
         count=config.count or PAPER_COUNTS[config.sample],

@@ -23,12 +23,13 @@ from scripts.experiments.recipe import make_recipe
 from scripts.experiments.settings import Settings
 from scripts.experiments.trainings import Training
 from scripts.launch.jobs import Job, make_jobs
-from scripts.launch.recipe import Resources
+from scripts.launch.memory import GPU_BYTES, recipe_memory
+from scripts.launch.recipe import Recipe, Resources
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Show every job of an experiment with its command and what it waits for, then the costs.
+    """Show every job of an experiment with its command and what it waits for, memory and costs.
 
     The costs are worked out from stated rates; `sudocot paper costs` shows these.
 
@@ -47,9 +48,12 @@ def main(config: Config) -> int:
     """Print the plan."""
     settings, resources = config.settings, config.resources
     console = Console(markup=False, highlight=False, soft_wrap=True)
-    for job in make_jobs(make_recipe(settings, resources=resources)):
+    recipe = make_recipe(settings, resources=resources)
+    for job in make_jobs(recipe):
         console.print(f"{job.name}: {_describe(job)}")
         console.print(f"    sudocot {shlex.join(job.words)}")
+    title = f"memory of each stage at most, planned for devices of {GPU_BYTES / 1e9:.0f} GB"
+    print_table(console, title, ("stage", "on", "GB", "most of it"), list(_memory_rows(recipe)))
     trainings = settings.experiment.trainings
     if settings.world.is_tiny or not trainings:
         return 0
@@ -72,6 +76,11 @@ def _describe(job: Job) -> str:
     parts += [f"{wanted.gpus} GPUs"] if wanted.gpus else []
     after = ", ".join([*job.after_ok, *([job.merged.name] if job.merged else [])])
     return ", ".join([*parts, f"after {after}" if after else "at once"])
+
+
+def _memory_rows(recipe: Recipe) -> Iterator[tuple[str, ...]]:
+    for stage in recipe_memory(recipe):
+        yield stage.name, stage.device, f"{stage.total_bytes / 1e9:.2f}", stage.detail
 
 
 def _study_rows(trainings: tuple[Training, ...], rates: Rates) -> Iterator[tuple[str, ...]]:

@@ -39,9 +39,10 @@ Words = tuple[str, ...]
 
 BUILD: Words = ("data", "build")
 TRAIN: Words = ("train", "run")
+EVALUATE: Words = ("eval", "run")
 MERGE_COMMANDS: dict[Words, Words] = {
     BUILD: ("data", "merge"),
-    ("eval", "run"): ("eval", "merge"),
+    EVALUATE: ("eval", "merge"),
 }
 """Commands with `--shard`, and what joins their parts."""
 

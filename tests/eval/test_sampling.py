@@ -18,6 +18,7 @@ from data.builder.plan import BuildConfig
 from data.lengths.build import measure_lengths
 from data.lengths.measure import LengthsConfig
 from data.puzzle_sources.sources import open_files
+from eval.engines.contract import paper_caps
 from eval.sampling.choices import (
     bucket_label,
     choose_hardest,
@@ -27,6 +28,7 @@ from eval.sampling.choices import (
 )
 from eval.sampling.pool import PuzzlePool, open_pool
 from eval.sampling.selection import Sample, SamplingConfig, draw_sample, resolve
+from scripts.experiments.worlds import PAPER_TARGETS
 from solver.boards import get_board
 from solver.generation.counting import count_solutions
 from solver.jit import IS_JIT
@@ -318,6 +320,26 @@ def test_default_targets_are_the_powers_of_two_among_the_lengths() -> None:
     assert record.targets == (512, 1024, 2048, 4096, 8192, 16384, 32768)
     assert record.count == 1000
     assert resolve(SamplingConfig(sample="targets", targets=(9, 3)), pool).targets == (3, 9)
+
+
+def test_default_targets_end_where_the_cap_lets_every_puzzle_end() -> None:
+    pool = PuzzlePool(
+        name="lengths",
+        board=get_board("9x9"),
+        puzzle_ids=np.arange(2, dtype=np.uint64),
+        cot_lengths=np.array([500, 3_000_000]),
+        ratings=np.full(2, np.nan),
+        excluded={},
+        blocks=lambda: iter(()),
+    )
+    config, cap = SamplingConfig(sample="targets"), paper_caps("cot").max_new_tokens
+    targets = resolve(config, pool, max_new_tokens=cap).targets
+    assert targets == (512, 1024, 2048, 4096, 8192, 16384)
+    for chosen in (targets, PAPER_TARGETS):
+        assert target_ranges(chosen)[-1][1] < cap
+    with pytest.raises(ValueError, match="allowed with at most 700 new tokens are lengths below"):
+        resolve(config, pool, max_new_tokens=700)
+    assert (len(PAPER_TARGETS), PAPER_TARGETS[0], PAPER_TARGETS[-1]) == (23, 512, 23_170)
 
 
 def test_nothing_to_choose_from_is_an_error(tmp_path: Path, list_file: Path) -> None:

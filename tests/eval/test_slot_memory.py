@@ -154,20 +154,20 @@ def plan(**changes: Any) -> Any:
 def test_slots_are_planned_from_puzzles_and_memory(caplog: pytest.LogCaptureFixture) -> None:
     assert plan().num_slots == 64
     assert plan(num_puzzles=3).num_slots == 3
-    assert plan(free_bytes=20_000_000).num_slots == 16 == int(MEMORY_SHARE * 20)
+    assert plan(free_bytes=20_000_000).num_slots == 14 == int(MEMORY_SHARE * 20)
     assert plan(num_slots=500).num_slots == 500
     assert plan(bytes_per_token=0, free_bytes=0).num_slots == 64
     assert plan(num_slots=8, num_puzzles=1).max_cache_bytes == 1_000_000
     assert not caplog.records
-    assert plan(num_slots=500, free_bytes=20_000_000).num_slots == 16
+    assert plan(num_slots=500, free_bytes=20_000_000).num_slots == 14
     assert plan(free_bytes=10).num_slots == 1
     (record,) = caplog.records
     assert record.getMessage() == (
         "num_slots: got 500, but the KV cache of one may grow to 0.00 GB and 0.02 GB are free: "
-        "16 now"
+        "14 now"
     )
     assert str(plan(free_bytes=20_000_000)) == (
-        "16 slots of up to 1,000 tokens; the KV cache takes 1,000 bytes a token, at most 0.02 GB "
+        "14 slots of up to 1,000 tokens; the KV cache takes 1,000 bytes a token, at most 0.01 GB "
         "of 0.02 GB that are free"
     )
 

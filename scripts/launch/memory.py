@@ -1,0 +1,130 @@
+"""Memory of every stage of a recipe, worked out before anything runs.
+
+    training     weights, gradients, optimizer state, and the activations of a micro-batch
+    evaluation   weights, and the KV cache with every slot at its longest
+    else         puzzles and traces, which are read and written in pieces; an allowance
+
+The parts follow from each stage's own options, as its program reads them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from scripts.cli.main import parse
+from scripts.launch.recipe import BUILD, EVALUATE, TRAIN, Recipe, Stage
+
+if TYPE_CHECKING:
+    from data.model_format.facts import Mode
+    from training.config import TrainConfig
+
+GPU_BYTES = 80_000_000_000
+"""Memory of the device that an evaluation is planned for."""
+HOST_BYTES = 1_000_000_000
+"""Allowance for a stage without a model: builds of 1,465 puzzles were measured to take 0.24 GB, the
+rest is for the grids of a list of millions."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageMemory:
+    """Memory of one stage, on each of its devices, in bytes."""
+
+    name: str
+    """The stage, or one of its parts."""
+    device: str
+    """`GPU` or `CPU`."""
+    total_bytes: int
+    """All of it."""
+    detail: str
+    """What most of it is."""
+
+
+def recipe_memory(recipe: Recipe, *, device_bytes: int = GPU_BYTES) -> Iterator[StageMemory]:
+    """Yield the memory of every stage.
+
+    Args:
+        recipe: the recipe.
+        device_bytes: memory that is free on the device of an evaluation.
+
+    Raises:
+        ValueError: a stage's options are not allowed.
+    """
+    configs = {stage.name: _config(stage) for stage in recipe.stages}
+    modes = {
+        configs[s.name].out: configs[s.name].build.mode for s in recipe.stages if s.command == BUILD
+    }
+    trained = {
+        configs[s.name].out / "final": configs[s.name] for s in recipe.stages if s.command == TRAIN
+    }
+    for stage in recipe.stages:
+        config = configs[stage.name]
+        device = "GPU" if stage.resources.gpus else "CPU"
+        if stage.command == TRAIN:
+            yield _training(stage.name, config, device)
+        elif stage.command == EVALUATE and config.model in trained:
+            model = trained[config.model]
+            mode = modes.get(model.data, "scot") if config.mode == "auto" else config.mode
+            yield _evaluation(stage.name, config, model, mode, device, device_bytes)
+        else:
+            detail = "puzzles and traces, an allowance"
+            yield StageMemory(name=stage.name, device="CPU", total_bytes=HOST_BYTES, detail=detail)
+
+
+def _config(stage: Stage) -> Any:
+    _, config = parse(stage.command, stage.words[len(stage.command) :])
+    return config
+
+
+def _training(name: str, config: TrainConfig, device: str) -> StageMemory:
+    from training.models.memory import training_memory
+
+    memory = training_memory(
+        config.architecture, precision=config.precision, num_positions=config.max_micro_tokens
+    )
+    return StageMemory(
+        name=name,
+        device=device,
+        total_bytes=memory.state_bytes + memory.activation_bytes,
+        detail=f"activations of {config.max_micro_tokens:,} tokens",
+    )
+
+
+def _evaluation(
+    name: str, config: Any, model: TrainConfig, mode: Mode, device: str, device_bytes: int
+) -> StageMemory:
+    from data.model_format.precision import get_precision
+    from eval.engines.slot_plan import DEFAULT_SLOTS, longest_sequence, plan_slots
+    from eval.engines.slots.base import slot_capacity
+    from eval.network.config import read_network_config, tensor_shapes
+    from eval.network.types import DTYPES
+    from eval.sampling.selection import PAPER_COUNTS
+    from training.models.build import transformers_config
+
+    sampling = config.sampling
+    count = sampling.count or PAPER_COUNTS[sampling.sample]
+    num_puzzles = (count or 1 << 20) * max(1, len(sampling.targets))
+    network = read_network_config(transformers_config(model.architecture).to_dict(), source=name)
+    length = longest_sequence(
+        model.architecture.vocabulary.board, mode=mode, caps=config.caps(mode)
+    )
+    itemsize = DTYPES[get_precision(config.precision).cache].itemsize
+    weight_bytes = 6 * sum(math.prod(shape) for shape in tensor_shapes(network).values())
+    plan = plan_slots(
+        num_slots=config.num_slots,
+        default=DEFAULT_SLOTS["cuda" if device == "GPU" else "cpu"],
+        num_puzzles=num_puzzles,
+        slot_tokens=slot_capacity(length, max_positions=network.max_positions),
+        bytes_per_token=network.cache_size * itemsize,
+        free_bytes=device_bytes - weight_bytes,
+    )
+    # The copy of a layer's keys or values while the slots grow, or of those of some slots.
+    copy_bytes = plan.max_cache_bytes // network.num_layers
+    return StageMemory(
+        name=name,
+        device=device,
+        total_bytes=weight_bytes + plan.max_cache_bytes + copy_bytes,
+        detail=f"KV cache, {plan.num_slots:,} slots of at most {plan.slot_tokens:,} tokens",
+    )
