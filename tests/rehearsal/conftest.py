@@ -19,5 +19,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.rehearsal)
+            item.add_marker(pytest.mark.filterwarnings("default"))  # those of compiling
             if not is_prepared:
                 item.add_marker(reason)

@@ -27,7 +27,13 @@ QWEN3 = ModelConfig(board="4x4", hidden_size=64, num_layers=2, num_heads=2, qk_n
 NEOX = ModelConfig(board="4x4", hidden_size=64, num_layers=2, num_heads=2, family="gpt_neox")
 CUDA = torch.device("cuda", 0)
 aten, attention = torch.ops.aten, torch.ops.torch_attn
-PRODUCTS = frozenset({aten.mm, aten.addmm, aten.bmm, aten.baddbmm, attention._varlen_attn})
+PRODUCTS = frozenset(
+    {
+        *(aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.linear, aten.matmul),
+        *(aten.scaled_dot_product_attention, attention._varlen_attn),
+    }
+)
+"""In inference mode, linear layers and attention come as they were called."""
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +104,7 @@ def test_a_compiled_training_makes_as_many_graphs_as_planned(data: Path, tmp_pat
     """One for updates and one for evaluations, whatever the batches; none breaks."""
     torch._dynamo.reset()
     counters.clear()
-    options: dict[str, Any] = {"compile": True, "board_state_weight": 0.0}
+    options: dict[str, Any] = {"compile": True, "board_state_weight": 0.0, "architecture": NEOX}
     assert run(config(data, tmp_path / "run", **options)) == 0
     assert counters["stats"]["unique_graphs"] <= 2, counters["stats"]
     assert not counters["graph_break"]
