@@ -35,7 +35,7 @@ CONFIG = LengthsConfig(segment_tokens=8)
 UNSOLVABLE = "1....." + "3..4....." + "1"
 AMBIGUOUS = "1" + "." * 15
 CLASHING = "11" + "." * 14
-MALFORMED = "1?" + "." * 14
+MALFORMED = "1!" + "." * 14
 LONG_PUZZLE = "..............1..2..3.4..5........4.....6..3..7.2........7..8....4..5...65......7"
 KILLED_RUN = """
 import sys

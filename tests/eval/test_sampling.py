@@ -38,7 +38,7 @@ from tests.data.puzzle_files import make_puzzles, write_csv
 AMBIGUOUS = "1" + "." * 35
 UNSOLVABLE = "12345." + "......" + ".....6" + "." * 18
 CLASHING = "11" + "." * 34
-MALFORMED = "1?" + "." * 34
+MALFORMED = "1!" + "." * 34
 
 lengths_arrays = st.lists(st.integers(1, 300), max_size=60)
 target_tuples = st.lists(st.integers(1, 300), min_size=1, max_size=6, unique=True).map(
