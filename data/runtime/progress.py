@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -81,6 +82,23 @@ class _RateColumn(ProgressColumn):
 
 
 @contextlib.contextmanager
+def _log_above_bar() -> Iterator[None]:
+    """Let log lines go through what rich puts in place of standard error while a bar is drawn."""
+    handlers = [
+        handler
+        for handler in logging.getLogger().handlers
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.__stderr__
+    ]
+    for handler in handlers:
+        handler.setStream(sys.stderr)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.setStream(sys.__stderr__)
+
+
+@contextlib.contextmanager
 def progress(
     label: str, *, total: int, unit: str, done: int = 0, enabled: bool = True
 ) -> Iterator[Callable[[int], None]]:
@@ -109,6 +127,6 @@ def progress(
         _RateColumn(unit),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console) as bar:
+    with Progress(*columns, console=console) as bar, _log_above_bar():
         task = bar.add_task(label, total=total, completed=done)
         yield lambda amount: bar.advance(task, amount)

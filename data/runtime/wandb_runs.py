@@ -11,6 +11,7 @@ import netrc
 import os
 import re
 import socket
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 
 DEFAULT_URL = "https://api.wandb.ai"
 CONNECT_TIMEOUT_S = 3.0
+LONGEST_NAME = 128
 LARGEST_COPY = 1 << 20
 """Bytes of a file up to which an artifact holds it; of a larger one it has the address."""
 
@@ -37,7 +39,9 @@ def log_folder(run: Any, folder: Path, *, kind: str, metadata: Mapping[str, Any]
 
     folder = folder.resolve()
     owner = folder.parent if folder.name == "final" else folder
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{owner.name}-{kind}")
+    # W&B takes 128 characters; names of runs begin alike and differ at the end.
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", owner.name)[-(LONGEST_NAME - len(kind) - 1) :]
+    name = f"{stem}-{kind}"
     artifact = wandb.Artifact(name, type=kind, metadata=dict(metadata))
     for path in sorted(folder.rglob("*")):
         if not path.is_file():
@@ -73,14 +77,19 @@ def choose_mode() -> Literal["online", "offline"] | None:
 def _has_key(url: str) -> bool:
     if os.environ.get("WANDB_API_KEY"):
         return True
+    # A path that is given is read whatever its permissions are, as W&B reads it.
+    path = Path(os.environ.get("NETRC") or Path.home() / ".netrc").expanduser()
     try:
-        return netrc.netrc().authenticators(urlsplit(url).hostname or "") is not None
+        return netrc.netrc(path).authenticators(urlsplit(url).hostname or "") is not None
     except (OSError, netrc.NetrcParseError):
         return False
 
 
 def _can_connect(url: str) -> bool:
     parts = urlsplit(url)
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy and not urllib.request.proxy_bypass(parts.hostname or ""):
+        parts = urlsplit(proxy if "//" in proxy else f"//{proxy}", scheme="http")
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
         socket.create_connection((parts.hostname or "", port), CONNECT_TIMEOUT_S).close()

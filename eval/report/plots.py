@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from data.runtime.plot_text import add_legend
 from eval.report.build import LeaderboardRow, LengthPoint
 
 if TYPE_CHECKING:
@@ -203,8 +204,13 @@ class Drawing:
             figure = Figure(figsize=(7.6, self._height), layout="constrained")
             FigureCanvasAgg(figure)
             handles, labels = zip(*self._draw(figure.subplots()), strict=True)
-            figure.legend(
-                handles, labels, loc="outside upper left", ncols=self._columns, fontsize=9
+            add_legend(
+                figure,
+                handles,
+                labels,
+                loc="outside upper left",
+                ncols=self._columns,
+                fontsize=9,
             )
             stream = io.BytesIO()
             figure.savefig(stream, format=kind, dpi=160, metadata=metadata)

@@ -72,3 +72,15 @@ def test_nothing_to_draw_is_an_error(tmp_path: Path) -> None:
         read_curves(run)
     with pytest.raises(OSError, match="missing"):
         read_curves(tmp_path / "missing")
+
+
+def test_names_and_titles_are_drawn_as_they_are(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    groups = {name: [read_curves(run)] for name in ("_x", "$a_b$", "$x^$", "\u6570\u72ec")}
+    files = [tmp_path / "a.svg", tmp_path / "b.svg"]
+    for file in files:
+        draw_curves(groups, file, title="$x^$")  # as mathematics it is an error
+    assert files[0].read_bytes() == files[1].read_bytes()
+    drawn = files[0].read_text()
+    for name in ("_x (n = 1)", "$a_b$ (n = 1)"):
+        assert f"<!-- {name} -->" in drawn.replace("\\$", "$")

@@ -94,7 +94,8 @@ class TestMode:
 
     @pytest.fixture(autouse=True)
     def no_settings(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL"):
+        names = ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL", "NETRC")
+        for name in (*names, "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("HOME", str(tmp_path))
 
@@ -114,7 +115,7 @@ class TestMode:
             assert choose_mode() == "offline"
         assert "cannot be reached" in caplog.text
 
-    @pytest.mark.parametrize("source", ["environment", "netrc"])
+    @pytest.mark.parametrize("source", ["environment", "netrc", "other netrc"])
     def test_with_both_it_is_online(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str
     ) -> None:
@@ -125,9 +126,20 @@ class TestMode:
             if source == "environment":
                 monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
             else:
-                netrc = tmp_path / ".netrc"
+                netrc = tmp_path / ("keys" if source == "other netrc" else ".netrc")
                 netrc.write_text("machine 127.0.0.1 login user password kkkk\n")
-                netrc.chmod(0o600)
+                netrc.chmod(0o644)  # W&B reads it, whoever else may
+                if source == "other netrc":
+                    monkeypatch.setenv("NETRC", str(netrc))
+            assert choose_mode() == "online"
+
+    def test_behind_a_proxy_the_proxy_is_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with socket.socket() as server:
+            server.bind(("127.0.0.1", 0))
+            server.listen()
+            monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{server.getsockname()[1]}")
+            monkeypatch.setenv("WANDB_BASE_URL", "http://wandb.invalid")
+            monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
             assert choose_mode() == "online"
 
     def test_the_user_has_the_last_word(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from data.runtime.files import OUR_MARK, staged_file
+from data.runtime.plot_text import add_legend, installed_fonts, plain_text
 from training.reporting.metrics import METRICS_FILE, Row, read_metrics
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
 
@@ -84,8 +89,25 @@ def draw_curves(groups: Mapping[str, Sequence[RunCurves]], path: Path, *, title:
     supported = FigureCanvasAgg(Figure()).get_supported_filetypes()
     if kind not in supported:
         raise ValueError(f"{path}: got ending {kind!r}, allowed are {', '.join(sorted(supported))}")
+    metadata = {
+        "svg": {"Creator": OUR_MARK, "Date": None},
+        "pdf": {"Creator": OUR_MARK, "CreationDate": None},
+        "png": {"Software": OUR_MARK},
+    }.get(kind, {})
+    mark = OUR_MARK if metadata else None
+    # Names inside an SVG are random without a salt.
+    with rc_context({"font.family": installed_fonts(), "svg.hashsalt": "sudocot"}):
+        figure = _draw(groups, title=title)
+        with staged_file(path, mark=mark) as staged:
+            figure.savefig(staged, format=kind, dpi=150, metadata=metadata)
+
+
+def _draw(groups: Mapping[str, Sequence[RunCurves]], *, title: str) -> Figure:
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(10.0, 4.0), layout="constrained")
     left, right = figure.subplots(1, 2, sharex=True)
+    lines, labels = [], []
     for index, (name, runs) in enumerate(groups.items()):
         color = f"C{index}"  # the same in both, though a group may have no solve rate
         for axes, curves, marker in (
@@ -96,8 +118,10 @@ def draw_curves(groups: Mapping[str, Sequence[RunCurves]], path: Path, *, title:
             if not curves:
                 continue
             tokens, low, mean, high = _band(curves)
-            label = f"{name} (n = {len(runs)})"
-            axes.plot(tokens / 1e6, mean, color=color, marker=marker, label=label)
+            (line,) = axes.plot(tokens / 1e6, mean, color=color, marker=marker)
+            if axes is left:
+                lines.append(line)
+                labels.append(f"{name} (n = {len(runs)})")
             if len(curves) > 1:
                 axes.fill_between(tokens / 1e6, low, high, color=color, alpha=0.2)
     left.set(yscale="log", ylabel="loss per token outside prompts")
@@ -105,17 +129,9 @@ def draw_curves(groups: Mapping[str, Sequence[RunCurves]], path: Path, *, title:
     for axes in (left, right):
         axes.set_xlabel("million tokens")
         axes.grid(alpha=0.3)
-    left.legend()
-    figure.suptitle(title)
-    metadata = {
-        "svg": {"Creator": OUR_MARK, "Date": None},
-        "pdf": {"Creator": OUR_MARK, "CreationDate": None},
-        "png": {"Software": OUR_MARK},
-    }.get(kind, {})
-    mark = OUR_MARK if metadata else None
-    # Names inside an SVG are random without a salt.
-    with staged_file(path, mark=mark) as staged, rc_context({"svg.hashsalt": "sudocot"}):
-        figure.savefig(staged, format=kind, dpi=150, metadata=metadata)
+    add_legend(left, lines, labels)
+    figure.suptitle(plain_text(title))
+    return figure
 
 
 def _band(curves: Sequence[Curve]) -> tuple[Floats, Floats, Floats, Floats]:
