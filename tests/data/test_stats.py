@@ -27,7 +27,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `lengths`, `cot` and `scot` of the same list, two rows of which are bad."""
     folder = tmp_path_factory.mktemp("inputs")
     puzzles = make_puzzles("9x9", 30)
-    rows = [*puzzles, puzzles[0], ("1?" + "." * 79, "")]
+    rows = [*puzzles, puzzles[0], ("1!" + "." * 79, "")]
     source = open_source(write_csv(folder / "a.csv", rows))
     measure_lengths(source, folder / "lengths", config=LengthsConfig(segment_tokens=40))
     build(source, folder / "cot", config=BuildConfig())
