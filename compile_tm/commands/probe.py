@@ -6,8 +6,9 @@ import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from annotated_types import Ge, Le
 from rich.console import Console
 from tyro.conf import Positional
 
@@ -39,7 +40,7 @@ class Config:
     """A file with a JSON list of token ids in each line, in place of words."""
     registers: tuple[str, ...] = ()
     """Names of registers, or `hidden` for the whole residual stream; by default all registers."""
-    layers: tuple[int, ...] = ()
+    layers: tuple[Annotated[int, Ge(0), Le(10_000)], ...] = ()
     """Layers; by default the first after which a register holds what it means."""
 
     def __post_init__(self) -> None:

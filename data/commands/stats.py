@@ -12,7 +12,7 @@ from tyro.conf import Positional
 
 from data.commands.tables import print_table
 from data.runtime.files import to_json
-from data.runtime.ranges import CotLength, check_ranges
+from data.runtime.ranges import CotLength, Share, check_ranges
 from data.stats import PAPER_TABLE, Cutoff, Statistics, check_comparable, compute_statistics
 
 _SIZES = ("N", "puzzles", "CoT tokens", "SCoT segments", "SCoT tokens")
@@ -39,7 +39,7 @@ class Config:
     """Values of N; by default 2^10 to 2^14 on 9x9, else the powers of two around the lengths."""
     against_paper: bool = False
     """Put the paper's numbers beside; for the full training set of sudoku-extreme only."""
-    min_branching_share: float | None = None
+    min_branching_share: Share | None = None
     """Exit with code 1 if a smaller share of the traces branches."""
     json: bool = False
     """Write JSON in place of tables."""

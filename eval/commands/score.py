@@ -9,6 +9,7 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from data.commands.tables import print_table
+from data.runtime.ranges import Share
 from eval.commands.tables import print_evaluation
 from eval.results.folder import EvaluationFolder
 from eval.results.score import score_again
@@ -27,7 +28,7 @@ class Config:
 
     evaluation: Positional[Path]
     """Folder of the evaluation."""
-    min_accuracy: float | None = None
+    min_accuracy: Share | None = None
     """Exit with code 1 if a smaller share of the puzzles is solved."""
 
 
