@@ -5,12 +5,13 @@ Measured rows are ranked only within one sample of puzzles. What others publishe
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from eval.report.compare import Comparison, compare_all, shared_ranks
-from eval.report.entries import Entry, PuzzleSample, group_by_sample
+from eval.report.entries import Entry, Failure, PuzzleSample, group_by_sample
 from eval.report.published import PublishedResult, Regime, read_published
 from eval.results.summary import Accuracy, AnswerSummary
 
@@ -68,6 +69,14 @@ class LeaderboardRow:
     """Of answers in text and imported grids: lenient accuracy, partial credit, pass@k."""
     usd_per_puzzle: float | None
     """Price of the tokens of a puzzle, in US dollars; None if no price is known."""
+    started_at: str
+    """When the evaluation was started first, ISO 8601, UTC; empty if unknown."""
+    commit: str
+    """Commit of the code that evaluated; empty if unknown."""
+    command: str
+    """Command that makes this evaluation again, with names in place of paths."""
+    lead: str | None
+    """Label of the row under which the page folds this one: the best of the same weights."""
 
     @property
     def title(self) -> str:
@@ -105,6 +114,8 @@ class Section:
     """Accuracy against CoT length, by label."""
     comparisons: tuple[Comparison, ...]
     """Every two evaluations on their shared puzzles."""
+    failures: dict[str, tuple[Failure, ...]]
+    """Puzzles that were not solved, by label."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,11 +149,13 @@ def _build_section(
     )
     ranked = [entry for entry in ordered if _is_ranked(entry)]
     ranks = dict(zip((entry.label for entry in ranked), shared_ranks(ranked), strict=True))
+    leads = _leads(ordered)
     rows = tuple(
         _build_row(
             entry,
             rank=ranks.get(entry.label),
             hardest=_find_hardest(entry, entries),
+            lead=leads.get(entry.label),
         )
         for entry in ordered
     )
@@ -151,7 +164,33 @@ def _build_section(
         rows=rows,
         by_length={entry.label: length_points(entry) for entry in ordered},
         comparisons=tuple(compare_all(ordered)),
+        failures={entry.label: entry.failures for entry in ordered},
     )
+
+
+def _leads(ordered: Sequence[Entry]) -> dict[str, str]:
+    """Label of the first finished evaluation of the same weights, for each one after it."""
+    first: dict[tuple[str, str], str] = {}
+    leads: dict[str, str] = {}
+    for entry in ordered:
+        identity = (entry.config.model.digest, entry.config.mode)
+        lead = first.setdefault(identity, entry.label)
+        if lead != entry.label:
+            leads[entry.label] = lead
+    return leads
+
+
+def _command(entry: Entry) -> str:
+    """Command of an evaluation; what stood for its paths is the name of the model and the data."""
+    config = entry.config
+    words = ["sudocot", "eval", "run", "--model", config.model.name, "--data", config.data.name]
+    words += ["--sample", config.sampling.kind]
+    if config.sampling.count is not None:
+        words += ["--count", str(config.sampling.count)]
+    words += ["--engine", config.engine, "--precision", config.precision.name]
+    words += ["--max-new-tokens", str(config.caps.max_new_tokens)]
+    words += ["--max-segment-tokens", str(config.caps.max_segment_tokens)]
+    return shlex.join([*words, "--out", entry.label])
 
 
 def _is_ranked(entry: Entry) -> bool:
@@ -191,8 +230,11 @@ def _find_hardest(entry: Entry, entries: Sequence[Entry]) -> Accuracy | None:
     return None
 
 
-def _build_row(entry: Entry, *, rank: int | None, hardest: Accuracy | None) -> LeaderboardRow:
+def _build_row(
+    entry: Entry, *, rank: int | None, hardest: Accuracy | None, lead: str | None
+) -> LeaderboardRow:
     config, summary = entry.config, entry.summary
+    sessions = config.sessions
     training: dict[str, Any] = config.model.facts.get("training", {})
     return LeaderboardRow(
         rank=rank,
@@ -218,6 +260,10 @@ def _build_row(entry: Entry, *, rank: int | None, hardest: Accuracy | None) -> L
         ended_by=summary.ended_by,
         answers=summary.answers,
         usd_per_puzzle=summary.cost.usd / summary.accuracy.num_puzzles or None,
+        started_at=sessions[0].started_at if sessions else "",
+        commit=sessions[-1].versions.get("commit", "") if sessions else "",
+        command=_command(entry),
+        lead=lead,
     )
 
 

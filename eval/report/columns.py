@@ -31,6 +31,18 @@ class Column:
     is_optional: bool = False
     """Omitted from reports without any value."""
 
+    @property
+    def is_default(self) -> bool:
+        """Whether the page shows it before the reader chooses columns."""
+        return self.name in DEFAULT_COLUMNS
+
+
+DEFAULT_COLUMNS = (
+    *("rank", "model", "accuracy", "num_puzzles", "num_parameters", "mode", "engine"),
+    "mean_seconds",
+)
+"""Columns of the page before the reader chooses others: they fit a window of 1280 pixels."""
+
 
 def percent(share: float) -> str:
     """Write a share in percent; never 100 when it is not all, never 0 when it is not none."""

@@ -26,6 +26,8 @@ class Entry:
     """What its rows add up to."""
     solved: dict[str, bool]
     """Whether each puzzle was solved, by puzzle hash."""
+    failures: tuple[Failure, ...] = ()
+    """Puzzles that were not solved, by CoT length."""
 
     @property
     def sample(self) -> PuzzleSample:
@@ -52,6 +54,22 @@ class Entry:
         """Results by CoT length: by target if puzzles were chosen so, else by bucket."""
         kind = "target" if self.config.sampling.kind == "targets" else "cot_length"
         return [group for group in self.summary.groups if group.kind == kind]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """A puzzle that an evaluation did not solve."""
+
+    key: str
+    """Puzzle hash."""
+    puzzle: str
+    """The puzzle on one line."""
+    cot_length: int
+    """Tokens of the solver's CoT."""
+    reason: str
+    """Why the decoding ended."""
+    num_new_tokens: int
+    """Generated tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +137,23 @@ def _read_entry(folder: EvaluationFolder, label: str, *, allow_partial: bool) ->
         config=folder.config,
         summary=folder.summary,
         solved={row.key: row.is_solved for row in folder.rows},
+        failures=_failures(folder),
     )
+
+
+def _failures(folder: EvaluationFolder) -> tuple[Failure, ...]:
+    failures = (
+        Failure(
+            key=row.key,
+            puzzle=row.puzzle.givens,
+            cot_length=row.puzzle.cot_length,
+            reason=str(row.ended_by),
+            num_new_tokens=row.num_new_tokens,
+        )
+        for row in folder.rows
+        if not row.is_solved
+    )
+    return tuple(sorted(failures, key=lambda failure: (failure.cot_length, failure.key)))
 
 
 def _split_label(run: str) -> tuple[str | None, Path]:

@@ -29,3 +29,25 @@
     });
   }
 })();
+
+// Columns, filters and folded engines: what is hidden stays in the page, and in its print.
+(() => {
+  for (const box of document.querySelectorAll(".picker input")) box.addEventListener("change", () => {
+    for (const cell of document.querySelectorAll(`[data-column="${box.value}"]`)) cell.hidden = !box.checked;
+  });
+
+  const form = document.querySelector("form.filters");
+  const update = () => {
+    const chosen = new FormData(form);
+    const fits = (element, names) => names.every((name) => !chosen.get(name) || element.dataset[name] === chosen.get(name));
+    for (const section of document.querySelectorAll("section.puzzles")) {
+      section.hidden = !fits(section, ["board", "cohort"]);
+      for (const row of section.querySelectorAll(".leaderboard tbody tr")) {
+        const isFolded = "folded" in row.dataset && !chosen.get("folded");
+        row.hidden = isFolded || !fits(row, ["mode", "precision"]);
+      }
+    }
+  };
+  form.addEventListener("change", update);
+  form.addEventListener("submit", (event) => event.preventDefault());
+})();

@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -26,6 +27,7 @@ from eval.report.build import Report, Section
 from eval.report.columns import COLUMNS, shown_columns
 from eval.report.plots import Drawing, draw_accuracy_by_length, draw_ended_by, themed_svg
 from eval.report.published import REGIME_TITLES, REPORTER_TITLES
+from solver.boards import get_board
 
 PAGE_FILE, MARKDOWN_FILE, JSON_FILE = "report.html", "report.md", "report.json"
 CSV_FILE, PLOTS_FOLDER = "leaderboard.csv", "plots"
@@ -74,6 +76,8 @@ def write_report(report: Report, out: Path, *, title: str) -> None:
             "report": report,
             "columns": shown_columns(row for part in report.sections for row in part.rows),
             "fmt": columns,
+            "failures": failures_for_page(report),
+            "files": {"CSV": CSV_FILE, "JSON": JSON_FILE, "Markdown": MARKDOWN_FILE},
             "regimes": REGIME_TITLES,
             "reporters": REPORTER_TITLES,
         }
@@ -83,6 +87,31 @@ def write_report(report: Report, out: Path, *, title: str) -> None:
         (folder / MARKDOWN_FILE).write_text(markdown, encoding="utf-8")
         (folder / CSV_FILE).write_text(leaderboard_csv(report), encoding="utf-8")
         (folder / JSON_FILE).write_bytes(to_json(report.to_json()))
+
+
+def failures_for_page(report: Report) -> dict[str, Any]:
+    """Failed puzzles as the page's script reads them: each puzzle once, rows as small arrays.
+
+    Returns:
+        `sections`: for each section the board's `side`, `puzzles` as [text, CoT length], and
+        `models` as [label, [[index of the puzzle, reason, generated tokens], ...]].
+    """
+    sections = []
+    for section in report.sections:
+        index: dict[str, int] = {}
+        puzzles: list[tuple[str, int]] = []
+        models = []
+        for label, failures in section.failures.items():
+            rows = []
+            for failure in failures:
+                if failure.key not in index:
+                    index[failure.key] = len(puzzles)
+                    puzzles.append((failure.puzzle, failure.cot_length))
+                rows.append((index[failure.key], failure.reason, failure.num_new_tokens))
+            models.append((label, rows))
+        board = get_board(section.sample.board)
+        sections.append({"side": board.side, "puzzles": puzzles, "models": models})
+    return {"sections": sections}
 
 
 def _plots(section: Section, *, number: int) -> list[_Plot]:

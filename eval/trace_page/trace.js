@@ -33,13 +33,14 @@
   const packed = document.getElementById("register-data");
   const registers = packed && new Registers(JSON.parse(packed.textContent), data.words);
   const registerList = registers && new RegisterList(registers, data.side);
-  let marks = registers ? "candidates" : "none"; // What the board shows in empty cells.
+  let marks = "candidates"; // What the board shows in empty cells.
 
   let current = streams.length - 1;
   let search = searchOf(current);
   let position = 0;
   let shown = { from: 0, to: 0 }; // Lines that are in the page.
   let timer = null;
+  let remember = null;
 
   // ---- board -------------------------------------------------------------------------------
   const peers = (() => {
@@ -104,6 +105,7 @@
       else if (digits[cell]) node.append(String(digits[cell]));
     });
     if (place) drawMarks(place, digits);
+    else if (marks === "candidates" && !isOutput) drawPencilMarks(digits, active);
     $("board").setAttribute("aria-label", `Board with ${digits.filter(Boolean).length} of ${numCells} cells filled`);
   }
 
@@ -115,6 +117,50 @@
       grid.append(make("span", digit === tried ? "tried" : "", isThere ? String(digit) : ""));
     }
     node.append(grid);
+  }
+
+  // Digits that no peer has, for each cell without a digit; null for the others.
+  function candidatesOf(digits) {
+    const all = Array.from({ length: data.side }, (_, k) => k + 1);
+    return digits.map((digit, cell) => {
+      if (digit) return null;
+      const taken = new Set(peers[cell].map((other) => digits[other]));
+      return all.filter((each) => !taken.has(each));
+    });
+  }
+
+  function drawPencilMarks(digits, active) {
+    candidatesOf(digits).forEach((options, cell) => {
+      if (options && cell !== active) drawCandidates(cells[cell], options, null);
+    });
+  }
+
+  // Why the solver's rule names the cell of a trace line: a sentence, or nothing elsewhere.
+  function whyThisCell(state) {
+    const first = search.ids[search.starts[state.line]];
+    if (state.block !== TRACE || !search.isCoordinate(first)) return "";
+    const active = search.cellOf(state.line);
+    const digits = data.givens.slice();
+    for (const line of state.stack) {
+      const cell = search.cellOf(line);
+      if (cell !== active) digits[cell] = search.digitsOf(line, state.end)[0] ?? 0;
+    }
+    const options = candidatesOf(digits);
+    if (options[active] === null) return "";
+    const left = search.digitsOf(state.line, search.endOf(state.line)).length;
+    const all = options[active].length;
+    if (left < all) {
+      const tried = all - left;
+      return `The search is back at this cell: ${tried} of its ${all} candidates ${tried === 1 ? "has" : "have"} failed.`;
+    }
+    const fewest = Math.min(...options.filter(Boolean).map((each) => each.length));
+    if (all > fewest) return `Another cell has fewer candidates (${fewest}); the solver would name that one.`;
+    const ties = options.flatMap((each, cell) => (each && each.length === fewest ? [cell] : []));
+    const number = fewest === 1 ? "1 candidate" : `${fewest} candidates`;
+    if (ties[0] !== active) return `It has fewest candidates (${fewest}), but it is not the first such cell.`;
+    return ties.length === 1
+      ? `It alone has ${number}, fewer than all others.`
+      : `It has ${number}, the fewest; of ${ties.length} such cells it is the first in row-major order.`;
   }
 
   // Candidates or their numbers in empty cells, and the cell that is next, as the registers have them.
@@ -320,6 +366,9 @@
     drawCursor();
     if (registers) registerList.draw(place, whyNoRegisters());
     $("caption").textContent = describe(state);
+    $("why").textContent = whyThisCell(state);
+    $("marks-note").hidden = Boolean(place) || marks !== "candidates";
+    rememberPosition();
     const segments = search.summaries.length + 1;
     const part = segments > 1 ? `, segment ${count(segmentOf(state))} of ${count(segments)}` : "";
     $("token-count").textContent = `${count(position + 1)} of ${count(search.ids.length)}${part}`;
@@ -427,7 +476,9 @@
     deadEnd: (isBack) => seekEvent(search.deadEnds, isBack),
     summary: (isBack) => seekEvent(search.summaries, isBack),
     difference: () => data.difference !== null && seek(data.difference),
-    marks: () => registers && chooseMarks({ candidates: "counts", counts: "none", none: "candidates" }[marks]),
+    marks: () => chooseMarks(registers
+      ? { candidates: "counts", counts: "none", none: "candidates" }[marks]
+      : { candidates: "none", none: "candidates" }[marks]),
     swap: () => streams.length > 1 && choose(1 - current),
     play: () => play(timer === null),
   };
@@ -439,6 +490,10 @@
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
+    if (event.key === "Escape") {
+      for (const open of document.querySelectorAll("details[open]")) open.open = false;
+      return;
+    }
     const isPress = event.key === " " && event.target.closest("button, summary");
     const name = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     const isScroll = /^(Arrow|Page)(Up|Down)$/.test(event.key) && event.target.id === "registers";
@@ -472,8 +527,18 @@
   document.addEventListener("themechange", () => drawOverview());
   addEventListener("resize", () => drawOverview());
 
+  // A link with #t=N opens the page at token N. Browsers slow pages down that change it all the time.
+  function rememberPosition() {
+    clearTimeout(remember);
+    remember = setTimeout(() => history.replaceState(null, "", `#t=${position + 1}`), 400);
+  }
+  const linked = () => Number(/^#t=(\d+)$/.exec(location.hash)?.[1] ?? 0);
+  addEventListener("hashchange", () => { if (linked() && linked() !== position + 1) seek(linked() - 1); });
+
   drawContinuations();
+  const start = linked();
   position = 2 * data.givens.filter(Boolean).length + 1; // The end of the input block.
+  if (start) position = start - 1;
   choose(current);
-  if (registers) chooseMarks(marks);
+  chooseMarks(marks);
 })();

@@ -152,6 +152,63 @@ def test_leaderboard_sorts_by_mouse_and_by_keyboard(browser: Browser, report_pag
     assert browser.problems() == []
 
 
+def test_leaderboard_fits_1280_pixels_and_columns_can_be_chosen(
+    browser: Browser, report_page: Path
+) -> None:
+    browser.open(report_page, width=1280)
+    table = "document.querySelector('.leaderboard')"
+    shown = f"return [...{table}.tHead.rows[0].cells].filter((cell) => !cell.hidden).length"
+    assert browser.run(shown) == 8
+    assert browser.run(f"return {table}.scrollWidth <= {table}.parentElement.clientWidth")
+    browser.run("document.querySelector('.picker input[value=device]').click()")
+    assert browser.run(shown) == 9
+    assert (
+        browser.run(
+            f"return {table}.tBodies[0].rows[0].querySelector('[data-column=device]').hidden"
+        )
+        is False
+    )
+    assert browser.problems() == []
+
+
+def test_filters_hide_rows_and_sections(browser: Browser, report_page: Path) -> None:
+    browser.open(report_page, width=1280)
+    visible = (
+        "return [...document.querySelectorAll('.leaderboard')[0].tBodies[0].rows]"
+        ".filter((row) => !row.hidden).map((row) => row.cells[1].dataset.value)"
+    )
+    browser.run(
+        "const mode = document.querySelector('form.filters [name=mode]'); mode.value = 'cot';"
+        "mode.dispatchEvent(new Event('change', { bubbles: true }))"
+    )
+    assert browser.run(visible) == ["best"]
+    assert browser.problems() == []
+
+
+def test_error_browser_shows_what_one_model_fails_and_another_solves(
+    browser: Browser, report_page: Path
+) -> None:
+    browser.open(report_page, width=1280)
+    part = "document.querySelector('section.errors')"
+    choose = (
+        f"const field = {part}.querySelector('[name=%s]'); field.value = arguments[0];"
+        "field.dispatchEvent(new Event('change'))"
+    )
+    number = f"return Number({part}.querySelector('.count').textContent.split(' ')[0])"
+    browser.run((choose % "first").replace("arguments[0]", "'middle'"))
+    num_failed = browser.run(number)
+    browser.run((choose % "second").replace("arguments[0]", "'best'"))
+    assert browser.run(number) == 50  # of the table of comparisons: best alone
+    assert num_failed == 51
+    drawn = f"return {part}.querySelectorAll('.failures li').length"
+    assert browser.run(drawn) == 40
+    browser.run(f"{part}.querySelector('.more').click()")
+    assert browser.run(drawn) == 50
+    assert browser.run(f"return {part}.querySelector('.more').hidden")
+    assert browser.run(f"return {part}.querySelectorAll('.board')[0].rows.length") == 9
+    assert browser.problems() == []
+
+
 def test_theme_button_switches(browser: Browser, report_page: Path) -> None:
     browser.open(report_page, width=1440)
     click = "document.querySelector('button.theme').click();"
@@ -292,4 +349,34 @@ def test_long_traces_keep_the_page_small(browser: Browser, tmp_path: Path) -> No
     assert position(browser) == 299_999
     note = browser.run("return document.getElementById('cut').textContent")
     assert note == f"This page holds the first 300,000 of {len(ids):,} tokens."
+    assert browser.problems() == []
+
+
+def test_link_opens_a_token_and_escape_closes_the_keys(browser: Browser, model_page: Path) -> None:
+    browser.open(model_page, width=1280)
+    browser.run("location.hash = '#t=40'")
+    browser.wait_for("document.getElementById('token-count').textContent.startsWith('40 ')")
+    browser.run("document.querySelector('details.help').open = true")
+    browser.run(
+        "document.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', bubbles: true }))"
+    )
+    assert browser.run("return document.querySelector('details.help').open") is False
+    assert browser.problems() == []
+
+
+def test_solver_trace_has_pencil_marks_and_says_why(browser: Browser, tmp_path: Path) -> None:
+    board, givens = parse_puzzle(".51.........6...4.....5....23...6...")
+    page = tmp_path / "trace.html"
+    page.write_text(
+        trace_page(board, givens, solver=solver_stream(board, givens, segment_tokens=None)), "utf-8"
+    )
+    browser.open(page, width=1280)
+    why = "return document.getElementById('why').textContent"
+    marks = "return document.querySelectorAll('#board .cell .candidates').length"
+    browser.run("document.querySelector('[data-action=branch]').click()")
+    assert browser.run(why).startswith("It has 2 candidates, the fewest; of ")
+    assert browser.run(why).endswith(" such cells it is the first in row-major order.")
+    assert browser.run(marks) > 20
+    browser.press("c")
+    assert browser.run(marks) == 1  # of the current cell
     assert browser.problems() == []
