@@ -13,6 +13,7 @@ from typing import Any
 from eval.report.compare import Comparison, compare_all, shared_ranks
 from eval.report.entries import Entry, Failure, PuzzleSample, group_by_sample
 from eval.report.published import PublishedResult, Regime, read_published
+from eval.results.certificates import Status
 from eval.results.summary import Accuracy, AnswerSummary
 
 REPORT_SCHEMA = 1
@@ -77,6 +78,9 @@ class LeaderboardRow:
     """Command that makes this evaluation again, with names in place of paths."""
     lead: str | None
     """Label of the row under which the page folds this one: the best of the same weights."""
+    num_certified: int | None = None
+    """Puzzles whose tokens no order of summation could have changed, or that were decoded again
+    with the same tokens; None if `sudocot eval certify` was not run."""
 
     @property
     def title(self) -> str:
@@ -264,6 +268,11 @@ def _build_row(
         commit=sessions[-1].versions.get("commit", "") if sessions else "",
         command=_command(entry),
         lead=lead,
+        num_certified=(
+            entry.certificates.count(Status.CERTIFIED) + entry.certificates.count(Status.REPLAYED)
+            if entry.certificates
+            else None
+        ),
     )
 
 

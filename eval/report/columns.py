@@ -259,6 +259,14 @@ COLUMNS: tuple[Column, ...] = (
         is_optional=True,
     ),
     Column(
+        name="num_certified",
+        title="Certified",
+        help="puzzles whose tokens no order of summation changes, or that were decoded again alike",
+        value=lambda row: row.num_certified,
+        text=lambda row: grouped(row.num_certified),
+        is_optional=True,
+    ),
+    Column(
         name="max_new_tokens",
         title="Token cap",
         help="cap on the generated tokens of a puzzle",

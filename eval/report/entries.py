@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eval.network.families import COMPILED_FAMILY
+from eval.results.certificates import Certificates, read_certificates
 from eval.results.folder import EvaluationFolder
 from eval.results.records import EvaluationConfig
 from eval.results.summary import GroupSummary, Summary
@@ -28,6 +29,8 @@ class Entry:
     """Whether each puzzle was solved, by puzzle hash."""
     failures: tuple[Failure, ...] = ()
     """Puzzles that were not solved, by CoT length."""
+    certificates: Certificates | None = None
+    """What is known of its tokens, if `sudocot eval certify` was run."""
 
     @property
     def sample(self) -> PuzzleSample:
@@ -138,6 +141,7 @@ def _read_entry(folder: EvaluationFolder, label: str, *, allow_partial: bool) ->
         summary=folder.summary,
         solved={row.key: row.is_solved for row in folder.rows},
         failures=_failures(folder),
+        certificates=read_certificates(folder.path),
     )
 
 

@@ -93,6 +93,9 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
     ("eval", "merge"): CommandEntry(
         "eval.commands.merge", "join the parts that --shard made into one evaluation"
     ),
+    ("eval", "certify"): CommandEntry(
+        "eval.commands.certify", "prove that no order of summation changed a token"
+    ),
     ("eval", "score"): CommandEntry(
         "eval.commands.score", "score results again, without the model"
     ),

@@ -1,0 +1,118 @@
+"""`sudocot eval certify`: prove that no order of summation changed the tokens of an evaluation."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from annotated_types import Ge, Le
+from rich.console import Console
+from tyro.conf import Positional
+
+from data.commands.tables import print_table
+from data.model_format.precision import get_precision
+from data.runtime.locks import locked_folder
+from data.runtime.ranges import check_ranges
+from eval.results.certificates import Certificate, Certificates, Status, write_certificates
+from eval.results.folder import EvaluationFolder
+from eval.results.runner import request_of
+
+if TYPE_CHECKING:
+    from eval.network.model_folder import ModelFolder
+
+_MAX_SHOWN = 20
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Score each generated token again, and write certificates.json into the evaluation.
+
+    A puzzle is certified if the margin of its every token exceeds twice what the order of summation
+    can move a logit: measured over batches around 256 rows, chunks, slots and threads. All others
+    are decoded again, alone and in fp32. The evaluation needs --keep-tokens. Exit code 1 if a
+    puzzle's tokens are different then.
+
+    Examples:
+        sudocot eval certify evals/10k --model runs/scot/final
+    """
+
+    evaluation: Positional[Path]
+    """Folder of the evaluation."""
+    model: Path
+    """Model folder that was evaluated."""
+    bound_puzzles: Annotated[int, Ge(1), Le(1000)] = 8
+    """Puzzles that the bound is measured on."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, cuda:1."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+def main(config: Config) -> int:
+    """Certify, then print the counts."""
+    from eval.network.model_folder import ModelFolder
+
+    folder = EvaluationFolder.open(config.evaluation)
+    model = ModelFolder.open(config.model)
+    if model.weights_digest != folder.config.model.digest:
+        raise ValueError(
+            f"model: got digest {model.weights_digest[:16]}, allowed is that of the evaluation, "
+            f"{folder.config.model.digest[:16]}"
+        )
+    if not folder.config.keeps_tokens:
+        raise ValueError(f"{folder.path}: its tokens were not kept; evaluate with --keep-tokens")
+    with locked_folder(folder.path):
+        certificates = _certify(config, folder, model)
+        write_certificates(folder.path, certificates)
+    bound = certificates.bound
+    logger.info(
+        "bound on a logit: measured %.2g (%s), derived %.2g",
+        bound.measured,
+        bound.worst_case,
+        bound.derived,
+    )
+    console = Console(markup=False)
+    counts = [(str(status), f"{certificates.count(status):,}") for status in Status]
+    print_table(console, str(folder.path), ("tokens", "puzzles"), counts)
+    different = [c.key for c in certificates.puzzles if c.status is Status.DIFFERENT]
+    if different:
+        console.print(f"different: {', '.join(different[:_MAX_SHOWN])}")
+    return int(bool(different))
+
+
+def _certify(config: Config, folder: EvaluationFolder, model: ModelFolder) -> Certificates:
+    import torch
+
+    from eval.engines.factory import make_network
+    from eval.inspect.certificates import additions_of, certify, measure_bound, sequences_of
+
+    device = torch.device(config.device)
+    precision = folder.config.precision
+    network = make_network(model, precision=get_precision(precision.name), device=device)
+    replay = make_network(model, precision=get_precision("fp32"), device=device)
+    generated = folder.generated(row.key for row in folder.rows)
+    rows = [row for row in folder.rows if row.key in generated]
+    requests = [request_of(folder.board, row.puzzle, folder.config) for row in rows]
+    sequences = [
+        sequence
+        for request in requests[: config.bound_puzzles]
+        for sequence in sequences_of(request, generated[request.key])[:1]
+    ]
+    if not sequences:
+        raise ValueError(f"{folder.path}: has no tokens, allowed is at least one puzzle with some")
+    bound = measure_bound(network, sequences, num_additions=additions_of(model))
+    certificates: list[Certificate] = [
+        certify(network, bound, request, generated[request.key], replay_network=replay)
+        for request in requests
+    ]
+    return Certificates(
+        model_digest=model.weights_digest,
+        precision=precision.name,
+        bound=bound,
+        puzzles=tuple(certificates),
+    )

@@ -1,0 +1,172 @@
+"""Certificates: whether another order of summation could have changed a token of an evaluation.
+
+The order in which a matrix product adds depends on the rows beside it, on chunks and on threads,
+and moves logits by their rounding. A greedy token is safe if its logit exceeds every other one by
+more than two logits can move. So each generated token is scored again:
+
+    certified  the margin of every token exceeds twice the bound on the movement of a logit
+    replayed   one does not, and decoding the puzzle alone, in fp32, gives the same tokens
+    different  decoding it alone gives other tokens
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+import torch
+
+from eval.engines.contract import Request
+from eval.engines.puzzle_run import PuzzleRun, input_prompt
+from eval.engines.streaming import SlotSequence, stream_tokens
+from eval.inspect.replay import Logits
+from eval.network.model_folder import ModelFolder
+from eval.network.types import Span, TokenNetwork
+from eval.results.certificates import Certificate, ReorderingBound, Status
+from solver.vocabulary import SUMMARY, Tokens
+
+BATCH_ROWS = (255, 256, 257)
+"""Rows of the batches in which a sequence is scored beside others; kernels change near 256."""
+CHUNK_TOKENS = (1, 7, 64)
+"""Tokens of a pass in which a sequence is scored alone."""
+_LONGEST = 192
+"""Tokens of a sequence that the bound is measured on, at most."""
+
+
+def measure_bound(
+    network: TokenNetwork, pairs: Sequence[tuple[Tokens, Tokens]], *, num_additions: int
+) -> ReorderingBound:
+    """Measure how far batches, chunks and threads move logits.
+
+    Args:
+        network: the model.
+        pairs: prompts, and what was generated after each.
+        num_additions: terms that are added on the way to a logit (`additions_of`).
+    """
+    longest = min(_LONGEST, network.max_positions)
+    sequences = [cast("Tokens", np.concatenate(pair)[:longest]) for pair in pairs]
+    alone = [_score(network, [ids])[0] for ids in sequences]
+    worst, worst_case = 0.0, "none"
+
+    def compare(name: str, found: Sequence[Logits]) -> None:
+        nonlocal worst, worst_case
+        for logits, expected in zip(found, alone, strict=True):
+            difference = float(np.abs(logits - expected).max())
+            if difference > worst:
+                worst, worst_case = difference, name
+
+    for size in CHUNK_TOKENS:
+        compare(f"chunks of {size}", [_score_chunks(network, ids, size) for ids in sequences])
+    for num_rows in BATCH_ROWS:
+        found = [_score_beside(network, sequences, first, num_rows) for first in range(len(alone))]
+        compare(f"batches of {num_rows} rows", found)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads + 1 if threads == 1 else 1)
+        compare(f"{torch.get_num_threads()} threads", [_score(network, [s])[0] for s in sequences])
+    finally:
+        torch.set_num_threads(threads)
+    largest = max(float(np.abs(logits).max()) for logits in alone)
+    roundoff = 2.0 ** (-9 if network.precision.activations == "bf16" else -24)
+    return ReorderingBound(
+        measured=worst,
+        worst_case=worst_case,
+        derived=roundoff * num_additions**0.5 * largest,
+        num_logits=sum(logits.size for logits in alone),
+    )
+
+
+def certify(
+    network: TokenNetwork,
+    bound: ReorderingBound,
+    request: Request,
+    segments: Sequence[Tokens],
+    *,
+    replay_network: TokenNetwork,
+) -> Certificate:
+    """Certify the tokens of a puzzle, or decode it again.
+
+    Args:
+        network: the model, in the precision of the evaluation.
+        bound: bound of that model and precision.
+        request: the puzzle.
+        segments: generated ids of each segment.
+        replay_network: the model in fp32, to decode the puzzle alone.
+    """
+    margins = _margins(network, request, segments)
+    status = Status.CERTIFIED
+    if not (margins > bound.margin).all():
+        run = PuzzleRun(request, max_positions=replay_network.max_positions)
+        for _ in stream_tokens(SlotSequence(replay_network), run):
+            pass
+        again = run.result().segments
+        is_same = len(again) == len(segments) and all(map(np.array_equal, again, segments))
+        status = Status.REPLAYED if is_same else Status.DIFFERENT
+    return Certificate(
+        key=request.key, status=status, least_margin=float(margins.min()) if margins.size else None
+    )
+
+
+def additions_of(folder: ModelFolder) -> int:
+    """Return the number of terms that are added on the way to a logit of a model."""
+    shape = folder.computed
+    assert shape is not None, "a network computes it"
+    of_layer = 2 * shape.hidden_size + shape.feed_forward_size + _LONGEST
+    return shape.num_layers * of_layer + shape.hidden_size
+
+
+def sequences_of(request: Request, segments: Sequence[Tokens]) -> list[tuple[Tokens, Tokens]]:
+    """Return prompt and generated ids of each segment."""
+    prompts = [input_prompt(request)]
+    for before, _ in pairwise(segments):
+        prompts.append(before[np.flatnonzero(before == SUMMARY)[-1] :])
+    return list(zip(prompts, segments, strict=False))
+
+
+def _margins(network: TokenNetwork, request: Request, segments: Sequence[Tokens]) -> Logits:
+    """Logit of each generated token minus that of the likeliest other one."""
+    margins = [np.empty(0, dtype=np.float32)]
+    for prompt, tokens in sequences_of(request, segments):
+        ids = cast("Tokens", np.concatenate((prompt, tokens)))
+        logits = _score(network, [ids[:-1]])[0][len(prompt) - 1 :]
+        rows = np.arange(len(tokens))
+        chosen = logits[rows, tokens]
+        others = logits.copy()
+        others[rows, tokens] = -np.inf
+        margins.append(chosen - others.max(axis=1))
+    return cast("Logits", np.concatenate(margins))
+
+
+def _score(network: TokenNetwork, sequences: Sequence[Tokens]) -> list[Logits]:
+    """Logits of every position of some sequences, in one pass."""
+    longest = max(map(len, sequences))
+    cache = network.new_cache(num_slots=len(sequences), capacity=longest)
+    # Slots in reverse, so that a row's slot is not its place in the batch.
+    slots = reversed(range(len(sequences)))
+    spans = [Span(slot=s, start=0, tokens=ids) for s, ids in zip(slots, sequences, strict=True)]
+    logits: Logits = network.prefill(cache, spans).cpu().numpy()
+    return np.split(logits, np.cumsum([len(ids) for ids in sequences])[:-1])
+
+
+def _score_chunks(network: TokenNetwork, ids: Tokens, size: int) -> Logits:
+    cache = network.new_cache(num_slots=1, capacity=len(ids))
+    parts = [
+        network.prefill(cache, [Span(slot=0, start=start, tokens=ids[start : start + size])])
+        for start in range(0, len(ids), size)
+    ]
+    logits: Logits = torch.cat(parts).cpu().numpy()
+    return logits
+
+
+def _score_beside(
+    network: TokenNetwork, sequences: Sequence[Tokens], first: int, num_rows: int
+) -> Logits:
+    """Score a sequence in a batch of `num_rows` rows, the rest of which others fill."""
+    batch, left, index = [sequences[first]], num_rows - len(sequences[first]), first
+    while left > 0:
+        index = (index + 1) % len(sequences)
+        batch.append(sequences[index][:left])
+        left -= len(batch[-1])
+    return _score(network, batch)[0]
