@@ -41,6 +41,7 @@ REQUIRED: dict[tuple[str, ...], list[str]] = {
     ("data", "merge"): ["o"],
     ("data", "stats"): ["d"],
     ("eval", "card"): ["e", "--model", "m"],
+    ("eval", "certify"): ["e", "--model", "m"],
     ("eval", "import"): ["f", "--name", "n", "--out", "e"],
     ("eval", "merge"): ["e"],
     ("eval", "replay"): ["--model", "m", "--puzzle", "p"],
