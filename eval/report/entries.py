@@ -185,6 +185,11 @@ def _labels(named: Sequence[tuple[str | None, EvaluationFolder]]) -> list[str]:
 
 
 def _describe_sampling(config: EvaluationConfig) -> str:
+    several = "" if config.sampling.check_unique else ", also such with several solutions"
+    return _describe_choice(config) + several
+
+
+def _describe_choice(config: EvaluationConfig) -> str:
     sampling = config.sampling
     if sampling.kind == "hardest":
         return f"the {config.num_sampled:,} hardest by CoT length"

@@ -194,6 +194,8 @@ class SamplingRecord:
     """CoT lengths aimed at."""
     bucket_by: str | None = None
     """What the buckets divide."""
+    check_unique: bool = True
+    """Whether puzzles with more than one solution were left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

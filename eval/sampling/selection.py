@@ -71,6 +71,8 @@ class SamplingConfig:
     """What the buckets divide: cot_length or rating."""
     seed: Seed = 0
     """Seed of the choice."""
+    check_unique: bool = True
+    """Leave out puzzles with several solutions; else any of the solutions counts as solved."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -124,6 +126,8 @@ def draw_sample(
         parts = [usable[part] for part in _choose(pool, usable, record)]
         chosen = np.concatenate([np.empty(0, dtype=np.intp), *parts])
         givens = pool.read_givens(chosen)
+        if not config.check_unique:
+            break
         is_unique = _have_one_solution(pool.board, givens)
         if is_unique.all():
             break
@@ -175,6 +179,7 @@ def resolve(
                 f"below {powers[0]}, which no puzzle has"
             )
     return SamplingRecord(
+        check_unique=config.check_unique,
         kind=config.sample,
         count=config.count or PAPER_COUNTS[config.sample],
         seed=config.seed,

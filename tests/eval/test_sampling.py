@@ -28,6 +28,7 @@ from eval.sampling.choices import (
 )
 from eval.sampling.pool import PuzzlePool, open_pool
 from eval.sampling.selection import Sample, SamplingConfig, draw_sample, resolve
+from scripts.cli.main import main
 from scripts.experiments.worlds import PAPER_TARGETS
 from solver.boards import get_board
 from solver.generation.counting import count_solutions
@@ -348,3 +349,27 @@ def test_nothing_to_choose_from_is_an_error(tmp_path: Path, list_file: Path) -> 
     pool = open_pool([str(tmp_path / "cot")], board=None, lengths=tmp_path / "none")
     with pytest.raises(ValueError, match="no puzzle for --sample buckets"):
         draw_sample(pool, SamplingConfig(sample="buckets", bucket_by="rating"))
+
+
+def test_puzzles_with_several_solutions_enter_where_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_text("1...............\n1.....3..4.....2\n")
+    assert (
+        main(
+            [
+                "data",
+                "build",
+                str(tmp_path / "p.txt"),
+                "--no-check-unique",
+                "--out",
+                str(tmp_path / "d"),
+            ]
+        )
+        == 0
+    )
+    store = open_pool([str(tmp_path / "d")], board=None, lengths=tmp_path / "unused")
+    default = draw_sample(store, SamplingConfig(sample="all"))
+    assert len(default.puzzles) == 1
+    assert default.data.excluded["not unique"] == 1
+    both = draw_sample(store, SamplingConfig(sample="all", check_unique=False))
+    assert len(both.puzzles) == 2
+    assert both.record.check_unique is False
