@@ -32,7 +32,7 @@ def make_pictures(quickstart: Path) -> None:
         report = Path(work) / "report"
         evaluations = [str(path) for path in sorted((quickstart / "evaluations").iterdir())]
         trace = Path(work) / "trace.html"
-        solved = ["trace", "--evaluation", str(quickstart / "evaluations" / "scot-segment")]
+        solved = ["trace", "--evaluation", str(quickstart / "evaluations" / "4x4-scot-segment")]
         for words in (
             ["report", *evaluations, "--out", str(report)],
             [*solved, "--out", str(trace)],

@@ -24,6 +24,8 @@ from rich.text import Text
 logger = logging.getLogger(__name__)
 
 _LINE_EVERY_S = 10.0
+_ESTIMATE_FROM = 0.05
+"""Share of the work from which the time left is estimated; before it, rates still settle."""
 
 
 def format_duration(seconds: float) -> str:
@@ -55,9 +57,13 @@ class _PlainLines:
         if now - self._last_s >= _LINE_EVERY_S and self.done < self.total:
             self._last_s = now
             rate = (self.done - self._start_done) / (now - self._start_s)
-            left = format_duration((self.total - self.done) / rate) if rate > 0 else "unknown"
+            left = format_duration((self.total - self.done) / rate) if rate > 0 else "unknown time"
+            if self.done < _ESTIMATE_FROM * self.total:
+                left = "time left not known yet"
+            else:
+                left += " left"
             logger.info(
-                "%s: %d of %d %s, %.1f/s, %s left",
+                "%s: %d of %d %s, %.1f/s, %s",
                 self.label, self.done, self.total, self.unit, rate, left,
             )  # fmt: skip
 
@@ -98,6 +104,15 @@ def _log_above_bar() -> Iterator[None]:
             handler.setStream(sys.__stderr__)
 
 
+class _TimeLeftColumn(TimeRemainingColumn):
+    """Time left, once enough of the work is done to estimate it."""
+
+    def render(self, task: Task) -> Text:
+        if task.total and task.completed < _ESTIMATE_FROM * task.total:
+            return Text("-:--:--", style="progress.remaining")
+        return super().render(task)
+
+
 @contextlib.contextmanager
 def progress(
     label: str, *, total: int, unit: str, done: int = 0, enabled: bool = True
@@ -125,7 +140,7 @@ def progress(
         BarColumn(),
         MofNCompleteColumn(),
         _RateColumn(unit),
-        TimeRemainingColumn(),
+        _TimeLeftColumn(),
     )
     with Progress(*columns, console=console) as bar, _log_above_bar():
         task = bar.add_task(label, total=total, completed=done)

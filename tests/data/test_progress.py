@@ -1,44 +1,24 @@
-"""The progress bar on a terminal, seen through a pseudo-terminal."""
+"""Progress as plain lines: rates at once, the time left only when it can be estimated."""
 
 from __future__ import annotations
 
-import os
-import pty
-import re
-import subprocess
-import sys
+import logging
 
-SCRIPT = """
-import logging, time
+import pytest
+
 from data.runtime.progress import progress
-logging.basicConfig(level=logging.INFO, format="log: %(message)s")
-with progress("work", total=3, unit="puzzles") as advance:
-    for number in range(3):
-        advance(1)
-        time.sleep(0.15)
-        logging.getLogger("data").warning("line %d", number)
-logging.getLogger("data").warning("after")
-"""
 
 
-def test_log_lines_stand_on_lines_of_their_own_above_the_bar() -> None:
-    leader, follower = pty.openpty()
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
-    with subprocess.Popen([sys.executable, "-c", SCRIPT], stderr=follower, env=environment) as run:
-        os.close(follower)
-        shown = b""
-        while True:
-            try:
-                part = os.read(leader, 65536)
-            except OSError:  # the other end is closed
-                break
-            if not part:
-                break
-            shown += part
-    os.close(leader)
-    assert run.returncode == 0, shown
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
-    lines = [line.split("\r")[-1].strip() for line in text.replace("\r\n", "\n").split("\n")]
-    for expected in ("log: line 0", "log: line 1", "log: line 2", "log: after"):
-        assert expected in lines, lines
-    assert any("3/3" in line for line in lines)
+def test_time_left_is_estimated_from_five_percent_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = iter(range(0, 10_000, 20))
+    monkeypatch.setattr("data.runtime.progress.time.monotonic", lambda: float(next(clock)))
+    caplog.set_level(logging.INFO)
+    with progress("tracing", total=1000, unit="puzzles") as advance:
+        advance(40)
+        advance(160)
+    early, late, done = [record.getMessage() for record in caplog.records]
+    assert early == "tracing: 40 of 1000 puzzles, 2.0/s, time left not known yet"
+    assert late == "tracing: 200 of 1000 puzzles, 5.0/s, 2:40 left"
+    assert done.startswith("tracing: 200 of 1000 puzzles in ")
