@@ -171,7 +171,8 @@ evaluate() { # NAME MODEL DATA ENGINE OPTIONS...
 
 for mode in cot scot; do
     for engine in segment verify; do
-        evaluate "$board $mode" "$out/$mode-run/final" "$out/$mode-test" "$engine" --sample all "${sampling[@]}"
+        evaluate "$board $mode" "$out/$mode-run/final" "$out/$mode-test" "$engine" --sample all \
+            ${sampling[@]+"${sampling[@]}"}
     done
 done
 
