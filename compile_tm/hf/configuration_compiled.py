@@ -18,7 +18,7 @@ class CompiledTransformerConfig(PreTrainedConfig):
     """Dimensions of a compiled transformer, and how many entries of its matrices are not zero."""
 
     model_type = "compiled_transformer"
-    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012
+    keys_to_ignore_at_inference = ["cache", "past_key_values"]  # noqa: RUF012
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ Shapes: B sequences, T new positions, S positions so far, H heads, V tokens, m p
 """
 
 import math
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -23,6 +24,13 @@ from transformers.cache_utils import Cache, DynamicCache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from .configuration_compiled import MATRICES, CompiledTransformerConfig
+
+_CACHE_FIELD = next(
+    field.name
+    for field in fields(CausalLMOutputWithPast)
+    if field.name in ("cache", "past_key_values")
+)
+"""Name of the KV cache in outputs: `cache` from transformers 5.24 on."""
 
 Turns = tuple[Tensor, Tensor]
 """Cosines and sines (B or 1, T, m) of the angles that pairs turn by."""
@@ -224,6 +232,7 @@ class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
         *,
+        cache: Cache | None = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
         logits_to_keep: int = 0,
@@ -235,7 +244,8 @@ class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
             input_ids: (B, T).
             attention_mask: (B, S), 0 at padding, on either side; None where there is none.
             position_ids: (B, T) or (1, T); by default tokens that are no padding are counted.
-            past_key_values: Keys and values of earlier positions, to go on from.
+            past_key_values: Keys and values of earlier positions.
+            cache: The same, by the name that transformers uses from 5.24 on.
             use_cache: Return keys and values; on by default.
             output_hidden_states: Return the residual streams before the first layer and after each.
             logits_to_keep: Score this many last positions only; 0 for all.
@@ -250,9 +260,10 @@ class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         """
         if return_dict is False:
             raise ValueError("return_dict: got False, allowed are True and None")
-        if use_cache is not False and past_key_values is None:
-            past_key_values = DynamicCache()
-        past = 0 if past_key_values is None else int(past_key_values.get_seq_length())
+        cache = past_key_values if cache is None else cache
+        if use_cache is not False and cache is None:
+            cache = DynamicCache()
+        past = 0 if cache is None else int(cache.get_seq_length())
         batch, length = input_ids.shape
         if attention_mask is not None and attention_mask.shape != (batch, past + length):
             raise ValueError(
@@ -266,13 +277,13 @@ class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         turns = self.turns(position_ids)
         streams = [x]
         for layer in self.layers:
-            x = layer(x, allowed, past_key_values, turns)
+            x = layer(x, allowed, cache, turns)
             streams.append(x)
         logits = functional.linear(x[:, -logits_to_keep:], self.unembedding.dense())
         return CausalLMOutputWithPast(
             logits=logits,  # type: ignore[arg-type]
-            past_key_values=past_key_values,
             hidden_states=tuple(streams) if output_hidden_states else None,  # type: ignore[arg-type]
+            **{_CACHE_FIELD: cache},
         )
 
     def turns(self, positions: Tensor) -> Turns | None:

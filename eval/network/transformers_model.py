@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, DynamicCache, GenerationConfig, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    DynamicCache,
+    GenerationConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+)
 
 from data.model_format.vector_math import settle_vector_math
 from data.model_format.weights import no_progress_bars
 from eval.network.families import register_family
 from eval.network.model_folder import ModelFolder
 from solver.vocabulary import Tokens
+
+
+CACHE_ARGUMENT = (
+    "cache" if "cache" in signature(LlamaForCausalLM.forward).parameters else "past_key_values"
+)
+"""Name of the KV cache argument of models: `cache` from transformers 5.24 on."""
 
 
 class TransformersSequence:
@@ -36,7 +49,7 @@ class TransformersSequence:
 
     @torch.inference_mode()
     def _append(self, ids: Tensor) -> Tensor:
-        output = self._model(ids[None], past_key_values=self._cache, use_cache=True)
+        output = self._model(ids[None], use_cache=True, **{CACHE_ARGUMENT: self._cache})
         logits: Tensor = output.logits[0, -1:, : self.num_ids]
         return logits
 

@@ -154,15 +154,17 @@ def _residual_streams(
     import torch
     from transformers import DynamicCache
 
+    from eval.network.transformers_model import CACHE_ARGUMENT
+
     run, cache = cast("Any", model), DynamicCache()
     tokens = torch.from_numpy(ids.astype(np.int64))[None]
     for start in range(0, len(ids), _CHUNK):
         with torch.inference_mode():
             output = run(
                 tokens[:, start : start + _CHUNK],
-                past_key_values=cache,
                 use_cache=True,
                 output_hidden_states=True,
+                **{CACHE_ARGUMENT: cache},
             )
         yield [stream[0].numpy() for stream in output.hidden_states]
 

@@ -62,14 +62,15 @@ def fuse_layers(model: PreTrainedModel, *, compile_dynamic: bool | None = None) 
         *,
         position_embeddings: tuple[Tensor, Tensor],
         attention_mask: None,
-        past_key_values: None,
         use_cache: bool,
         position_ids: Tensor,
+        past_key_values: None = None,
+        cache: None = None,  # the name of the former in transformers 5.24 and later
         **options: Any,
     ) -> Tensor:
         del use_cache, position_ids
         assert attention_mask is None
-        assert past_key_values is None, "whole sequences only"
+        assert past_key_values is None and cache is None, "whole sequences only"  # noqa: PT018
         phases = [phase.unsqueeze(-2) for phase in position_embeddings]
         mask = None
         if attention.name == "padded":  # all rows have the same positions
