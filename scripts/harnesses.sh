@@ -53,7 +53,7 @@ export STUB_API_KEY=none STUB_BASE_URL=$url OPENAI_API_KEY=none
     --model_args "model=stub-model,base_url=$url/chat/completions,num_concurrent=4" \
     --include_path eval/harnesses/lm_eval_task --tasks sudocot --apply_chat_template \
     --metadata "{\"puzzles\": \"$puzzles\"}" --log_samples --output_path "$runs/lm_eval"
-"$folder/reasoning_gym/bin/python" scripts/bench/reasoning_gym_run.py "$puzzles" "$url" \
+"$folder/reasoning_gym/bin/python" -m scripts.bench.reasoning_gym_run "$puzzles" "$url" \
     >"$runs/reasoning_gym.json"
 PATH=$folder/verifiers/bin:$PATH PYTHONPATH=eval/harnesses/verifiers_plugin \
     "$folder/verifiers/bin/vf-eval" sudocot-taskset --env.taskset.puzzles "$puzzles" \

@@ -7,6 +7,7 @@ or from its document (lm-eval), and the prompt must be that of the text protocol
 from __future__ import annotations
 
 import json
+import struct
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ from eval.text_protocol.prompt import MAX_SHOTS, TextProtocol
 from eval.text_protocol.score import Reply
 from solver.boards import Board, Grid, get_board
 
+_ZSTD = 93
+_LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 _CUT = ("max_tokens", "model_length", "length")
 
 
@@ -65,9 +68,33 @@ def _inspect_samples(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         with zipfile.ZipFile(path) as archive:
             names = sorted(name for name in archive.namelist() if name.startswith("samples/"))
             for name in names:
-                yield f"{path}:{name}", json.loads(archive.read(name))
-    except zipfile.BadZipFile as error:
+                yield f"{path}:{name}", json.loads(read_member(archive, name))
+    except (zipfile.BadZipFile, NotImplementedError) as error:
         raise ValueError(f"{path}: not a log of inspect_ai: {error}") from error
+
+
+def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Read a file of an archive, also one in zstd, which inspect_ai writes and zipfile cannot read.
+
+    Raises:
+        zipfile.BadZipFile: it is damaged.
+    """
+    info = archive.getinfo(name)
+    if info.compress_type != _ZSTD:
+        return archive.read(name)
+    import pyarrow as pa
+
+    assert archive.fp is not None
+    archive.fp.seek(info.header_offset)
+    header = archive.fp.read(_LOCAL_HEADER.size)
+    try:
+        name_length, extra_length = _LOCAL_HEADER.unpack(header)[-2:]
+        archive.fp.seek(name_length + extra_length, 1)
+        compressed = archive.fp.read(info.compress_size)
+        content = pa.decompress(compressed, info.file_size, codec="zstd", asbytes=True)
+    except (struct.error, OSError) as error:
+        raise zipfile.BadZipFile(f"{name}: {error}") from error
+    return bytes(content)
 
 
 def _read_inspect_sample(

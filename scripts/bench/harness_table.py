@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from data.commands.tables import print_table
+from eval.predictions.logs import read_member
 from eval.results.folder import EvaluationFolder
 
 Scores = dict[str, list[float]]
@@ -72,7 +73,7 @@ def _inspect(folder: Path) -> Scores:
     [path] = folder.glob("*.eval")
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if name.startswith("samples/")]
-        samples = [json.loads(archive.read(name)) for name in names]
+        samples = [json.loads(read_member(archive, name)) for name in names]
     values = [sample["scores"]["text_protocol"]["value"] for sample in samples]
     return {key: [float(value[key]) for value in values] for key in _NAMES}
 

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from eval.engines.contract import EndedBy
+from eval.predictions.logs import read_member
 from eval.predictions.read import read_predictions
 from eval.results.folder import EvaluationFolder
 from eval.text_protocol.prompt import TextProtocol
@@ -348,6 +349,26 @@ def write_lm_eval_samples(folder: Path) -> Path:
     ]
     path.write_text("".join(f"{json.dumps(sample)}\n" for sample in chat))
     return path
+
+
+def test_zstd_members_of_an_archive_are_read(tmp_path: Path) -> None:
+    """inspect_ai compresses its logs so, and zipfile of Python 3.11 refuses them."""
+    content = b"0123456789" * 50
+    compressed = pa.compress(content, codec="zstd", asbytes=True)
+    path = tmp_path / "log.eval"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("samples/1.json", compressed)
+    raw = bytearray(path.read_bytes())
+    central = raw.index(b"PK\x01\x02")
+    for method, size in ((8, 22), (central + 10, central + 24)):
+        raw[method : method + 2] = (93).to_bytes(2, "little")
+        raw[size : size + 4] = len(content).to_bytes(4, "little")
+    path.write_bytes(raw)
+    with zipfile.ZipFile(path) as archive:
+        assert read_member(archive, "samples/1.json") == content
+    path.write_bytes(bytes(raw).replace(compressed, bytes(len(compressed))))
+    with zipfile.ZipFile(path) as archive, pytest.raises(zipfile.BadZipFile):
+        read_member(archive, "samples/1.json")
 
 
 @pytest.mark.parametrize("write", [write_inspect_log, write_lm_eval_samples])

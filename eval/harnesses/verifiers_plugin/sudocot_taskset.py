@@ -6,6 +6,7 @@ PYTHONPATH=eval/harnesses/verifiers_plugin vf-eval sudocot-taskset --env.taskset
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import verifiers.v1 as vf
 
@@ -23,8 +24,8 @@ __all__ = ["SudocotTaskset"]
 class SudocotData(vf.TaskData):
     """A puzzle."""
 
-    document: Document
-    """The puzzle as plain values."""
+    document: dict[str, str | int]
+    """The puzzle as plain values (`eval.harnesses.documents.Document`)."""
 
 
 class SudocotTaskConfig(vf.TaskConfig):
@@ -38,7 +39,7 @@ class SudocotTask(vf.Task[SudocotData, vf.State, SudocotTaskConfig]):
     """A puzzle and its rewards."""
 
     def _metrics(self, trace: vf.Trace) -> Metrics:
-        return score_text(self.data.document, trace.last_reply)
+        return score_text(cast("Document", self.data.document), trace.last_reply)
 
     @vf.reward(weight=1.0)
     async def solved(self, trace: vf.Trace) -> float:
@@ -79,5 +80,5 @@ class SudocotTaskset(vf.Taskset[SudocotTask, SudocotConfig]):
         for document in load_documents(config.puzzles, shots=config.shots, limit=config.limit):
             messages = messages_of(document)
             prompt = messages[0]["content"] if len(messages) == 1 else messages
-            data = SudocotData(id=document["key"], prompt=prompt, document=document)
+            data = SudocotData(id=document["key"], prompt=prompt, document=dict(document))
             yield SudocotTask(data, config.task)
