@@ -58,7 +58,8 @@ export STUB_API_KEY=none STUB_BASE_URL=$url OPENAI_API_KEY=none
 PATH=$folder/verifiers/bin:$PATH PYTHONPATH=eval/harnesses/verifiers_plugin \
     "$folder/verifiers/bin/vf-eval" sudocot-taskset --env.taskset.puzzles "$puzzles" \
     --model stub-model --client.base-url "$url" --client.api-key-var STUB_API_KEY \
-    --env.agent.harness.id null --max-concurrent 4 --no-push --output-dir "$runs/verifiers"
+    --env.agent.harness.id null --env.agent.runtime.type subprocess \
+    --max-concurrent 4 --push False --output-dir "$runs/verifiers"
 for log in "$runs"/inspect/*.eval; do
     "$bin/sudocot" eval import "$log" --name inspect --out "$runs/imported-inspect" \
         --like "$runs/sudocot"

@@ -64,7 +64,11 @@ class ApiEngine:
         self._loop = LoopThread("api")
         self._server = Server(name, self._options, num_in_flight=options.num_slots)
         self.device = self._server.url
-        served = self._loop.submit(self._server.max_model_len()).result()
+        try:
+            served = self._loop.submit(self._server.max_model_len()).result()
+        except BaseException:
+            self.close()
+            raise
         self._max_positions = min(folder.max_positions, served or folder.max_positions)
 
     @classmethod
