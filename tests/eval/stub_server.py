@@ -181,20 +181,26 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True
+        kind = "chat.completion.chunk" if is_chat else "text_completion"
         pieces = re.findall(r"\S+\s*", answer)
         pieces = pieces[: len(pieces) // 2] if is_dropped else pieces
         for piece in pieces:
-            self._event({"delta": {"content": piece}} if is_chat else {"text": piece})
+            said = {"delta": {"role": "assistant", "content": piece}}
+            self._event(said if is_chat else {"text": piece}, kind=kind)
         if not is_dropped:
-            self._event({"delta": {}} if is_chat else {"text": ""}, finish_reason="stop")
-            self._write({"choices": [], "usage": usage, "model": MODEL, "id": "s", "created": 0})
+            said = {"delta": {}} if is_chat else {"text": ""}
+            self._event(said, kind=kind, finish_reason="stop")
+            self._write({"object": kind, "choices": [], "usage": usage})
             self.wfile.write(b"data: [DONE]\n\n")
 
-    def _event(self, choice: dict[str, Any], *, finish_reason: str | None = None) -> None:
+    def _event(
+        self, choice: dict[str, Any], *, kind: str, finish_reason: str | None = None
+    ) -> None:
         choice = {"index": 0, "finish_reason": finish_reason, **choice}
-        self._write({"choices": [choice], "model": MODEL, "id": "s", "created": 0})
+        self._write({"object": kind, "choices": [choice]})
 
     def _write(self, event: dict[str, Any]) -> None:
+        event = {"id": "stub", "created": 0, "model": MODEL, **event}
         self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
 
     def _send(self, status: int, content: bytes, length: int | None = None) -> None:
