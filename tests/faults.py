@@ -39,7 +39,7 @@ class Faults:
     def install(self) -> None:
         """Watch the process from now on."""
         sys.addaudithook(self._on_event)
-        os.fsync = self._on_fsync
+        os.fsync = self._on_fsync  # type: ignore[assignment]
 
     def _on_event(self, event: str, args: tuple[Any, ...]) -> None:
         if not self._is_active or event not in (*_EVENTS, "open"):

@@ -283,7 +283,7 @@ class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         return CausalLMOutputWithPast(
             logits=logits,  # type: ignore[arg-type]
             hidden_states=tuple(streams) if output_hidden_states else None,  # type: ignore[arg-type]
-            **{_CACHE_FIELD: cache},
+            **{_CACHE_FIELD: cache},  # type: ignore[arg-type]
         )
 
     def turns(self, positions: Tensor) -> Turns | None:
