@@ -22,7 +22,6 @@ from eval.network.families import register_family
 from eval.network.model_folder import ModelFolder
 from solver.vocabulary import Tokens
 
-
 CACHE_ARGUMENT = (
     "cache" if "cache" in signature(LlamaForCausalLM.forward).parameters else "past_key_values"
 )
