@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from data.builder.plan import Part
+from data.runtime.digests import DIGESTS_FILE
 from data.runtime.progress import progress
 from eval.engines.contract import Engine, Request
 from eval.results.folder import CONFIG_FILE, SAMPLE_FILE, SUMMARY_FILE, EvaluationFolder, ResultLog
@@ -42,7 +43,9 @@ def open_existing(out: Path, config: EvaluationConfig) -> EvaluationFolder | Non
             are named.
     """
     if not (out / CONFIG_FILE).exists():
-        if out.exists() and any(path.name != SAMPLE_FILE for path in out.glob("[!.]*")):
+        if out.exists() and any(
+            path.name not in (SAMPLE_FILE, DIGESTS_FILE) for path in out.glob("[!.]*")
+        ):
             raise ValueError(f"out: {out} holds other files and no evaluation")
         return None
     folder = EvaluationFolder.open(out)

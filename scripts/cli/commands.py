@@ -53,6 +53,7 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
         "data.commands.lengths",
         "make a table of CoT lengths, one row a puzzle",
         kept="finished chunks are kept, and --resume goes on from them",
+        main_options="out split board max-tokens check-unique workers resume rebuild",
     ),
     ("data", "stats"): CommandEntry(
         "data.commands.stats", "show sizes and token budgets by cut-off N"

@@ -276,6 +276,6 @@ def test_yaml_aliases_do_not_blow_up_messages(tmp_path: Path) -> None:
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
     path = tmp_path / "m.yaml"
     path.write_text("accepting: &z\n  - z\n" + "\n".join(lines) + "\n")
-    with pytest.raises(ValueError, match="a0: unknown field") as caught:
+    with pytest.raises(ValueError, match="aliases are not allowed") as caught:
         read_machine(path)
     assert len(str(caught.value)) < 500

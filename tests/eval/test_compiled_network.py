@@ -168,7 +168,8 @@ def test_traces_that_are_too_long_end_for_lack_of_positions(
     assert folder.max_positions == 64
     engine = make_engine(name, folder, precision=FP32, device=CPU, num_slots=num_slots)
     requests = [
-        Request(key=text, board=BOARD, givens=grid(text), mode="cot", caps=CAPS) for text in PUZZLES
+        Request(key=text, board=BOARD, givens=grid(text), mode="cot", caps=CAPS)
+        for text in (*PUZZLES, "1.....3..4.....2")
     ]
     assert len({np.count_nonzero(request.givens) for request in requests}) > 1
     results = {result.key: result for result in engine.decode(requests)}

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from data.builder.plan import Part, part_folder
+from data.runtime.digests import DIGESTS_FILE
 from data.runtime.intervals import wilson_interval
 from data.runtime.locks import locked_folder
 from eval.engines.contract import EndedBy, Request, Result
@@ -62,6 +63,8 @@ def without_timing(folder: Path) -> dict[str, Any]:
     """Content of all files but for times, counts of work and sessions."""
     content: dict[str, Any] = {}
     for path in sorted(folder.glob("[!.]*")):
+        if path.name == DIGESTS_FILE:
+            continue
         lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
         records = [json.loads(line) for line in lines]
         for record in records:
@@ -343,6 +346,8 @@ def test_rebuild_replaces_evaluations_alone(parts: list[Path], tmp_path: Path) -
 
 
 def rewrite(path: Path, lines: Sequence[str]) -> None:
+    """Replace the results of a part that has no digests, as one that is not finished."""
+    (path / DIGESTS_FILE).unlink(missing_ok=True)
     (path / RESULTS_FILE).write_text("".join(lines))
 
 
@@ -458,6 +463,7 @@ def test_an_id_beyond_those_of_the_board_is_a_damaged_line(tmp_path: Path) -> No
     first, *others = map(json.loads, path.read_text().splitlines())
     first["output"] = [300]
     path.write_text("".join(json.dumps(record) + "\n" for record in (first, *others)))
+    (path.parent / DIGESTS_FILE).unlink()
     with pytest.raises(ValueError, match=r"results.jsonl:1: not what sudocot writes: .*300"):
         _ = EvaluationFolder.open(path.parent).rows
 
@@ -468,6 +474,7 @@ def test_damaged_tokens_are_named(tmp_path: Path, record: Any) -> None:
     key = folder.rows[0].key
     line = json.dumps(record).replace("{key}", key)
     (folder.path / TOKENS_FILE).write_text(line + "\n")
+    (folder.path / DIGESTS_FILE).unlink()
     with pytest.raises(ValueError, match=r"tokens.jsonl:1: not what sudocot writes"):
         folder.generated([key])
 
@@ -480,6 +487,7 @@ def test_tokens_that_a_crash_of_the_machine_lost_stop_no_evaluation(
     path = folder.path / TOKENS_FILE
     lost, *kept = path.read_text().splitlines(keepends=True)
     path.write_text("".join(kept))
+    (folder.path / DIGESTS_FILE).unlink()
     score_again(EvaluationFolder.open(folder.path))
     assert "the tokens of 1 puzzles are lost" in caplog.text
     assert path.read_text() == "".join(kept)

@@ -422,6 +422,7 @@ def test_a_node_that_is_alone_says_so(
     with pytest.raises(ValueError, match="got 1 from srun, allowed is one on each of 2"):
         read_meeting(address="h", port=1, num_nodes=2)
     options = ["--address=h", "--port=1", "--nodes=2", "--processes=1", "--config=c"]
+    options.append("--rendezvous-timeout=600")
     assert node_main([*options, "--", "train", "run"]) == 1
     assert "got 1 from srun" in caplog.text
 

@@ -303,10 +303,12 @@ class TestRefusals:
 
     def test_a_second_command_while_one_trains(self, config: TrainConfig) -> None:
         config.out.mkdir()
-        with locked_folder(config.out), pytest.raises(ValueError, match="another process"):
-            run(config)
-        assert [file.name for file in config.out.iterdir()] == [".lock"]
-        RunFolder(config.out).check(config, data_digest="any")
+        with locked_folder(config.out):
+            with pytest.raises(ValueError, match="another process"):
+                run(config)
+            assert [file.name for file in config.out.iterdir()] == [".lock"]
+            RunFolder(config.out).check(config, data_digest="any")
+        assert not config.out.exists()  # nothing but a lock was in it
 
     def test_checkpoints_of_another_run(self, whole: TrainConfig, config: TrainConfig) -> None:
         other = dataclasses.replace(config, seed=5)
