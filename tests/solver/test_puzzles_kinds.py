@@ -299,9 +299,9 @@ def zipped(content: bytes, *names: str) -> bytes:
         bz2.compress,
         lzma.compress,
         zipped,
-        lambda text: zipped(gzip.compress(text, mtime=0)),
+        lambda text: zipped(gzip.compress(text)),
         lambda text: zipped(text, "__MACOSX/p.txt", "folder/", "p.txt"),
-        lambda text: gzip.compress(b"\xef\xbb\xbf" + text, mtime=0),
+        lambda text: gzip.compress(b"\xef\xbb\xbf" + text),
     ],
 )
 def test_compressed_text_is_read(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
@@ -322,10 +322,11 @@ def test_compressed_text_is_read(tmp_path: Path, compress: Callable[[bytes], byt
         (zipped(b"x", "a.txt", "b.txt"), "a zip archive of 2 files; allowed is one"),
         (zipped(zipped(zipped(b"x"))), "compressed more than 2 times|NUL|zip"),
         (
-            gzip.compress(gzip.compress(gzip.compress(b"x"), mtime=0), mtime=0),
+            gzip.compress(gzip.compress(gzip.compress(b"x"))),
             "compressed more than 2 times",
         ),
     ],
+    ids=["workbook", "two files", "nested zip", "nested gzip"],  # archives hold the time
 )
 def test_archives_that_are_not_read_are_named(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "puzzles.zip"
