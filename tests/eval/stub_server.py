@@ -185,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
         pieces = re.findall(r"\S+\s*", answer)
         pieces = pieces[: len(pieces) // 2] if is_dropped else pieces
         for piece in pieces:
-            said = {"delta": {"role": "assistant", "content": piece}}
+            said: dict[str, Any] = {"delta": {"role": "assistant", "content": piece}}
             self._event(said if is_chat else {"text": piece}, kind=kind)
         if not is_dropped:
             said = {"delta": {}} if is_chat else {"text": ""}
