@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scripts.cli.main import parse
@@ -64,8 +65,8 @@ def recipe_memory(recipe: Recipe, *, device_bytes: int = GPU_BYTES) -> Iterator[
         device = "GPU" if stage.resources.gpus else "CPU"
         if stage.command == TRAIN:
             yield _training(stage.name, config, device)
-        elif stage.command == EVALUATE and config.model in trained:
-            model = trained[config.model]
+        elif stage.command == EVALUATE and Path(config.model) in trained:
+            model = trained[Path(config.model)]
             mode = modes.get(model.data, "scot") if config.mode == "auto" else config.mode
             yield _evaluation(stage.name, config, model, mode, device, device_bytes)
         else:
