@@ -17,6 +17,7 @@ from compile_tm.measure.report.sparsity_section import sparsity_section
 from compile_tm.measure.report.sudoku_section import gaps_table, sudoku_case
 from compile_tm.measure.report.tightness_section import tightness_section
 from compile_tm.sudoku.board import Special
+from data.runtime.ranges import check_ranges
 
 CURVE = Series(label="<b> & x", x=(1.0, 2.0), y=(1.0, 10.0))
 PLOT = Plot(name="curve", title="a < b", series=(CURVE,), x_label="x", y_label="y", y_scale="log")
@@ -54,9 +55,9 @@ def test_cells_and_options() -> None:
     with pytest.raises(ValueError, match="rows: "):
         Table(title="t", columns=("a", "b"), rows=((1,),))
     with pytest.raises(ValueError, match="max_bits: got 17"):
-        report.Config(out=Path("x"), max_bits=17)
+        check_ranges(report.Config(out=Path("x"), max_bits=17))
     with pytest.raises(ValueError, match="practice_bits: got 5"):
-        report.Config(out=Path("x"), practice_bits=5)
+        check_ranges(report.Config(out=Path("x"), practice_bits=5))
     with pytest.raises(ValueError, match="retrieval_digits: got"):
         report.Config(out=Path("x"), retrieval_digits=(0,))
     for bits in ((6, 4), (4, 5), (), (16, 18)):

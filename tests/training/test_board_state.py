@@ -115,5 +115,5 @@ def test_refuses_a_layer_that_is_not_there(layer: int) -> None:
 
 
 def test_layer_0_is_not_taken_for_the_default(toy_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="board_state_layer: got 0 with 2 layers"):
+    with pytest.raises(ValueError, match="board_state_layer: got 0, allowed is 1 to"):
         run(small_config(toy_data, tmp_path / "run", board_state_layer=0))
