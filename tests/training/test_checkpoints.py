@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import resource
 import shutil
@@ -210,7 +211,11 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
     facts = json.loads((path / "facts.json").read_text())
     (path / "facts.json").write_text(json.dumps(facts | {"schema": 99}))
     marker = json.loads((path / MARKER).read_text())
-    del marker["files"]["facts.json"]
+    content = (path / "facts.json").read_bytes()
+    marker["files"]["facts.json"] = {
+        "num_bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
     (path / MARKER).write_text(json.dumps(marker))
     with pytest.raises(ValueError, match="schema 99, this version has 1"):
         load_newest(tmp_path)
