@@ -14,7 +14,8 @@ def print_table(
     """Print a table whose first column is text and whose others are numbers, aligned right."""
     table = Table()
     for index, name in enumerate(names):
-        table.add_column(name, justify="right" if index else "left")
+        # Names are typed in other commands, so they are never broken into lines.
+        table.add_column(name, justify="right" if index else "left", no_wrap=index == 0)
     for row in rows:
         table.add_row(*row)
     # A title of the table's own would be broken into lines as narrow as the table.

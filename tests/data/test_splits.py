@@ -30,7 +30,7 @@ def grids() -> Grid:
 
 
 def write_list(path: Path, grids: Grid, *, bad_rows: int = 0) -> Path:
-    lines = ["?" * BOARD.num_cells] * bad_rows + [format_grid(BOARD, grid) for grid in grids]
+    lines = ["!" * BOARD.num_cells] * bad_rows + [format_grid(BOARD, grid) for grid in grids]
     path.write_text("\n".join(lines) + "\n")
     return path
 
