@@ -28,6 +28,7 @@ from compile_tm.machines.regex import regex_symbols
 from compile_tm.machines.turing import Move, TuringMachine
 from compile_tm.measure import validation
 from compile_tm.runtime.generation import Generation
+from data.runtime.ranges import check_ranges
 
 SMALL = RandomMachineConfig(max_tapes=1, max_states=3, max_inputs=1, max_extra_symbols=0)
 
@@ -229,7 +230,7 @@ def test_wrong_machines_are_not_skipped(
 )
 def test_wrong_options_are_refused(wrong: dict[str, int | str]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        validate_command.Config(**wrong)  # type: ignore[arg-type]
+        check_ranges(validate_command.Config(**wrong))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("architecture", ["compiled", "llama", None])

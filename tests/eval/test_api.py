@@ -334,7 +334,7 @@ def test_kill_9_of_either_side(victim: str, puzzles: Path, tmp_path: Path) -> No
         (["--engine", "segment"], "no sudocot.json, so it is asked in words, by --engine hf, vllm"),
         (["--protocol", "ids"], "no sudocot.json, so not a model folder of sudocot"),
         (["--samples", "2", "--temperature", "0"], "temperature: got 0 with 2 samples"),
-        (["--shots", "9"], "shots: got 9, allowed are 0 to 4"),
+        (["--shots", "9"], "shots: got 9, allowed is 0 to 4"),
         (["--base-url", "localhost"], "base_url: got 'localhost', allowed are http"),
         (["--engine-args", "x"], "engine_args: got 'x', allowed is key=value"),
         (["--timeout-s", "0"], "timeout_s: got 0"),

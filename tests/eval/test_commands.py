@@ -15,6 +15,7 @@ import yaml
 from huggingface_hub import ModelCard, parse_eval_result_entries
 from huggingface_hub.repocard_data import model_index_to_eval_results
 
+from data.runtime.digests import DIGESTS_FILE
 from eval.commands import run as run_command
 from eval.engines.contract import Request, Result
 from eval.results.folder import SUMMARY_FILE, EvaluationFolder
@@ -352,6 +353,8 @@ def test_what_is_no_result_is_not_published(
     assert "those of other weights" in capsys.readouterr().err
     rows = (folders[0] / "results.jsonl").read_text().splitlines(keepends=True)
     (folders[0] / "results.jsonl").write_text("".join(rows[:-1]))
+    refuse("results.jsonl: damaged", folders[0])
+    (folders[0] / DIGESTS_FILE).unlink()
     refuse("8 of 9 puzzles have a result", folders[0])
     (model / "README.md").write_text("---\n- a\n---\ntext\n")
     assert main(card_words(model, folders[1:])) == 2

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data.runtime.digests import DIGESTS_FILE
 from data.runtime.intervals import wilson_interval
 from eval.commands.report import Config, main
 from eval.engines.contract import EndedBy, paper_caps
@@ -88,8 +89,9 @@ def test_ranks_hold_within_one_sample_only(tmp_path: Path) -> None:
     write_evaluation(tmp_path / "d", name="d", solve_rates=(0.1,) * 7, kind="random")
     report = build_report(read_entries([str(tmp_path / n) for n in ("a", "a2", "b", "c", "d")]))
     ranks = [[(row.label, row.rank) for row in section.rows] for section in report.sections]
-    assert ranks == [[("b", 1), ("a", 2), ("a2", 2)], [("c", 1)], [("d", 1)]]
-    assert [len(section.comparisons) for section in report.sections] == [3, 0, 0]
+    # The same puzzles are one cohort, whatever data set they come from.
+    assert ranks == [[("b", 1), ("c", 2), ("a", 3), ("a2", 3)], [("d", 1)]]
+    assert [len(section.comparisons) for section in report.sections] == [6, 0]
 
 
 def test_hardest_puzzles_of_the_same_model_fill_its_column(tmp_path: Path) -> None:
@@ -142,6 +144,9 @@ def test_wrong_input_is_named_in_one_line(tmp_path: Path) -> None:
         Config(runs=(), out=tmp_path / "out")
     with (tmp_path / "done" / RESULTS_FILE).open("a") as file:
         file.write("{}\n")
+    with pytest.raises(ValueError, match="results.jsonl: damaged, its content differs"):
+        read_entries([done])
+    (tmp_path / "done" / DIGESTS_FILE).unlink()
     with pytest.raises(ValueError, match=r"results.jsonl:281: not what sudocot writes"):
         read_entries([done])
 
