@@ -13,6 +13,12 @@ import sys
 import sysconfig
 from pathlib import Path
 
+HARNESSES = {
+    "eval.harnesses.inspect_task": "inspect_ai",
+    "eval.harnesses.reasoning_gym_data": "reasoning_gym",
+}
+"""Modules that need a library which no test environment has, and its name."""
+
 
 def main(packages: list[str]) -> None:
     """Import everything in the packages; an assertion names what is missing."""
@@ -23,7 +29,12 @@ def main(packages: list[str]) -> None:
         assert Path(root.__path__[0]) == installation / package, f"{package} came from elsewhere"
         assert (installation / package / "py.typed").is_file(), f"{package} lacks py.typed"
         for module in pkgutil.walk_packages(root.__path__, f"{package}."):
-            importlib.import_module(module.name)
+            try:
+                importlib.import_module(module.name)
+            except ModuleNotFoundError as error:
+                if error.name != HARNESSES.get(module.name):
+                    raise
+                continue
             num_modules += 1
     print(f"{num_modules} modules import from the wheel")  # noqa: T201
 
