@@ -3,6 +3,8 @@
 Compiled code is cached per user in a folder named by a digest of all modules with kernels and of
 numba's version, as kernels call kernels of other modules, whose edits numba's own cache would not
 see. Without a writable place nothing is cached.
+
+With NUMBA_DISABLE_JIT=1 kernels stay Python functions and numba is not imported.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numba
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+IS_JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
+if IS_JIT:
+    import numba
+    from numba.core import cgutils, types
+    from numba.extending import intrinsic
 
 _Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
-IS_JIT = not numba.config.DISABLE_JIT
 
 
 @functools.cache
@@ -44,7 +47,9 @@ def kernel_cache_dir() -> Path | None:
 
 def kernel(function: _Kernel) -> _Kernel:
     """Compile `function` with numba: cached, without the GIL, exact arithmetic."""
-    cache_dir = kernel_cache_dir() if IS_JIT else None
+    if not IS_JIT:
+        return function
+    cache_dir = kernel_cache_dir()
     if cache_dir is None:
         return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
     # numba picks the cache folder when a function is decorated, from this global option alone.

@@ -9,6 +9,9 @@ Function symbols are unique across processes. numba numbers functions and record
 every process and derives symbol names from these numbers, so caches written by two processes for
 two boards would define the same symbols, and a third process that loads both would call the
 helpers of the wrong board.
+
+With NUMBA_DISABLE_JIT=1 kernels stay Python functions and numba is not imported: its import takes
+half a second, which help screens save.
 """
 
 from __future__ import annotations
@@ -23,19 +26,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numba
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.core.bytecode import FunctionIdentity
-from numba.extending import intrinsic
+
+IS_JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
+if IS_JIT:
+    import numba
+    from llvmlite import ir
+    from numba.core import types
+    from numba.core.bytecode import FunctionIdentity
+    from numba.extending import intrinsic
+
+    # Drawn per id, so that forked children differ as well (tests/solver/test_jit.py).
+    FunctionIdentity._unique_ids = iter(lambda: secrets.randbits(60), None)
 
 _Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
 _KERNEL_PACKAGES = ("solver", "data", "eval")
-IS_JIT = not numba.config.DISABLE_JIT
-
-# Drawn per id, so that forked children differ as well (tests/solver/test_jit.py).
-FunctionIdentity._unique_ids = iter(lambda: secrets.randbits(60), None)
 
 
 def _source_digest() -> str:
@@ -85,7 +90,9 @@ def kernel_cache_dir() -> Path | None:
 
 def kernel(function: _Kernel) -> _Kernel:
     """Compile `function` with numba: cached, without the GIL, exact arithmetic."""
-    cache_dir = kernel_cache_dir() if IS_JIT else None
+    if not IS_JIT:
+        return function
+    cache_dir = kernel_cache_dir()
     if cache_dir is None:
         return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
     # numba reads the cache folder from this global option at decoration time.
@@ -99,12 +106,12 @@ def kernel(function: _Kernel) -> _Kernel:
 
 def inline_kernel(function: _Kernel) -> _Kernel:
     """Compile a helper called by other kernels only; it is inlined and cached with its callers."""
-    return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
+    return numba.njit(nogil=True)(function) if IS_JIT else function
 
 
 def always_inline_kernel(function: _Kernel) -> _Kernel:
     """Like `inline_kernel`, but always inlined, at the cost of compile time."""
-    return numba.njit(nogil=True, forceinline=True)(function)  # type: ignore[no-any-return]
+    return numba.njit(nogil=True, forceinline=True)(function) if IS_JIT else function
 
 
 if IS_JIT:

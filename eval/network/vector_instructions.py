@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
-
 from solver.jit import IS_JIT
 
 WIDTH = 16
 """Floats of a vector: one register of AVX-512, two of AVX2, four of NEON."""
 
 if IS_JIT:
+    from llvmlite import ir
+    from numba.core import cgutils, types
+    from numba.extending import intrinsic
+
     _INDEX = ir.IntType(32)
     _VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
     _SAME_LANE = ir.Constant(ir.VectorType(_INDEX, WIDTH), [0] * WIDTH)

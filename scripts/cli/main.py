@@ -111,7 +111,10 @@ def run() -> None:
     shadow = find_shadow()
     if shadow is not None:
         sys.exit(_complain(f"error: {shadow}", code=BAD_INPUT))
-    sys.exit(main(sys.argv[1:]))
+    argv = sys.argv[1:]
+    if argv[:1] == ["help"] or _asks_for_help(argv):
+        os.environ["NUMBA_DISABLE_JIT"] = "1"  # numba takes most of the time of a help screen
+    sys.exit(main(argv))
 
 
 def find_shadow() -> str | None:
@@ -132,8 +135,7 @@ def find_shadow() -> str | None:
 
 
 def _run_command(words: CommandWords, options: Sequence[str]) -> int:
-    own = options[: options.index("--")] if "--" in options else options
-    if set(own) & set(_HELP):
+    if _asks_for_help(options):
         return _show_help(words, options)
     from eval.network.families import FAMILY_MODULES
 
@@ -144,6 +146,11 @@ def _run_command(words: CommandWords, options: Sequence[str]) -> int:
     module, config = parse(words, options)
     code: int = module.main(_with_model_folders(config))
     return code
+
+
+def _asks_for_help(options: Sequence[str]) -> bool:
+    own = options[: options.index("--")] if "--" in options else options
+    return bool(set(own) & set(_HELP))
 
 
 def _with_model_folders(config: Any) -> Any:
