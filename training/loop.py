@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from data.runtime.progress import Advance
 from data.runtime.signals import StopSignal
 from training.batching.prefetch import micro_batches
 from training.checkpoints.outputs import export_run, save_run
@@ -15,16 +14,14 @@ from training.schedule import learning_rate
 from training.setup import Run
 
 
-def run_loop(
-    run: Run, *, records: RunRecords, stop: StopSignal, advance: Callable[[int], None]
-) -> bool:
+def run_loop(run: Run, *, records: RunRecords, stop: StopSignal, advance: Advance) -> bool:
     """Train until the budget is used up, then evaluate and export.
 
     Args:
         run: Run that has been built or restored.
         records: Rows of `metrics.jsonl`, and the log.
         stop: Tells of signals.
-        advance: Called with each amount of the budget used.
+        advance: Called with each amount of the budget used, and with step and loss.
 
     Returns:
         Whether the run is finished; else a signal came and the state is saved.
@@ -75,7 +72,8 @@ def run_loop(
         optimizer.step()
         optimizer.zero_grad()
         records.end_update(update)
-        advance(min(used, config.budget) - used_before)
+        detail = f"step {usage.step:,}, loss {report.loss:.4f}"
+        advance(min(used, config.budget) - used_before, detail=detail)
 
         # Log, save, stop.
         is_last = used >= config.budget

@@ -6,19 +6,20 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     Task,
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,18 @@ def format_duration(seconds: float) -> str:
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
+class Advance(Protocol):
+    """Reports that work was done."""
+
+    def __call__(self, amount: int, /, *, detail: str = "") -> object:
+        """Add an amount of work.
+
+        Args:
+            amount: Work done since the last call.
+            detail: Words on the state of the work, shown until others come.
+        """
+
+
 @dataclass(kw_only=True)
 class _PlainLines:
     """Logs a line now and then; rate and time left are of this session alone."""
@@ -43,6 +56,7 @@ class _PlainLines:
     unit: str
     total: int
     done: int
+    _detail: str = ""
     _start_done: int = field(init=False)
     _start_s: float = field(init=False)
     _last_s: float = field(init=False)
@@ -51,8 +65,9 @@ class _PlainLines:
         self._start_done, self._start_s = self.done, time.monotonic()
         self._last_s = self._start_s
 
-    def advance(self, amount: int) -> None:
+    def advance(self, amount: int, /, *, detail: str = "") -> None:
         self.done += amount
+        self._detail = f", {detail}" if detail else self._detail
         now = time.monotonic()
         if now - self._last_s >= _LINE_EVERY_S and self.done < self.total:
             self._last_s = now
@@ -63,8 +78,8 @@ class _PlainLines:
             else:
                 left += " left"
             logger.info(
-                "%s: %d of %d %s, %.1f/s, %s",
-                self.label, self.done, self.total, self.unit, rate, left,
+                "%s: %d of %d %s%s, %.1f/s, %s",
+                self.label, self.done, self.total, self.unit, self._detail, rate, left,
             )  # fmt: skip
 
     def finish(self) -> None:
@@ -75,11 +90,26 @@ class _PlainLines:
         )  # fmt: skip
 
 
+class _CountColumn(ProgressColumn):
+    """How much of the work is done: exact up to six digits, and in millions and so on above."""
+
+    def render(self, task: Task) -> Text:
+        total = int(task.total or 0)
+        return Text(f"{_short(int(task.completed), total)}/{_short(total, total)}")
+
+
+def _short(amount: int, total: int) -> str:
+    for unit, size in (("B", 10**9), ("M", 10**6)):
+        if total >= size:
+            return f"{amount / size:.1f}{unit}"
+    return str(amount)
+
+
 class _RateColumn(ProgressColumn):
     """Units per second."""
 
     def __init__(self, unit: str) -> None:
-        super().__init__()
+        super().__init__(table_column=Column(no_wrap=True))
         self._unit = unit
 
     def render(self, task: Task) -> Text:
@@ -116,7 +146,7 @@ class _TimeLeftColumn(TimeRemainingColumn):
 @contextlib.contextmanager
 def progress(
     label: str, *, total: int, unit: str, done: int = 0, enabled: bool = True
-) -> Iterator[Callable[[int], None]]:
+) -> Iterator[Advance]:
     """Show the progress of work; the block gets a function to call with each amount done.
 
     Args:
@@ -127,7 +157,7 @@ def progress(
         enabled: Off on all ranks but the first.
     """
     if not enabled:
-        yield lambda _: None
+        yield lambda _, /, *, detail="": None  # noqa: ARG005
         return
     console = Console(stderr=True, markup=False)
     if not console.is_terminal:
@@ -137,11 +167,16 @@ def progress(
         return
     columns = (
         TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
+        # As wide as the other columns leave it, so that all fit a line of 80 columns.
+        BarColumn(bar_width=None, table_column=Column(max_width=40)),
+        _CountColumn(table_column=Column(no_wrap=True)),
         _RateColumn(unit),
         _TimeLeftColumn(),
     )
     with Progress(*columns, console=console) as bar, _log_above_bar():
         task = bar.add_task(label, total=total, completed=done)
-        yield lambda amount: bar.advance(task, amount)
+
+        def advance(amount: int, /, *, detail: str = "") -> None:
+            bar.update(task, advance=amount, description=f"{label} {detail}" if detail else None)
+
+        yield advance
