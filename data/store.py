@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +27,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from data.runtime.digests import find_damaged
+from data.runtime.documents import read_json
 from data.runtime.files import to_json
+from data.runtime.schema import parse_record
 from solver.boards import Board, get_board
 from solver.vocabulary import Tokens, Vocabulary
 
@@ -99,29 +100,20 @@ class Manifest:
         return to_json({**asdict(self), "digest": self.digest})
 
     @classmethod
-    def from_bytes(cls, content: bytes, *, path: Path) -> Manifest:
+    def read(cls, path: Path) -> Manifest:
         """Read `manifest.json`.
 
         Raises:
             ValueError: another schema version, a missing field, or a digest that does not fit.
         """
-        try:
-            fields = json.loads(content)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-        if not isinstance(fields, dict):
-            raise ValueError(f"{path}: not a data set manifest")
-        version = fields.get("schema_version")
-        if version != SCHEMA_VERSION:
-            raise ValueError(
-                f"{path}: schema_version {version}, this version reads {SCHEMA_VERSION}"
-            )
+        fields = read_json(path)
         stored_digest = fields.pop("digest", None)
-        try:
-            shards = [Shard(**shard) for shard in fields.pop("shards")]
-            manifest = cls(**fields, shards=shards)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{path}: not a data set manifest ({error})") from None
+        if fields.get("schema_version") != SCHEMA_VERSION:
+            raise ValueError(
+                f"{path}: schema_version: got {fields.get('schema_version')!r}, "
+                f"allowed is {SCHEMA_VERSION}"
+            )
+        manifest = parse_record(cls, fields, path=path)
         if manifest.digest != stored_digest:
             raise ValueError(f"{path}: its digest does not fit its content, it was edited")
         return manifest
@@ -199,7 +191,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST_NAME
     if not path.is_file():
         raise FileNotFoundError(f"{folder}: no {MANIFEST_NAME}, not a finished data set")
-    manifest = Manifest.from_bytes(path.read_bytes(), path=path)
+    manifest = Manifest.read(path)
     if manifest.vocabulary_digest != Vocabulary(get_board(manifest.board)).digest:
         raise ValueError(f"{path}: vocabulary_digest differs from this version's vocabulary")
     return manifest

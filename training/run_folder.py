@@ -15,14 +15,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data.model_format.facts import read_json
 from data.runtime.files import publish_file, to_json
 from data.runtime.locks import locked_folder
+from data.runtime.schema import read_record
 from training.config import TrainConfig, differing_fields
 from training.reporting.metrics import METRICS_FILE
 
 SCHEMA = 1
 CONFIG_FILE = "config.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """Content of `config.json`."""
+
+    config: dict[str, Any]
+    """Plain form of the `TrainConfig`."""
+    data_digest: str
+    """Digest of the data set."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file."""
+        return {"schema": SCHEMA, "config": self.config, "data_digest": self.data_digest}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +80,9 @@ class RunFolder:
                 raise ValueError(f"out: {self.path} holds other files and no {CONFIG_FILE}")
             return
         record = read_run_config(self.path)
-        differences = differing_fields(record["config"], config.as_dict())
-        if record["data_digest"] != data_digest:
-            differences.append(
-                f"data: the run has digest {record['data_digest']}, got {data_digest}"
-            )
+        differences = differing_fields(record.config, config.as_dict())
+        if record.data_digest != data_digest:
+            differences.append(f"data: the run has digest {record.data_digest}, got {data_digest}")
         if differences:
             raise ValueError(
                 f"out: {self.path} holds a run that differs in {'; '.join(differences)}. "
@@ -90,20 +102,16 @@ class RunFolder:
 
     def prepare(self, config: TrainConfig, *, data_digest: str) -> None:
         """Write down the config, which makes the folder a run, then create the rest."""
-        record = {"schema": SCHEMA, "config": config.as_dict(), "data_digest": data_digest}
-        publish_file(self.path / CONFIG_FILE, to_json(record))
+        record = RunConfig(config=config.as_dict(), data_digest=data_digest)
+        publish_file(self.path / CONFIG_FILE, to_json(record.to_json()))
         self.checkpoints.mkdir(exist_ok=True)
 
 
-def read_run_config(path: Path) -> dict[str, Any]:
+def read_run_config(path: Path) -> RunConfig:
     """Read the config record of a run folder.
 
     Raises:
         ValueError: If it is damaged, or has another schema.
         OSError: If there is none.
     """
-    file = path / CONFIG_FILE
-    record = read_json(file)
-    if record.get("schema") != SCHEMA:
-        raise ValueError(f"{file}: schema {record.get('schema')}, this version reads {SCHEMA}")
-    return record
+    return read_record(path / CONFIG_FILE, RunConfig, schema=SCHEMA)

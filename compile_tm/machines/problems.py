@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+_NUM_SHOWN = 5
+"""Problems in a message."""
+
 
 class MachineError(ValueError):
     """A machine that breaks its definition; `problems` lists all that is wrong with it."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
-        super().__init__("; ".join(self.problems))
+        shown = self.problems[:_NUM_SHOWN]
+        more = len(self.problems) - len(shown)
+        super().__init__("; ".join(shown) + (f"; and {more} more" if more else ""))
 
 
 def raise_problems(problems: Iterable[str]) -> None:

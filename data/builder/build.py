@@ -8,11 +8,10 @@ finished. Part i of n of a job array makes every n-th shard, in a folder `NAME.p
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,6 +50,7 @@ from data.runtime.resumable import (
     resumable_output,
     write_identity,
 )
+from data.runtime.schema import read_record
 from data.store import SCHEMA_VERSION, Manifest, TokenStore, write_metadata
 from solver.boards import get_board
 from solver.vocabulary import Vocabulary
@@ -58,6 +58,16 @@ from solver.vocabulary import Vocabulary
 logger = logging.getLogger(__name__)
 
 _PART_FILE = "part.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PartFacts:
+    """Content of `part.json`: what all parts of a build share."""
+
+    read: ReadCounts
+    """Rows read."""
+    num_shards: int
+    """Shards of all parts."""
 
 
 def build(
@@ -119,8 +129,8 @@ def build(
         reports = _make_shards(plan, staging, numbers, workers=workers)
         manifest = None
         if part:
-            facts = {"read": asdict(plan.choice.counts), "num_shards": plan.num_shards}
-            publish_file(staging / _PART_FILE, to_json(facts))
+            facts = _PartFacts(read=plan.choice.counts, num_shards=plan.num_shards)
+            publish_file(staging / _PART_FILE, to_json(asdict(facts)))
         else:
             manifest = _manifest(wanted, plan.choice.counts, reports)
             write_metadata(staging, manifest)
@@ -155,19 +165,19 @@ def merge(out: Path, *, rebuild: bool = False) -> Manifest:
             return _finish_merge(out)
         check_replaceable(out, marker=BUILD_FILE)
         folders = find_parts(out, marker=_PART_FILE)
-        first = json.loads((folders[0] / _PART_FILE).read_bytes())
+        first = read_record(folders[0] / _PART_FILE, _PartFacts)
         wanted = read_identity(folders[0])
         for folder in folders:
             check_identity(folder, wanted)
-            if json.loads((folder / _PART_FILE).read_bytes()) != first:
+            if read_record(folder / _PART_FILE, _PartFacts) != first:
                 raise ValueError(f"{folder}: read other rows than {folders[0]}")
         # Not `.NAME.partial`: that may be an interrupted build.
         staging = out.with_name(f".{out.name}.merging")
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
         write_identity(staging, wanted)
-        reports = _take_shards(folders, staging, num_shards=first["num_shards"])
-        manifest = _manifest(wanted, ReadCounts(**first["read"]), reports)
+        reports = _take_shards(folders, staging, num_shards=first.num_shards)
+        manifest = _manifest(wanted, first.read, reports)
         write_metadata(staging, manifest)
         publish_directory(staging, out, replace=rebuild)
         shutil.rmtree(parts_folder(out))

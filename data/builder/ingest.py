@@ -6,7 +6,6 @@ into memory, so that memory does not grow with the input beyond a few bytes a pu
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from data.builder.permutation import permuted
 from data.puzzle_sources.sources import Source
 from data.runtime.digests import HashingFile, find_damaged
 from data.runtime.files import fsync_path, publish_file, to_json
+from data.runtime.schema import read_record
 from solver.boards import Board
 from solver.puzzles import PuzzleBlock, clash_text, clashing_givens, puzzle_id
 
@@ -46,11 +46,21 @@ class SpoolCounts:
     """Puzzles with givens that clash."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """Content of the file that is written when the spool is whole."""
+
+    counts: SpoolCounts
+    """What was read."""
+    sha256: dict[str, str]
+    """Hex digest of each array."""
+
+
 class Spool:
     """Consistent puzzles of a source, mapped from disk; row k of every array is puzzle k."""
 
     def __init__(self, folder: Path, board: Board) -> None:
-        self.counts = SpoolCounts(**json.loads((folder / _DONE).read_bytes())["counts"])
+        self.counts = read_record(folder / _DONE, _Done).counts
         size = self.counts.read - self.counts.malformed - self.counts.conflicting
         self.grids = _mapped(folder / "grids", np.uint8, (size, board.num_cells))
         """uint8 (n, num_cells)."""
@@ -95,19 +105,19 @@ def fill_spool(source: Source, folder: Path, *, strict: bool) -> Spool:
     for name in _ARRAYS:
         fsync_path(folder / name)
     digests = {name: file.hexdigest() for name, file in files.items()}
-    record = {"counts": asdict(SpoolCounts(**counts)), "sha256": digests}
-    publish_file(folder / _DONE, to_json(record))
+    done = _Done(counts=SpoolCounts(**counts), sha256=digests)
+    publish_file(folder / _DONE, to_json(asdict(done)))
     return Spool(folder, source.board)
 
 
 def _is_whole(folder: Path) -> bool:
     """Tell whether an earlier session finished the spool, and it is undamaged."""
     try:
-        digests = json.loads((folder / _DONE).read_bytes())["sha256"]
-        problems = find_damaged(folder, {name: str(digests[name]) for name in _ARRAYS})
+        digests = read_record(folder / _DONE, _Done).sha256
+        problems = find_damaged(folder, {name: digests[name] for name in _ARRAYS})
     except FileNotFoundError:
         return False
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError):
         problems = [f"{folder / _DONE}: damaged"]
     for problem in problems:
         logger.warning("%s; the source is read again", problem)

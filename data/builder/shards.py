@@ -7,7 +7,6 @@ session that the shard is done.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from data.builder.funnel import NUM_LENGTH_BINS, TraceCounts, add_counts, length
 from data.builder.ingest import Choice, Spool
 from data.runtime.digests import HashingFile, file_digest
 from data.runtime.files import fsync_path, to_json
+from data.runtime.schema import read_record
 from data.segments import split_into_segments
 from data.store import Shard, arrow_schema, record_batch
 from solver.boards import Board
@@ -72,17 +72,6 @@ class ShardReport:
         """Serialise for the report file."""
         return to_json(asdict(self))
 
-    @classmethod
-    def from_bytes(cls, content: bytes) -> ShardReport:
-        """Read a report file."""
-        fields = json.loads(content)
-        return cls(
-            shard=Shard(**fields["shard"]),
-            num_loss_tokens=fields["num_loss_tokens"],
-            counts=TraceCounts(**fields["counts"]),
-            bins=fields["bins"],
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
@@ -104,9 +93,9 @@ def report_path(folder: Path, index: int) -> Path:
 def finished_report(folder: Path, index: int) -> ShardReport | None:
     """Report of a shard made by an earlier session, None if it is missing or its file differs."""
     try:
-        report = ShardReport.from_bytes(report_path(folder, index).read_bytes())
+        report = read_record(report_path(folder, index), ShardReport)
         digest = file_digest(folder / report.shard.name)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         return None
     return report if digest == report.shard.sha256 else None
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from data.builder.funnel import ReadCounts, TraceCounts
-from data.runtime.resumable import BUILD_FILE
+from data.runtime.resumable import read_identity
 from data.store import Manifest
 
 
 def print_manifest(console: Console, folder: Path, manifest: Manifest) -> None:
     """Print the funnel, the sizes and the length histogram of a data set."""
     funnel = manifest.funnel
-    is_checked = json.loads((folder / BUILD_FILE).read_bytes())["config"]["check_unique"]
+    is_checked = read_identity(folder)["config"]["check_unique"]
     table = Table(title=f"{folder}: {manifest.board} {manifest.mode}", title_justify="left")
     table.add_column("rows and puzzles")
     table.add_column("count", justify="right")

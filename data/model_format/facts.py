@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from data.runtime.documents import load_json
+from data.runtime.documents import read_json
+from data.runtime.schema import parse_record
 from solver.boards import get_board
 from solver.vocabulary import Vocabulary
 
@@ -33,6 +34,9 @@ class ModelFacts:
     """Number formats of the training run: `PrecisionPolicy.as_dict`."""
     training: dict[str, str | int | float] = field(default_factory=dict)
     """Further facts for the card, in order: tokens, steps, seed, ..."""
+
+    def __post_init__(self) -> None:
+        get_board(self.board)
 
 
 def check_model_folder(folder: Path) -> None:
@@ -62,27 +66,13 @@ def read_facts(folder: Path) -> ModelFacts:
     if not path.is_file():
         check_model_folder(folder)
     record = read_json(path)
-    if record.pop("format", None) != FACTS_FORMAT:
-        raise ValueError(f"{path}: format: allowed is {FACTS_FORMAT}")
-    try:
-        digest = Vocabulary(get_board(record["board"])).digest
-        if record.pop("vocabulary_digest") != digest:
-            raise ValueError(
-                f"{path}: vocabulary_digest: allowed is {digest}, other ids mean other text"
-            )
-        del record["weights_digest"]
-        return ModelFacts(**record)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{path}: not the facts of a model ({error})") from None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a file that holds one JSON object.
-
-    Raises:
-        ValueError: it does not; the message names file, line and column.
-    """
-    content = load_json(path)
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: got {type(content).__name__}, allowed is an object")
-    return content
+    digests = [record.pop(name, None) for name in ("vocabulary_digest", "weights_digest")]
+    facts = parse_record(ModelFacts, record, path=path, format=FACTS_FORMAT)
+    digest = Vocabulary(get_board(facts.board)).digest
+    if digests[0] != digest:
+        raise ValueError(
+            f"{path}: vocabulary_digest: allowed is {digest}, other ids mean other text"
+        )
+    if not isinstance(digests[1], str):
+        raise ValueError(f"{path}: weights_digest: got {digests[1]!r}, allowed is text")
+    return facts

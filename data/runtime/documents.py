@@ -48,10 +48,24 @@ def load_json(path: Path) -> Any:
     """
     try:
         return json.loads(read_document(path))
-    except json.JSONDecodeError as error:
+    except ValueError as error:
+        if str(error).startswith(f"{path}: "):
+            raise
         raise ValueError(f"{path}: {error}") from error
     except RecursionError:
         raise ValueError(f"{path}: brackets nested too deep") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file that holds one JSON object.
+
+    Raises:
+        ValueError: it does not; the message names file, line and column.
+    """
+    content = load_json(path)
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: got {type(content).__name__}, allowed is an object")
+    return content
 
 
 def load_yaml(path: Path, *, loader: type[PlainLoader] = PlainLoader) -> Any:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from data.runtime.files import staged_file
+from data.runtime.schema import SchemaError
 
 SYNC_EVERY_S = 30.0
 """Longest time for which a crash of the machine, not of the program, can lose lines."""
@@ -94,6 +95,8 @@ def checked(read: Callable[[Any], _Item], value: Any, *, where: str) -> _Item:
     """
     try:
         return read(value)
+    except SchemaError as error:
+        raise ValueError(f"{where}: {error}") from error
     except _DAMAGE as error:
         raise ValueError(f"{where}: not what sudocot writes: {error}") from error
 

@@ -7,7 +7,6 @@ the identity is the same. The output is locked from before the first look until 
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data.runtime.documents import read_json
 from data.runtime.files import publish_file, resolve_output, to_json
 from data.runtime.locks import locked_output
 
@@ -96,10 +96,7 @@ def read_identity(folder: Path) -> dict[str, Any]:
         OSError: there is none.
         ValueError: it is damaged.
     """
-    found = json.loads((folder / BUILD_FILE).read_bytes())
-    if not isinstance(found, dict):
-        raise ValueError(f"{folder / BUILD_FILE}: got {type(found).__name__}, allowed is an object")
-    return found
+    return read_json(folder / BUILD_FILE)
 
 
 def check_identity(folder: Path, identity: dict[str, Any]) -> None:

@@ -18,8 +18,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from data.model_format.facts import FACTS_FILE, ModelFacts, read_facts, read_json
+from data.model_format.facts import FACTS_FILE, ModelFacts, read_facts
 from data.model_format.weights import weights_digest
+from data.runtime.documents import read_json
 from eval.network.compiled.config import FOREIGN_KEYS, CompiledConfig, read_compiled_config
 from eval.network.compiled.weights import check_entries
 from eval.network.config import (

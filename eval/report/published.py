@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import yaml
+from annotated_types import Ge, Le
 
 from data.runtime.intervals import wilson_interval
+from data.runtime.schema import parse_record
 
 PUBLISHED_FILE = "published.yaml"
 Regime = Literal["full", "small", "none", "other"]
@@ -34,7 +36,7 @@ class PublishedResult:
     """Name of the method or model."""
     regime: Regime
     """What it was trained on."""
-    accuracy: float
+    accuracy: Annotated[float, Ge(0), Le(100)]
     """Grids solved, in percent."""
     test_set: str
     """Puzzles it was tested on."""
@@ -58,12 +60,6 @@ class PublishedResult:
     """Computation at test time."""
 
     def __post_init__(self) -> None:
-        for name, kind in (("regime", Regime), ("reported", Reporter)):
-            if getattr(self, name) not in get_args(kind):
-                allowed = ", ".join(get_args(kind))
-                raise ValueError(f"{name}: got {getattr(self, name)!r}, allowed are {allowed}")
-        if not 0 <= self.accuracy <= 100:
-            raise ValueError(f"accuracy: got {self.accuracy}, allowed are 0 to 100 percent")
         if not self.url.startswith("https://"):
             raise ValueError(f"url: got {self.url!r}, allowed is https://...")
 
@@ -89,15 +85,7 @@ def read_published() -> dict[Regime, list[PublishedResult]]:
 def parse_published(text: str) -> dict[Regime, list[PublishedResult]]:
     """Read the text of a data file; see `read_published`."""
     results: dict[Regime, list[PublishedResult]] = {regime: [] for regime in get_args(Regime)}
-    for entry in yaml.safe_load(text):
-        result = _parse_entry(entry)
+    content = yaml.safe_load(text)
+    for result in parse_record(tuple[PublishedResult, ...], content, path=PUBLISHED_FILE):
         results[result.regime].append(result)
     return results
-
-
-def _parse_entry(entry: dict[str, Any]) -> PublishedResult:
-    try:
-        return PublishedResult(**{**entry, "caveats": tuple(entry["caveats"])})
-    except (KeyError, TypeError, ValueError) as error:
-        name = entry.get("method") if isinstance(entry, dict) else entry
-        raise ValueError(f"{PUBLISHED_FILE}: {name}: {error}") from error

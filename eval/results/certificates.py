@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from data.model_format.facts import read_json
 from data.runtime.files import publish_file, to_json
-from eval.results.records import SCHEMA, check_schema
+from data.runtime.schema import read_record
+from eval.results.records import SCHEMA
 
 CERTIFICATES_FILE = "certificates.json"
 
@@ -90,18 +89,4 @@ def read_certificates(folder: Path) -> Certificates | None:
     path = folder / CERTIFICATES_FILE
     if not path.is_file():
         return None
-    record = read_json(path)
-    check_schema(record)
-    try:
-        puzzles: Sequence[dict[str, object]] = record["puzzles"]
-        return Certificates(
-            model_digest=record["model_digest"],
-            precision=record["precision"],
-            bound=ReorderingBound(**record["bound"]),
-            puzzles=tuple(
-                Certificate(**{**row, "status": Status(row["status"])})  # type: ignore[arg-type]
-                for row in puzzles
-            ),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: not what sudocot writes: {error}") from error
+    return read_record(path, Certificates, schema=SCHEMA)

@@ -27,12 +27,12 @@ from typing import Any
 
 import numpy as np
 
-from data.model_format.facts import read_json
 from data.runtime.digests import DIGESTS_FILE, check_digests, write_digests
 from data.runtime.files import publish_file, to_json
-from data.runtime.line_log import LineLog, checked, publish_lines, read_lines
+from data.runtime.line_log import LineLog, publish_lines, read_lines
+from data.runtime.schema import from_plain, read_record
 from eval.engines.text.replies import sort_replies
-from eval.results.records import SCHEMA, EvaluationConfig, ResultRow, SampledPuzzle, check_schema
+from eval.results.records import SCHEMA, EvaluationConfig, ResultRow, SampledPuzzle
 from eval.results.summary import Summary, summarise
 from solver.boards import Board, get_board
 from solver.vocabulary import Tokens, Vocabulary
@@ -67,7 +67,7 @@ class EvaluationFolder:
         if not file.is_file():
             raise FileNotFoundError(f"{path}: no {CONFIG_FILE}, not an evaluation")
         check_digests(path, (CONFIG_FILE,))
-        return cls(path, checked(EvaluationConfig.from_json, read_json(file), where=str(file)))
+        return cls(path, read_record(file, EvaluationConfig, schema=SCHEMA))
 
     @classmethod
     def create(
@@ -98,7 +98,7 @@ class EvaluationFolder:
         """All puzzles to evaluate, those of other parts included, by key."""
         path = self.path / SAMPLE_FILE
         check_digests(self.path, (SAMPLE_FILE,))
-        return tuple(read_lines(path, lambda record: SampledPuzzle(**without_schema(record))))
+        return tuple(read_lines(path, partial(from_plain, SampledPuzzle, schema=SCHEMA)))
 
     @cached_property
     def rows(self) -> tuple[ResultRow, ...]:
@@ -203,12 +203,6 @@ class ResultLog:
         if self._tokens is not None:
             self._tokens.append({"schema": SCHEMA, "key": row.key, **_pack(segments)})
         self._results.append(row.to_json())
-
-
-def without_schema(record: dict[str, Any]) -> dict[str, Any]:
-    """Check the version of a JSON object and take it off."""
-    check_schema(record)
-    return {name: value for name, value in record.items() if name != "schema"}
 
 
 def _pack(segments: Sequence[Tokens]) -> dict[str, Any]:

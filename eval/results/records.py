@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from data.model_format.precision import PrecisionPolicy
+from data.runtime.schema import from_plain
 from eval.engines.contract import AnswerFacts, Caps, EndedBy, EvaluationMode, Result
 from solver.boards import get_board
 from solver.vocabulary import Tokens, Vocabulary
@@ -129,22 +130,30 @@ class ResultRow:
         """Read the plain form.
 
         Raises:
-            ValueError: another schema, or a class of the end that is not known.
-            KeyError, TypeError: a field is missing or too many.
+            ValueError: another schema, or a field that is missing, unknown or of another type.
+            OverflowError: an id that the vocabulary does not have room for.
         """
-        check_schema(record)
-        output = record["output"]
+        line = from_plain(_Line, record, schema=SCHEMA)
         dtype = Vocabulary(get_board(board)).dtype
+        names = [f.name for f in fields(cls) if f.name not in ("puzzle", "output")]
         return cls(
-            puzzle=SampledPuzzle(**{f.name: record[f.name] for f in fields(SampledPuzzle)}),
-            ended_by=EndedBy(record["ended_by"]),
-            num_new_tokens=record["num_new_tokens"],
-            num_segments=record["num_segments"],
-            output=None if output is None else cast("Tokens", np.array(output, dtype=dtype)),
-            seconds=record["seconds"],
-            cost=Cost(**record["cost"]),
-            answer=_read_answer(record.get("answer")),
+            puzzle=SampledPuzzle(**{f.name: getattr(line, f.name) for f in fields(SampledPuzzle)}),
+            output=None if line.output is None else cast("Tokens", np.array(line.output, dtype)),
+            **{name: getattr(line, name) for name in names},
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Line(SampledPuzzle):
+    """Form of a line of `results.jsonl`: the fields of `ResultRow`."""
+
+    ended_by: EndedBy
+    num_new_tokens: int
+    num_segments: int
+    output: tuple[int, ...] | None
+    seconds: float
+    cost: Cost
+    answer: AnswerFacts | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -307,48 +316,3 @@ class EvaluationConfig:
         record["spreads"] = list(record["spreads"])
         record["sessions"] = list(record["sessions"])
         return {"schema": SCHEMA, **record}
-
-    @classmethod
-    def from_json(cls, record: dict[str, Any]) -> EvaluationConfig:
-        """Read the plain form.
-
-        Raises:
-            ValueError: another schema.
-            KeyError, TypeError: a field is missing or too many.
-        """
-        check_schema(record)
-        values = {name: value for name, value in record.items() if name != "schema"}
-        sampling = {**record["sampling"], "targets": tuple(record["sampling"]["targets"])}
-        return cls(
-            **values
-            | {
-                "model": ModelRecord(**record["model"]),
-                "data": DataRecord(**record["data"]),
-                "sampling": SamplingRecord(**sampling),
-                "spreads": tuple(TargetSpread(**spread) for spread in record["spreads"]),
-                "caps": Caps(**record["caps"]),
-                "precision": PrecisionPolicy(**record["precision"]),
-                "protocol": _read_protocol(record.get("protocol")),
-                "sessions": tuple(Session(**session) for session in record["sessions"]),
-            }
-        )
-
-
-def _read_answer(record: dict[str, Any] | None) -> AnswerFacts | None:
-    if record is None:
-        return None
-    return AnswerFacts(**{**record, "lenient": EndedBy(record["lenient"])})
-
-
-def _read_protocol(record: dict[str, Any] | None) -> ProtocolRecord | None:
-    return None if record is None else ProtocolRecord(**record)
-
-
-def check_schema(record: dict[str, Any]) -> None:
-    """Check the version of a JSON object.
-
-    Raises:
-        ValueError: another one than this version of sudocot reads.
-    """
-    if record.get("schema") != SCHEMA:
-        raise ValueError(f"schema: got {record.get('schema')}, this version reads {SCHEMA}")

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from data.model_format.facts import read_json
+from data.runtime.documents import read_json
+from data.runtime.schema import parse_record
 from solver.boards import Board
 
 REGISTERS_FILE = "registers.json"
@@ -68,10 +68,8 @@ def read_register_facts(folder: Path, board: Board) -> tuple[Register, ...] | No
     content = read_json(path)
     if content.get("format") != 1:
         raise ValueError(f"{path}: format: got {content.get('format')!r}, allowed is 1")
-    try:
-        registers = tuple(_register(entry) for entry in content["registers"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: registers: {error!r}") from error
+    entries = parse_record(tuple[_Entry, ...], content.get("registers"), path=f"{path}: registers")
+    registers = tuple(map(_register, entries))
     widths = dict.fromkeys(("pairs", "counts"), board.side * board.num_cells)
     widths |= {"flag": 1, "digits": board.side}
     for register in registers:
@@ -90,16 +88,31 @@ def read_register_facts(folder: Path, board: Board) -> tuple[Register, ...] | No
     return registers
 
 
-def _register(entry: dict[str, Any]) -> Register:
-    first, last = map(int, entry["layers"])
-    coordinates = tuple(map(int, entry["coordinates"]))
-    if not 0 <= first <= last or not coordinates or min(coordinates) < 0:
-        raise ValueError(f"{entry['name']}: layers {first} to {last} at {len(coordinates)} places")
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Entry:
+    """Form of a register in the file."""
+
+    name: str
+    kind: str
+    meaning: str
+    layers: tuple[int, int]
+    coordinates: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        first, last = self.layers
+        if not 0 <= first <= last:
+            raise ValueError(f"layers: got {first} to {last}, allowed is the first one first")
+        if not self.coordinates or min(self.coordinates) < 0:
+            raise ValueError("coordinates: allowed are one or more numbers of 0 and above")
+
+
+def _register(entry: _Entry) -> Register:
+    first, last = entry.layers
     return Register(
-        name=str(entry["name"]),
-        kind=str(entry["kind"]),
-        meaning=str(entry["meaning"]),
+        name=entry.name,
+        kind=entry.kind,
+        meaning=entry.meaning,
         first=first,
         last=last,
-        coordinates=coordinates,
+        coordinates=entry.coordinates,
     )

@@ -215,8 +215,12 @@ def _unknown_command(group: str, word: str) -> str:
 
 
 def _configure_logging() -> None:
+    from data.runtime.terminal import PrintableFormatter
+
     is_first_rank = os.environ.get("RANK", "0") == "0"
-    logging.basicConfig(level=logging.WARNING, format="sudocot: %(levelname)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("sudocot: %(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     for package in PACKAGES:
         logging.getLogger(package).setLevel(logging.INFO if is_first_rank else logging.WARNING)
 
@@ -236,9 +240,11 @@ def _report(error: Exception, words: CommandWords) -> int:
 
 
 def _in_one_line(error: ValueError | OSError) -> str:
+    from data.runtime.terminal import printable
+
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__
+        return printable(f"{error.filename}: {error.strerror}")
+    return printable(" ".join(str(error).split())) or type(error).__name__
 
 
 def _complain(message: str, *, code: int) -> int:

@@ -10,8 +10,9 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from data.lengths.table import LengthsTable
-from data.model_format.facts import FACTS_FILE, read_json
+from data.model_format.facts import FACTS_FILE
 from data.runtime.digests import DIGESTS_FILE, find_damaged, read_digests
+from data.runtime.documents import read_json
 from data.runtime.files import to_json
 from data.store import MANIFEST_NAME, TokenStore, metadata_files
 from eval.results.folder import CONFIG_FILE as EVALUATION_FILE

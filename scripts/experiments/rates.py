@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from importlib import resources
-from typing import Any, Literal, get_args
+from typing import Annotated, Literal
 
 import yaml
+from annotated_types import Gt
+
+from data.runtime.schema import parse_record
 
 RATES_FILE = "rates.yaml"
 Kind = Literal["measured", "others", "vendor", "assumed"]
@@ -18,7 +21,7 @@ class Rate:
 
     name: str
     """Field of `Rates`."""
-    value: float
+    value: Annotated[float, Gt(0)]
     """The number."""
     unit: str
     """Its unit."""
@@ -26,12 +29,6 @@ class Rate:
     """Whose number it is."""
     source: str
     """How it was found."""
-
-    def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise ValueError(f"kind: got {self.kind!r}, allowed are {', '.join(get_args(Kind))}")
-        if not self.value > 0:
-            raise ValueError(f"value: got {self.value}, allowed is above 0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,14 +59,7 @@ def read_rates() -> list[Rate]:
         ValueError: an entry is not of the form; the message names it.
     """
     text = resources.files("scripts.experiments").joinpath(RATES_FILE).read_text(encoding="utf-8")
-    return [_parse_entry(entry) for entry in yaml.safe_load(text)]
-
-
-def _parse_entry(entry: dict[str, Any]) -> Rate:
-    try:
-        return Rate(**entry)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{RATES_FILE}: {entry.get('name')}: {error}") from error
+    return parse_record(list[Rate], yaml.safe_load(text), path=RATES_FILE)
 
 
 def rates_by_name(entries: list[Rate]) -> Rates:

@@ -8,14 +8,13 @@ both, so an install from a wheel knows what it lacks.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import eval as evaluation_package
 from data.runtime.files import publish_file, to_json
 from data.runtime.intervals import wilson_interval
+from data.runtime.schema import read_record
 
 MODELS_FOLDER = Path(evaluation_package.__file__).parent / "models"
 CATALOG_FILE = "catalog.json"
@@ -67,13 +66,8 @@ class TrainedModel:
 
 def read_catalog(folder: Path | None = None) -> dict[str, TrainedModel]:
     """Trained models by name, in the order of the catalog; None takes that of this installation."""
-    entries: list[dict[str, Any]] = json.loads(
-        ((folder or MODELS_FOLDER) / CATALOG_FILE).read_bytes()
-    )
-    models = (
-        TrainedModel(**{**entry, "scores": tuple(Score(**score) for score in entry["scores"])})
-        for entry in entries
-    )
+    path = (folder or MODELS_FOLDER) / CATALOG_FILE
+    models = read_record(path, tuple[TrainedModel, ...])
     return {model.name: model for model in models}
 
 

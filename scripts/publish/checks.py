@@ -133,7 +133,8 @@ def _private_words(folder: Path) -> Iterator[str]:
 
 def _weights_problems(folder: Path) -> list[str]:
     """Weights, tokenizer and generation settings that do not belong together."""
-    from data.model_format.facts import FACTS_FILE, read_json
+    from data.model_format.facts import FACTS_FILE
+    from data.runtime.documents import read_json
     from eval.network.model_folder import ModelFolder
 
     try:
@@ -148,7 +149,7 @@ def _weights_problems(folder: Path) -> list[str]:
 
 
 def _stops_problems(folder: Path) -> Iterator[str]:
-    from data.model_format.facts import read_json
+    from data.runtime.documents import read_json
     from solver.vocabulary import STOP_TOKENS
 
     path = folder / "generation_config.json"

@@ -10,8 +10,8 @@ import pytest
 
 from compile_tm.machines.files import read_machine
 from data.builder.plan import MAX_PARTS, Part, find_parts
-from data.model_format.facts import read_json
 from data.runtime import documents
+from data.runtime.documents import read_json
 from scripts.launch.recipe import read_recipe
 from solver.puzzles import read_puzzles
 

@@ -161,11 +161,11 @@ def test_page_says_that_registers_are_wrong(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda by_name: by_name["next"].pop("kind"), "registers: KeyError"),
+        (lambda by_name: by_name["next"].pop("kind"), "kind: missing"),
         (lambda by_name: by_name["next"].update(kind="colour"), "next: kind: got 'colour'"),
         (lambda by_name: by_name["next"].update(name="after"), "next: got None, needed is"),
         (lambda by_name: by_name["possible"].update(coordinates=[3]), "got 1, allowed are 4"),
-        (lambda by_name: by_name["next"].update(layers=[3, 2]), "layers 3 to 2"),
+        (lambda by_name: by_name["next"].update(layers=[3, 2]), "layers: got 3 to 2"),
         (lambda by_name: by_name["next"].update(layers=[99, 99]), "layers: got 99, allowed are"),
         (lambda by_name: by_name["counts"].update(layers=[3, 13]), "counts: changes after layer 3"),
         (lambda by_name: by_name["const"].update(coordinates=[9999]), "coordinates: got 9999"),

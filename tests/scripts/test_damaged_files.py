@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from data.commands.tables import print_table
 from data.runtime.files import publish_file
 from scripts.cli.main import main
 from training.reporting.metrics import SCHEMA
@@ -75,6 +78,21 @@ def test_what_cannot_be_written_is_named_as_the_user_did(place: str, tmp_path: P
     with pytest.raises(OSError) as caught:
         publish_file(path, b"text")
     assert caught.value.filename == str(path)
+
+
+def test_control_characters_do_not_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "\x1b]0;title\x07"
+    assert main(["data", "stats", str(tmp_path / name)]) == 2
+    assert capsys.readouterr().err.startswith(f"sudocot: error: {tmp_path}/\\x1b]0;title\\x07: ")
+    console = Console(file=io.StringIO(), width=60, force_terminal=True)
+    print_table(console, f"{name}[/x]", ("model", "n"), [(f"[/x]{name}", "[red]1")])
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "[/x]\\x1b]0;title\\x07" in shown
+    assert "[red]1" in shown
+    assert "\x1b]0" not in shown
 
 
 @pytest.mark.parametrize("name", ["modeling_compiled.py", "compiled.json"])

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import logging
 import shutil
 from dataclasses import dataclass
@@ -32,7 +31,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from data.model_format.weights import clear_write_errors
+from data.runtime.documents import read_json
 from data.runtime.files import staged_directory, to_json
+from data.runtime.schema import read_record
 from training.batching.usage import Usage
 from training.checkpoints.state import TrainingState
 
@@ -63,6 +64,34 @@ class Checkpoint:
     """The run's config in its plain form."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Fingerprint:
+    """Size and digest of a file."""
+
+    num_bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, file: Path) -> _Fingerprint:
+        with file.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return cls(num_bytes=file.stat().st_size, sha256=digest)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Marker:
+    """Content of `complete.json`."""
+
+    files: dict[str, _Fingerprint]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Facts:
+    """Content of `facts.json`."""
+
+    data_digest: str
+
+
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint, then remove those that it makes superfluous.
 
@@ -90,8 +119,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         (staging / "usage.json").write_bytes(to_json(counts))
         np.save(staging / "puzzles_seen.npy", np.packbits(usage.puzzles_seen))
         (staging / "config.json").write_bytes(to_json(checkpoint.config))
-        files = {file.name: _fingerprint(file) for file in sorted(staging.iterdir())}
-        (staging / MARKER).write_bytes(to_json({"schema": SCHEMA, "files": files}))
+        marker = _Marker(files={file.name: _Fingerprint.of(file) for file in staging.iterdir()})
+        (staging / MARKER).write_bytes(to_json({"schema": SCHEMA, **dataclasses.asdict(marker)}))
     _prune(folder, newest=path)
     return path
 
@@ -112,26 +141,23 @@ def find_fault(path: Path) -> str | None:
     if not marker.is_file():
         return f"it has no {MARKER}, so it was never finished"
     try:
-        files = json.loads(marker.read_bytes())["files"]
-        is_whole = files.keys() >= _FILES
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        is_whole = False
-    if not is_whole:
-        return f"{MARKER} is damaged"
+        files = read_record(marker, _Marker, schema=SCHEMA).files
+    except ValueError as error:
+        return f"{MARKER} is damaged: {str(error).removeprefix(f'{marker}: ')}"
+    if lacking := _FILES - files.keys():
+        return f"{MARKER} is damaged: files: {min(lacking)}: missing"
     for name, expected in files.items():
         file = path / name
         if not file.is_file():
             return f"{name} is missing"
-        if _fingerprint(file) != expected:
+        if _Fingerprint.of(file) != expected:
             return f"{name} is damaged: size or sha256 differ from {MARKER}"
     return None
 
 
 def _load(path: Path) -> Checkpoint:
-    facts = json.loads((path / "facts.json").read_text())
-    if facts["schema"] != SCHEMA:
-        raise ValueError(f"{path}: checkpoint schema {facts['schema']}, this version has {SCHEMA}")
-    counts = json.loads((path / "usage.json").read_text())
+    facts = read_record(path / "facts.json", _Facts, schema=SCHEMA)
+    counts = read_json(path / "usage.json")
     bits = np.load(path / "puzzles_seen.npy")
     counts["puzzles_seen"] = np.unpackbits(bits, count=counts["puzzles_seen"]).astype(np.bool_)
     return Checkpoint(
@@ -141,15 +167,9 @@ def _load(path: Path) -> Checkpoint:
             random=torch.load(path / "random.pt", weights_only=True),
         ),
         usage=Usage(**counts),
-        data_digest=facts["data_digest"],
-        config=json.loads((path / "config.json").read_text()),
+        data_digest=facts.data_digest,
+        config=read_json(path / "config.json"),
     )
-
-
-def _fingerprint(file: Path) -> dict[str, int | str]:
-    with file.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"num_bytes": file.stat().st_size, "sha256": digest}
 
 
 def _prune(folder: Path, *, newest: Path) -> None:

@@ -21,8 +21,9 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
-from data.model_format.facts import FACTS_FILE, FACTS_FORMAT, ModelFacts, read_facts, read_json
+from data.model_format.facts import FACTS_FILE, FACTS_FORMAT, ModelFacts, read_facts
 from data.model_format.weights import clear_write_errors, no_progress_bars, weights_digest
+from data.runtime.documents import read_json
 from data.runtime.files import staged_directory, to_json
 from data.tokenizer import save_tokenizer
 from solver.boards import get_board

@@ -13,7 +13,8 @@ from typing import Any
 
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedConfig
 
-from data.model_format.facts import Mode, ModelFacts, read_json
+from data.model_format.facts import Mode, ModelFacts
+from data.runtime.documents import read_json
 from solver.boards import get_board
 from solver.mrv.tracer import TRACE_RULE
 from solver.vocabulary import Vocabulary

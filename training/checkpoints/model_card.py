@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data.model_format.facts import read_facts, read_json
+from data.model_format.facts import read_facts
 from data.model_format.weights import count_stored_parameters
+from data.runtime.documents import read_json
 from solver.boards import get_board
 from solver.vocabulary import END_INPUT, INPUT, Vocabulary
 

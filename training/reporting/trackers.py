@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data.model_format.facts import FACTS_FILE, read_json
+from data.model_format.facts import FACTS_FILE
+from data.runtime.documents import read_json
 from data.runtime.wandb_runs import choose_folder, choose_mode, log_folder
 from data.store import TokenStore
 from training.reporting.metrics import Row

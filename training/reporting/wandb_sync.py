@@ -48,12 +48,16 @@ def sync_run(folder: Path, *, project: str, name: str | None = None) -> int:
     """
     import wandb
 
-    config = read_run_config(folder)
-    data = Path(config["config"]["data"])
+    record = read_run_config(folder)
+    data = Path(str(record.config.get("data", "")))
     steps = merge_by_step(read_metrics(folder / METRICS_FILE))
     name = name or folder.resolve().name
     with wandb.init(
-        project=project, name=name, config=config, dir=choose_folder(folder), mode=choose_mode()
+        project=project,
+        name=name,
+        config=record.to_json(),
+        dir=choose_folder(folder),
+        mode=choose_mode(),
     ) as run:
         for step, values in steps:
             run.log(values, step=step)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data.model_format.facts import FACTS_FILE, read_json
+from data.model_format.facts import FACTS_FILE
+from data.runtime.documents import read_json
 from eval.engines.text.engine import Prompt, PromptForm
 
 CONFIG_FILE = "config.json"

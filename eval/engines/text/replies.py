@@ -7,10 +7,12 @@ are scored again without the model, and an interrupted evaluation asks no questi
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from data.runtime.line_log import LineLog, publish_lines, read_lines
+from data.runtime.schema import from_plain
 from eval.text_protocol.score import Reply
 
 REPLIES_FILE = "replies.jsonl"
@@ -39,19 +41,6 @@ class StoredReply:
     def to_json(self) -> dict[str, Any]:
         """Convert to plain values."""
         return {"schema": SCHEMA, **asdict(self)}
-
-    @classmethod
-    def from_json(cls, record: dict[str, Any]) -> StoredReply:
-        """Convert from plain values.
-
-        Raises:
-            ValueError: another schema.
-            KeyError, TypeError: a field is missing or unknown.
-        """
-        if record.get("schema") != SCHEMA:
-            raise ValueError(f"schema: got {record.get('schema')}, this version reads {SCHEMA}")
-        fields = {name: value for name, value in record.items() if name != "schema"}
-        return cls(**{**fields, "reply": Reply(**record["reply"])})
 
 
 class ReplyLog:
@@ -86,7 +75,8 @@ def read_replies(folder: Path) -> dict[tuple[str, int], StoredReply]:
     """
     path = folder / REPLIES_FILE
     replies: dict[tuple[str, int], StoredReply] = {}
-    for reply in read_lines(path, StoredReply.from_json) if path.exists() else ():
+    read = partial(from_plain, StoredReply, schema=SCHEMA)
+    for reply in read_lines(path, read) if path.exists() else ():
         replies.setdefault((reply.key, reply.sample), reply)
     return replies
 

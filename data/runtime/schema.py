@@ -1,0 +1,130 @@
+"""Reading our own JSON and YAML files into dataclasses: exact types, no unknown fields.
+
+The fields of the dataclass are the schema, the ranges in their types included
+(`data.runtime.ranges`); checks in `__post_init__` run too. pydantic validates, and is imported when
+the first file is read, so that no help text waits for it.
+"""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from data.runtime.documents import load_json
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+_Record = TypeVar("_Record")
+_VALUE = reprlib.Repr()
+_VALUE.maxstring = _VALUE.maxother = 60
+
+
+class SchemaError(ValueError):
+    """A value is not of the form; the message is `FIELD: got X, allowed is Y`."""
+
+
+def read_record(path: Path, kind: type[_Record], **constants: object) -> _Record:
+    """Read a JSON file that holds a record.
+
+    Args:
+        path: The file.
+        kind: A dataclass, or any other type that pydantic knows.
+        constants: Fields beside those of `kind` and the value that each must have, such as the
+            version of the format; they are checked first.
+
+    Raises:
+        ValueError: it is malformed; the message is `FILE: FIELD: got X, allowed is Y`.
+        OSError: it cannot be read.
+    """
+    return parse_record(kind, load_json(path), path=path, **constants)
+
+
+def parse_record(
+    kind: type[_Record], value: object, *, path: Path | str, **constants: object
+) -> _Record:
+    """Make a record of the values of a file that was read; see `read_record`.
+
+    Raises:
+        ValueError: as `read_record`.
+    """
+    try:
+        return from_plain(kind, value, **constants)
+    except SchemaError as error:
+        raise SchemaError(f"{path}: {error}") from None
+
+
+def from_plain(kind: type[_Record], value: object, **constants: object) -> _Record:
+    """Make a record of plain values, as JSON or YAML gives them; see `read_record`.
+
+    Raises:
+        SchemaError: a value is missing, unknown, of another type or outside of its range.
+    """
+    from pydantic import ValidationError
+
+    if constants:
+        value = _without(constants, value)
+    try:
+        # As JSON: an array is a tuple there and a text an enumeration, where Python is strict.
+        content = json.dumps(value, default=str)
+        return _adapter(kind).validate_json(content, strict=True, extra="forbid")
+    except ValidationError as error:
+        raise SchemaError(_message(error, value)) from None
+    except (TypeError, RecursionError):  # a key that is no text, or brackets nested too deep
+        raise SchemaError("allowed are mappings from text, lists and plain values") from None
+
+
+@cache
+def _adapter(kind: type[_Record]) -> TypeAdapter[_Record]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def _without(constants: Mapping[str, object], value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise SchemaError(f"got {type(value).__name__}, allowed is an object")
+    for name, allowed in constants.items():
+        if name not in value:
+            raise SchemaError(f"{name}: missing")
+        if value[name] != allowed or type(value[name]) is not type(allowed):
+            raise SchemaError(f"{name}: got {_VALUE.repr(value[name])}, allowed is {allowed}")
+    return {name: item for name, item in value.items() if name not in constants}
+
+
+def _message(error: Any, value: object) -> str:
+    """First error in one line."""
+    first = error.errors(include_url=False)[0]
+    kind, text = first["type"], first["msg"]
+    field = _field(first["loc"], value, is_missing=kind == "missing")
+    prefix = f"{field}: " if field else ""
+    match kind:
+        case "missing":
+            return f"{prefix}missing"
+        case "unexpected_keyword_argument":
+            return f"{prefix}unknown field"
+        case "value_error" | "assertion_error":  # of `__post_init__`, a whole message
+            return f"{prefix}{first['ctx']['error']}"
+        case "json_invalid":
+            return text.removeprefix("Invalid JSON: ")
+    allowed = text.removeprefix("Input should be ")
+    if kind == "dataclass_type":
+        allowed = "an object"
+    return f"{prefix}got {_VALUE.repr(first['input'])}, allowed is {allowed}"
+
+
+def _field(location: tuple[int | str, ...], value: Any, *, is_missing: bool) -> str:
+    """Write a location as `a.b[0]`; alternatives of a union, which are no keys, are left out."""
+    name = ""
+    for step in location:
+        if isinstance(step, int) and isinstance(value, list | tuple):
+            name += f"[{step}]"
+            value = value[step] if step < len(value) else None
+        elif isinstance(value, dict) and (step in value or is_missing):
+            name += f".{step}" if name else str(step)
+            value = value.get(step)
+    return name
