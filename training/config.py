@@ -17,6 +17,7 @@ from annotated_types import Ge, Gt, Le
 
 from data.model_format.precision import PrecisionName, get_precision
 from data.runtime.ranges import CotLength, Count, Seed, Share, TokenCount, check_ranges
+from data.runtime.wandb_runs import check_project
 from training.batching.sampler import SamplerConfig
 from training.batching.shapes import AttentionName, Layout
 from training.batching.usage import BudgetUnit
@@ -112,6 +113,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         get_precision(self.precision)
         check_ranges(self)
+        check_project(self.wandb_project)
         if self.budget_unit not in ("tokens", "loss_tokens", "puzzles"):
             raise ValueError(
                 f"budget_unit: got {self.budget_unit!r}, allowed are tokens, loss_tokens, puzzles"

@@ -141,7 +141,11 @@ def publish_directory(staged: Path, final: Path, *, replace: bool = False) -> No
         FileExistsError: `final` exists and `replace` is off.
     """
     final = resolve_output(final)
+    # safetensors writes files that only their owner can read, whatever the umask.
+    mode = staged.stat().st_mode & 0o666
     for path in sorted(staged.rglob("*"), reverse=True):
+        if path.is_file() and path.stat().st_mode & 0o777 == 0o600 != mode:
+            path.chmod(mode)
         fsync_path(path)
     fsync_path(staged)
     old = final.with_name(f".{final.name}.old")
@@ -178,6 +182,18 @@ def staged_directory(final: Path, *, replace: bool = False) -> Iterator[Path]:
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             error.filename = str(final)
         raise
+
+
+@contextlib.contextmanager
+def temporary_directory(final: Path) -> Iterator[Path]:
+    """Give a temporary sibling of `final`, which is removed when the block ends."""
+    remove_leftovers(final)
+    path = _temporary(final)
+    path.mkdir(parents=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_leftovers(final: Path) -> None:

@@ -26,6 +26,18 @@ LARGEST_COPY = 1 << 20
 logger = logging.getLogger(__name__)
 
 
+def check_project(name: str) -> None:
+    """Check the name of a W&B project as W&B does, before anything is computed.
+
+    Raises:
+        ValueError: it is empty, too long, or has a character that W&B refuses.
+    """
+    if not re.fullmatch(rf"[^/\\\\#?%:\x00-\x1f]{{1,{LONGEST_NAME}}}", name):
+        raise ValueError(
+            f"project: got {name!r}, allowed are 1 to {LONGEST_NAME} characters without /\\#?%:"
+        )
+
+
 def log_folder(run: Any, folder: Path, *, kind: str, metadata: Mapping[str, Any]) -> None:
     """Record a folder as an artifact: its small files, and references to the large ones.
 

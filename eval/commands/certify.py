@@ -86,12 +86,11 @@ def main(config: Config) -> int:
 
 
 def _certify(config: Config, folder: EvaluationFolder, model: ModelFolder) -> Certificates:
-    import torch
-
     from eval.engines.factory import make_network
     from eval.inspect.certificates import additions_of, certify, measure_bound, sequences_of
+    from eval.network.device import open_device
 
-    device = torch.device(config.device)
+    device = open_device(config.device)
     precision = folder.config.precision
     network = make_network(model, precision=get_precision(precision.name), device=device)
     replay = make_network(model, precision=get_precision("fp32"), device=device)

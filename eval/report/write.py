@@ -145,7 +145,7 @@ def leaderboard_csv(report: Report) -> str:
         for row in section.rows:
             values = [_csv_cell(column.value(row)) for column in COLUMNS]
             result = row.result
-            others = (section.sample.sample_digest, row.model_digest, row.note)
+            others = map(_csv_cell, (section.sample.sample_digest, row.model_digest, row.note))
             writer.writerow([*values, result.low, result.high, result.num_solved, *others])
     return stream.getvalue()
 

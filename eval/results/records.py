@@ -261,7 +261,8 @@ class Session:
     """Puzzles or segments in flight at most."""
     versions: dict[str, str]
     """Versions of python, sudocot and the libraries that decide the numbers; and, under `commit`,
-    the commit of sudocot, where it is run from a checkout (`data.runtime.code_commit`)."""
+    the commit of sudocot, where it is run from a checkout (`data.runtime.code_commit`); under
+    `environment`, variables that can change the last bits (`data.runtime.environment`)."""
     num_replicas: int = 1
     """Copies of the model that shared the puzzles."""
     engine_args: dict[str, Any] = field(default_factory=dict)

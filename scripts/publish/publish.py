@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 from rich.console import Console
 
 from data.commands.tables import print_table
-from data.runtime.files import check_replaceable, publish_directory
+from data.runtime.files import check_replaceable, publish_directory, temporary_directory
 from scripts.publish.checks import SUMS_FILE, check_repo
 from scripts.publish.prepare import PreparedFile, write_sums
 
@@ -91,13 +91,11 @@ def publish(
         FileExistsError: the folder to keep is there and holds something else.
         OSError: the hub cannot be reached, or refuses.
     """
-    parent = None
     if destination.out is not None:
         check_replaceable(destination.out, marker=SUMS_FILE)
-        parent = destination.out.absolute().parent
-        parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".publish-", dir=parent) as work:
-        folder = Path(work) / "folder"
+    final = destination.out or Path(tempfile.gettempdir(), "sudocot-publish")
+    with temporary_directory(final.absolute()) as work:
+        folder = work / "folder"
         prepare(folder)
         files = write_sums(folder)
         problems = find_problems(folder)

@@ -24,6 +24,20 @@ def test_publish_file_replaces_and_leaves_nothing_behind(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o007, 0o077])
+def test_files_of_a_folder_have_the_rights_of_the_umask(tmp_path: Path, umask: int) -> None:
+    """Safetensors writes 0600."""
+    before = os.umask(umask)
+    try:
+        with staged_directory(tmp_path / "model") as staged:
+            (staged / "config.json").touch()
+            os.close(os.open(staged / "model.safetensors", os.O_CREAT | os.O_WRONLY, 0o600))
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "model").iterdir()}
+    assert modes == {0o666 & ~umask}
+
+
 def test_failed_publication_keeps_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from data.runtime.files import (
     publish_page,
     staged_directory,
     staged_file,
+    temporary_directory,
 )
 from data.runtime.locks import locked_folder, locked_output
 from solver.boards import get_board
@@ -133,6 +134,20 @@ def test_leftovers_of_dead_processes_are_removed(tmp_path: Path) -> None:
     ours.touch()
     publish_file(final, b"new")
     assert sorted(path.name for path in tmp_path.iterdir()) == [ours.name, final.name]
+
+
+def test_temporary_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path\n"
+        "from data.runtime.files import temporary_directory\n"
+        "with temporary_directory(Path(sys.argv[1])) as folder:\n"
+        "    (folder / 'x').touch(); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "hub")], check=True)
+    (leftover,) = tmp_path.iterdir()
+    with temporary_directory(tmp_path / "hub") as folder:
+        assert [folder] == list(tmp_path.iterdir()) != [leftover]
+    assert not list(tmp_path.iterdir())
 
 
 def test_links_are_followed_and_pipes_and_devices_written_to(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from eval.engines.server import Completion
 from eval.results.folder import EvaluationFolder
 from scripts.cli.main import main
 from solver.mrv.tracer import resume
-from solver.vocabulary import STOP_TOKENS, Vocabulary
+from solver.vocabulary import DECODING_STOPS, Vocabulary
 from tests.data.puzzle_files import make_puzzles, write_csv
 from tests.eval.toy_models import BOARD, export, make_model
 
@@ -45,12 +45,12 @@ class Solver(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Continue a prompt."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        assert body["stop_token_ids"] == list(STOP_TOKENS)
+        assert body["stop_token_ids"] == list(DECODING_STOPS)
         assert body["temperature"] == 0
         assert not body["skip_special_tokens"]
         prompt = np.array([IDS[word] for word in body["prompt"].split()], dtype=np.uint8)
         tokens = resume(BOARD, prompt).tokens[: body["max_tokens"]]
-        is_stopped = int(tokens[-1]) in STOP_TOKENS
+        is_stopped = int(tokens[-1]) in DECODING_STOPS
         text = format_ids(BOARD, tokens) + self.unknown_word
         choice = {"index": 0, "text": text, "finish_reason": "stop" if is_stopped else "length"}
         self._send({"id": "x", "object": "text_completion", "created": 0, "choices": [choice]})

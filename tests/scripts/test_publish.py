@@ -193,7 +193,7 @@ def test_with_a_token_it_is_uploaded(
     assert publish_model(model, "--license", "mit") == 0
     there = tmp_path / "hub" / "model" / "you" / "toy"
     assert {path.name for path in there.glob("*.*")} >= {"README.md", "model.safetensors"}
-    assert not list(tmp_path.glob(".publish-*"))
+    assert not list(tmp_path.glob(".*.tmp"))
 
 
 def test_a_hub_that_does_not_answer_is_an_error_in_one_line(

@@ -13,17 +13,21 @@ from typing import Any
 import pytest
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
 from data.model_format.facts import ModelFacts, read_facts
 from data.model_format.precision import PRECISIONS
 from data.model_format.weights import weights_digest
+from data.store import TokenStore
+from tests.training.runs import run, small_config
 from training.checkpoints.export import export_model, load_weights
 from training.models.attention import ATTENTIONS, use_attention
 from training.models.build import build_model
 from training.models.families import ModelConfig
 from training.models.rotary import check_rotary
+from training.reporting.metrics import read_metrics
 
 LLAMA = ModelConfig(
     board="4x4", hidden_size=32, num_layers=2, num_heads=2, rope_theta=5000.0, max_positions=40
@@ -188,6 +192,20 @@ def test_training_starts_from_an_exported_folder(name: str, exported: Path) -> N
     assert weights_digest(model) == weights_digest(build_model(NETWORKS[name], seed=0))
 
 
+def test_other_weights_than_described_are_named(
+    exported: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that was replaced by that of another model still fits the network."""
+    shutil.copytree(exported / "llama", tmp_path / "m")
+    load_weights(build_model(LLAMA, seed=9), tmp_path / "m")
+    assert caplog.text == ""
+    tensors = load_file(tmp_path / "m" / "model.safetensors")
+    tensors["model.norm.weight"] += 1
+    save_file(tensors, tmp_path / "m" / "model.safetensors", metadata={"format": "pt"})
+    load_weights(build_model(LLAMA, seed=9), tmp_path / "m")
+    assert f"{tmp_path / 'm'}: the weights are not those that sudocot.json describes" in caplog.text
+
+
 def test_training_starts_in_fp32_from_a_bf16_folder(exported: Path, tmp_path: Path) -> None:
     """Loading keeps the stored type, and training pure bf16 weights stalls."""
     half: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
@@ -242,3 +260,21 @@ def test_facts_of_another_version_are_refused(
     (tmp_path / "sudocot.json").write_text(json.dumps(record | {field: value}))
     with pytest.raises(ValueError, match=message):
         read_facts(tmp_path)
+
+
+def test_card_states_the_cut_off_and_the_size_of_the_model_that_is_published(
+    toy_data: Path, tmp_path: Path
+) -> None:
+    """N is the smaller of the data set's and the run's; probe heads are not published."""
+    config = small_config(toy_data, tmp_path / "run", budget=450, max_cot_length=200)
+    assert config.board_state_weight > 0
+    assert run(config) == 0
+    folder = config.out / "final"
+    assert TokenStore.open(toy_data).manifest.max_cot_length is None
+    assert read_facts(folder).training["max_cot_length"] == 200
+    stored = sum(tensor.numel() for tensor in load_file(folder / "model.safetensors").values())
+    trained = read_metrics(config.out / "metrics.jsonl")[0]["num_parameters"]
+    assert trained == stored
+    card = (folder / "README.md").read_text()
+    assert f"{stored:,}" in card
+    assert "| max_cot_length | 200 |" in card

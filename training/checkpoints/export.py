@@ -11,6 +11,7 @@ The folder appears whole or not at all.
 
 from __future__ import annotations
 
+import logging
 import pickle
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +23,12 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from data.model_format.facts import FACTS_FILE, FACTS_FORMAT, ModelFacts, read_facts
-from data.model_format.weights import clear_write_errors, no_progress_bars, weights_digest
+from data.model_format.weights import (
+    clear_write_errors,
+    no_progress_bars,
+    stored_types,
+    weights_digest,
+)
 from data.runtime.documents import read_json
 from data.runtime.files import staged_directory, to_json
 from data.tokenizer import save_tokenizer
@@ -31,6 +37,8 @@ from solver.vocabulary import INPUT, PAD, STOP_TOKENS, Vocabulary
 from training.checkpoints.model_card import model_card
 from training.models.build import check_master_weights
 from training.models.rotary import effective_rope_base, pin_rotary
+
+logger = logging.getLogger(__name__)
 
 
 def export_model(
@@ -108,6 +116,8 @@ def load_weights(model: PreTrainedModel, folder: Path) -> None:
     if Vocabulary(get_board(facts.board)).size != vocab_size:
         raise ValueError(f"{folder}: got a {facts.board} model, the run has {vocab_size} tokens")
     source = read_pretrained(type(model), folder)
+    if _stored_digest(source, folder) != read_json(folder / FACTS_FILE)["weights_digest"]:
+        logger.warning("%s: the weights are not those that %s describes", folder, FACTS_FILE)
     ours, theirs = effective_rope_base(model), effective_rope_base(source)
     if abs(ours - theirs) > 1e-4 * ours:
         raise ValueError(f"{folder}: got rope base {theirs:g}, the run has {ours:g}")
@@ -116,6 +126,13 @@ def load_weights(model: PreTrainedModel, folder: Path) -> None:
     except RuntimeError as error:
         raise ValueError(f"{folder}: not the network of this run: {error}") from error
     check_master_weights(model)
+
+
+def _stored_digest(source: PreTrainedModel, folder: Path) -> str:
+    """Digest of the weights in the types that they were stored in, which fp32 holds exactly."""
+    types = stored_types(folder)
+    state = source.state_dict()
+    return weights_digest({name: state[name].to(types.get(name, source.dtype)) for name in state})
 
 
 def read_pretrained(

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from data.runtime.wandb_runs import check_project
 from training.reporting.wandb_sync import sync_run
 
 
@@ -24,6 +25,9 @@ class Config:
     """W&B project."""
     name: str | None = None
     """Name of the W&B run; None takes that of the folder."""
+
+    def __post_init__(self) -> None:
+        check_project(self.project)
 
 
 def main(config: Config) -> int:
