@@ -147,7 +147,7 @@ def test_wrong_input_is_named_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"results.jsonl: damaged, its content differs"):
         read_entries([done])
     (tmp_path / "done" / DIGESTS_FILE).unlink()
-    with pytest.raises(ValueError, match=r"results.jsonl:281: not what sudocot writes"):
+    with pytest.raises(ValueError, match=r"results.jsonl:281: schema: missing"):
         read_entries([done])
 
 
@@ -253,6 +253,9 @@ def test_published_results_have_sources_and_stand_apart() -> None:
     results = [result for group in published.values() for result in group]
     assert {"HRM", "TRM-MLP", "FRM", "EqR", "PTRM"} <= {result.method for result in results}
     assert all(result.source and result.caveats for result in results)
+    caveats = [caveat for result in results for caveat in result.caveats]
+    # "1,000 puzzles" without quotes is two entries, the second of which begins with 000.
+    assert not [caveat for caveat in caveats if re.match(r"\d{3}\b", caveat)]
     paper = {result.method: result for result in published["full"]}["SCoT d=768 L=12, N=2^12"]
     assert (paper.accuracy, paper.hardest, paper.parameters) == (99.96, 92, 85_206_528)
     assert paper.interval == wilson_interval(9996, trials=10_000)
@@ -265,11 +268,13 @@ def test_wrong_published_entries_are_named() -> None:
     )
     assert parse_published(entry)["small"][0].interval is None
     for old, new, message in (
-        ("small", "tiny", r"M: regime: got 'tiny', allowed are full"),
-        ("authors", "me", "M: reported: got 'me'"),
-        ("accuracy: 50", "accuracy: 101", "M: accuracy: got 101"),
-        ("https://", "javascript:", "M: url: got"),
-        ("source: s, ", "", "M: .*source"),
+        ("small", "tiny", r"published.yaml: \[0\].regime: got 'tiny', allowed is 'full'"),
+        ("authors", "me", r"\[0\].reported: got 'me'"),
+        ("accuracy: 50", "accuracy: 101", r"\[0\].accuracy: got 101"),
+        ("https://", "javascript:", r"\[0\]: url: got"),
+        ("source: s, ", "", r"\[0\].source: missing"),
+        # Without quotes a comma divides a caveat, and a number is none.
+        ("[c]", "[training on 1,000 puzzles, 5]", r"\[0\].caveats\[2\]: got 5"),
     ):
         with pytest.raises(ValueError, match=message):
             parse_published(entry.replace(old, new))

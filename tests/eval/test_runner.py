@@ -446,7 +446,7 @@ def test_all_cells_but_one_right_is_not_solved(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("{", "results.jsonl:1: not what sudocot writes"),
-        ('{"schema":2}', "schema: got 2, this version reads 1"),
+        ('{"schema":2}', "schema: got 2, allowed is 1"),
         ('{"schema":1}', "results.jsonl:1"),
         ("[]", "results.jsonl:1"),
     ],

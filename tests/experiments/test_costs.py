@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from data.runtime.schema import from_plain
 from scripts.experiments.costs import build_cost, evaluation_cost, mean_context, training_cost
 from scripts.experiments.costs_page import costs_page
 from scripts.experiments.rates import Rate, rates_by_name, read_rates
@@ -66,7 +67,8 @@ def test_rates_are_complete_and_have_a_source() -> None:
     assert all(rate.source for rate in entries)
     with pytest.raises(ValueError, match="allowed are gpu_bf16_flops"):
         rates_by_name(entries[1:])
+    values = {"name": "x", "value": 1, "unit": "s", "kind": "assumed", "source": ""}
     with pytest.raises(ValueError, match="kind: got 'guess'"):
-        Rate(name="x", value=1, unit="s", kind="guess", source="")  # type: ignore[arg-type]
+        from_plain(Rate, {**values, "kind": "guess"})
     with pytest.raises(ValueError, match="value: got 0"):
-        Rate(name="x", value=0, unit="s", kind="assumed", source="")
+        from_plain(Rate, {**values, "value": 0})

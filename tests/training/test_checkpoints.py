@@ -217,5 +217,5 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
         "sha256": hashlib.sha256(content).hexdigest(),
     }
     (path / MARKER).write_text(json.dumps(marker))
-    with pytest.raises(ValueError, match="schema 99, this version has 1"):
+    with pytest.raises(ValueError, match="schema: got 99, allowed is 1"):
         load_newest(tmp_path)
