@@ -163,7 +163,7 @@ def _forms(
     board: Board,
     blocks: Iterable[tuple[Rows, Grid]],
     workers: int,
-    advance: Callable[[int], None],
+    advance: Callable[[int], object],
 ) -> Iterator[_Forms]:
     """Compute the canonical forms of blocks, in their order."""
 

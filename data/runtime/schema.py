@@ -71,7 +71,8 @@ def from_plain(kind: type[_Record], value: object, **constants: object) -> _Reco
     try:
         # As JSON: an array is a tuple there and a text an enumeration, where Python is strict.
         content = json.dumps(value, default=str)
-        return _adapter(kind).validate_json(content, strict=True, extra="forbid")
+        adapter: TypeAdapter[_Record] = _adapter(kind)
+        return adapter.validate_json(content, strict=True, extra="forbid")
     except ValidationError as error:
         raise SchemaError(_message(error, value)) from None
     except (TypeError, RecursionError):  # a key that is no text, or brackets nested too deep
@@ -79,7 +80,7 @@ def from_plain(kind: type[_Record], value: object, **constants: object) -> _Reco
 
 
 @cache
-def _adapter(kind: type[_Record]) -> TypeAdapter[_Record]:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
@@ -99,7 +100,8 @@ def _without(constants: Mapping[str, object], value: object) -> dict[str, object
 def _message(error: Any, value: object) -> str:
     """First error in one line."""
     first = error.errors(include_url=False)[0]
-    kind, text = first["type"], first["msg"]
+    kind: str = first["type"]
+    text: str = first["msg"]
     field = _field(first["loc"], value, is_missing=kind == "missing")
     prefix = f"{field}: " if field else ""
     match kind:

@@ -77,6 +77,8 @@ class _Kind(Enum):
 
 
 _ROWS = (_Kind.ROW, _Kind.DAMAGED)
+_LONGEST_RUN = 1 << 20
+"""Lines of a run at most: rows and borders without an empty line or text between them."""
 
 
 class _Line(NamedTuple):
@@ -202,7 +204,7 @@ def _read_sections(
 def _split_runs(board: Board, lines: Iterator[_Line]) -> Iterator[tuple[list[_Line], bool]]:
     """Yield runs of rows and borders, and whether an empty line ends each.
 
-    A run much longer than a grid is cut short: it is malformed in any case.
+    A run longer than `_LONGEST_RUN` is cut short: it is malformed.
     """
     run: list[_Line] = []
     num_rows = 0
@@ -211,7 +213,7 @@ def _split_runs(board: Board, lines: Iterator[_Line]) -> Iterator[tuple[list[_Li
         is_inside = line.kind in (*_ROWS, _Kind.BORDER) and not is_separator
         if is_inside:
             num_rows += line.kind in _ROWS
-            if len(run) < 4 * board.side:
+            if len(run) <= _LONGEST_RUN:
                 run.append(line)
         is_end = not is_inside or (line.kind is _Kind.BORDER and num_rows == board.side)
         if is_end and run:
@@ -226,7 +228,17 @@ def _split_runs(board: Board, lines: Iterator[_Line]) -> Iterator[tuple[list[_Li
 def _without_damaged(
     board: Board, run: list[_Line], is_followed: bool
 ) -> Iterator[tuple[list[_Line], bool]]:
-    """Yield a run; damaged rows before and after all rows of a grid are runs of their own."""
+    """Yield a run; damaged rows before and after all rows of a grid are runs of their own.
+
+    Rows of several grids without anything between them are divided if they are whole grids.
+    """
+    num_grids, rest = divmod(len(run), board.side)
+    is_plain = all(line.kind is _Kind.ROW for line in run)
+    if num_grids > 1 and rest == 0 and is_plain and len(run) <= _LONGEST_RUN:
+        for start in range(0, len(run), board.side):
+            end = start + board.side
+            yield run[start:end], is_followed and end == len(run)
+        return
     rows = [index for index, line in enumerate(run) if line.kind is _Kind.ROW]
     is_grid = len(rows) == board.side and not any(
         line.kind is _Kind.DAMAGED for line in run[rows[0] : rows[-1]]

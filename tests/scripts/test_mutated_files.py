@@ -11,6 +11,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,14 @@ def places(value: Any, steps: Steps = ()) -> Iterator[Steps]:
 def mutations(value: Any) -> Iterator[Any]:
     for number, steps in enumerate(places(value)):
         for new in VALUES[number % SHARE :: SHARE]:
-            yield replaced(value, steps, lambda _, new=new: new)
+            yield replaced(value, steps, partial(second, new))
         yield replaced(value, steps, lambda old: {**old, "zz": 1} if isinstance(old, dict) else 3)
         if steps:
-            yield replaced(value, steps[:-1], lambda old, key=steps[-1]: without(old, key))
+            yield replaced(value, steps[:-1], partial(without, steps[-1]))
+
+
+def second(new: Any, _: Any) -> Any:
+    return new
 
 
 def replaced(value: Any, steps: Steps, change: Callable[[Any], Any]) -> Any:
@@ -65,7 +70,7 @@ def replaced(value: Any, steps: Steps, change: Callable[[Any], Any]) -> Any:
     return new
 
 
-def without(value: Any, key: str | int) -> Any:
+def without(key: str | int, value: Any) -> Any:
     new = copy.copy(value)
     del new[key]
     return new

@@ -238,7 +238,7 @@ def test_bad_table_row_is_labelled_and_the_rest_is_read(
         ([*ROWS[:3], "---------", *ROWS[3:]], 4, "9 dashes are a border or a row of blanks"),
         ([*ROWS[:6], "", *ROWS[6:]], 6, "6 rows; allowed are 9 rows"),
         ([*ROWS[:3], "", *ROWS[3:6]], 7, "6 rows; allowed are 9 rows"),
-        (ROWS * 20, 10, "a row too many"),
+        ([*ROWS * 20, ROWS[0]], 10, "a row too many"),
     ],
 )
 def test_bad_grid_is_labelled_and_the_next_one_is_read(

@@ -74,6 +74,10 @@ WHOLE = {
     "c_arrays": "\n".join("{" + ",".join(map(str, numbers(text))) + "}," for text in PUZZLES),
     "json_strings": "[\n" + ",\n".join(f'"{text}"' for text in PUZZLES) + "\n]\n",
     "printed_arrays": "\n\n".join(str(np.array(numbers(text)).reshape(9, 9)) for text in PUZZLES),
+    "rows_without_gaps": "\n".join(row for text in PUZZLES for row in rows_of(text)),
+    "arrays_without_gaps": "\n".join(
+        str(np.array(numbers(text)).reshape(9, 9)) for text in PUZZLES
+    ),
     "percent": "".join("%\n" + "\n".join(rows_of(text)) + "\n" for text in PUZZLES),
     "titles": "".join(f"No. {i}\n" + "\n".join(rows_of(t)) + "\n" for i, t in enumerate(PUZZLES)),
     "text_between": "\n".join(
