@@ -16,7 +16,7 @@ from solver.boards import Board, get_board
 from solver.vocabulary import Vocabulary
 
 _SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
-_UNSTATED_LICENCE = "unknown"
+_UNSTATED_LICENSE = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +49,14 @@ class ExportedPart:
 def dataset_card(
     parts: Sequence[ExportedPart],
     *,
-    licence: str | None = None,
+    license_id: str | None = None,
     repository: str = "<this repository>",
 ) -> str:
     """Write the card.
 
     Args:
         parts: Data sets of one board, those of a config adjacent.
-        licence: Identifier of the licence as the hub knows it; None if it is not known.
+        license_id: Identifier of the license as the hub knows it; None if it is not known.
         repository: Name on the hub, for the example of how to load it.
     """
     manifest = parts[0].manifest
@@ -66,19 +66,19 @@ def dataset_card(
         undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
     return environment.from_string(template).render(
-        front_matter=yaml.safe_dump(_front_matter(board, parts, licence), sort_keys=False),
+        front_matter=yaml.safe_dump(_front_matter(board, parts, license_id), sort_keys=False),
         board=board,
         repository=repository,
         parts=parts,
         trace_rule=manifest.trace_rule,
         id_type=str(Vocabulary(board).dtype),
         vocabulary_size=Vocabulary(board).size,
-        licence=_licence_text(parts, licence),
+        license_text=_license_text(parts, license_id),
     )
 
 
 def _front_matter(
-    board: Board, parts: Sequence[ExportedPart], licence: str | None
+    board: Board, parts: Sequence[ExportedPart], license_id: str | None
 ) -> dict[str, Any]:
     num_rows = sum(part.manifest.num_rows for part in parts)
     configs, infos = [], []
@@ -106,7 +106,7 @@ def _front_matter(
             }
         )
     return {
-        "license": licence or _UNSTATED_LICENCE,
+        "license": license_id or _UNSTATED_LICENSE,
         "pretty_name": f"Sudoku solver traces {board.name}",
         "task_categories": ["text-generation"],
         "tags": ["sudoku", "chain-of-thought", "reasoning", "synthetic"],
@@ -134,9 +134,9 @@ def _size_category(num_rows: int) -> str:
     return f"{_SIZES[exponent - 1]}<n<{_SIZES[exponent]}"
 
 
-def _licence_text(parts: Sequence[ExportedPart], licence: str | None) -> str:
-    if licence is not None:
-        return f"`{licence}`, as stated by whoever made this export."
+def _license_text(parts: Sequence[ExportedPart], license_id: str | None) -> str:
+    if license_id is not None:
+        return f"`{license_id}`, as stated by whoever made this export."
     if all(part.manifest.source["kind"] == "generator" for part in parts):
         return (
             "None is stated. The puzzles were generated and no third party's material is in the "
@@ -145,11 +145,11 @@ def _licence_text(parts: Sequence[ExportedPart], licence: str | None) -> str:
     if any("sudoku-extreme" in part.manifest.source.get("dataset", "") for part in parts):
         return (
             "None is stated, and the question is open: `sapientinc/sudoku-extreme`, whose puzzles "
-            "these traces contain, states no licence. Before you publish or reuse this data, ask "
+            "these traces contain, states no license. Before you publish or reuse this data, ask "
             "the authors of that data set, or share the manifest alone, from which anyone can "
             "build the same bytes."
         )
     return (
-        "None is stated. The traces contain the puzzles named above: their licence decides what "
+        "None is stated. The traces contain the puzzles named above: their license decides what "
         "may be done with this data."
     )

@@ -50,7 +50,7 @@ def export_datasets(
     out: Path,
     *,
     file_tokens: int = 1 << 29,
-    licence: str | None = None,
+    license_id: str | None = None,
     repository: str = "<this repository>",
     workers: int = 1,
     rebuild: bool = False,
@@ -62,7 +62,7 @@ def export_datasets(
             come from, `train` where there was none.
         out: The folder to make.
         file_tokens: Tokens of a Parquet file, about; shards are not divided.
-        licence: Identifier of the licence for the card; None if it is not known.
+        license_id: Identifier of the license for the card; None if it is not known.
         repository: Name on the hub, for the card.
         workers: Threads.
         rebuild: Replace `out` if it exists.
@@ -100,7 +100,7 @@ def export_datasets(
                 )
             )
         _write_tokenizer(parts, staged)
-        card = dataset_card(parts, licence=licence, repository=repository)
+        card = dataset_card(parts, license_id=license_id, repository=repository)
         (staged / "README.md").write_text(card, encoding="utf-8")
     return parts
 

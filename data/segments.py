@@ -1,4 +1,4 @@
-"""Summarised chain of thought: a CoT cut into segments that hand over the search state.
+"""Summarized chain of thought: a CoT cut into segments that hand over the search state.
 
 Before a trace line, if at least `segment_tokens` trace tokens were written since the last summary
 and the decision stack is not empty, a summary goes in:

@@ -96,7 +96,7 @@ class Manifest:
         return hashlib.sha256(to_json(asdict(self))).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """Serialise for `manifest.json`."""
+        """Serialize for `manifest.json`."""
         return to_json({**asdict(self), "digest": self.digest})
 
     @classmethod

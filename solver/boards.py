@@ -114,8 +114,22 @@ def checked_grids(board: Board, grids: npt.NDArray[np.integer]) -> Grid:
     """
     if grids.ndim != 2 or grids.shape[1] != board.num_cells:
         raise ValueError(f"grids of shape {grids.shape}: allowed is (n, {board.num_cells})")
-    if grids.size and not 0 <= grids.min() <= grids.max() <= board.side:
-        raise ValueError(
-            f"digits from {grids.min()} to {grids.max()}: allowed are 0 to {board.side}"
-        )
+    # Checked before the cast, which would wrap 257 to 1.
+    wrong = grids[(grids < 0) | (grids > board.side)]
+    if wrong.size:
+        raise ValueError(f"grids: got digit {wrong[0]}, allowed are 0 to {board.side}")
     return np.ascontiguousarray(grids, dtype=np.uint8)
+
+
+def checked_grid(board: Board, grid: npt.NDArray[np.integer]) -> Grid:
+    """Return one grid of any shape as contiguous uint8, shape (num_cells,).
+
+    Raises:
+        ValueError: another number of cells, or a digit that the board does not have.
+    """
+    row = np.reshape(grid, (1, -1))
+    if row.size != board.num_cells:
+        raise ValueError(
+            f"givens: got {row.size} cells, a {board.name} board has {board.num_cells}"
+        )
+    return checked_grids(board, row)[0]

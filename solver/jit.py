@@ -1,4 +1,4 @@
-"""Decorators for numba kernels, and two bit intrinsics that numba lacks.
+"""Decorators for numba kernels, two bit intrinsics that numba lacks, and an array copy.
 
 Compiled code is cached per user in a folder named by a digest of every kernel source of the
 project and of numba's version, so stale code is never run after an upgrade or an edit, and the
@@ -112,6 +112,13 @@ def inline_kernel(function: _Kernel) -> _Kernel:
 def always_inline_kernel(function: _Kernel) -> _Kernel:
     """Like `inline_kernel`, but always inlined, at the cost of compile time."""
     return numba.njit(nogil=True, forceinline=True)(function) if IS_JIT else function
+
+
+@inline_kernel
+def copy_array(source: Any, target: Any) -> None:
+    """Copy a 1-D array; a loop, because numba takes a second to compile slice assignment."""
+    for i in range(len(source)):
+        target[i] = source[i]
 
 
 if IS_JIT:

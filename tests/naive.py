@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from solver.boards import Board
 from solver.vocabulary import (
@@ -17,7 +17,6 @@ from solver.vocabulary import (
 )
 
 Line = tuple[int, list[int]]
-Choose = Callable[[int], int]
 
 
 def candidates(board: Board, grid: Sequence[int], cell: int) -> list[int]:
@@ -26,10 +25,8 @@ def candidates(board: Board, grid: Sequence[int], cell: int) -> list[int]:
     return [digit for digit in range(1, board.side + 1) if digit not in taken]
 
 
-def search_lines(
-    board: Board, givens: Sequence[int], *, choose: Choose | None = None
-) -> tuple[list[Line], list[int] | None, int]:
-    """Trace lines, the solved grid or None, and the digits placed; `choose(n)` draws below n."""
+def search_lines(board: Board, givens: Sequence[int]) -> tuple[list[Line], list[int] | None, int]:
+    """Trace lines, the solved grid or None, and the digits placed."""
     grid = list(givens)
     lines: list[Line] = []
     num_assignments = 0
@@ -39,19 +36,7 @@ def search_lines(
         if not options:
             return None
         fewest = min(len(digits) for digits in options.values())
-        cells = [cell for cell, digits in options.items() if len(digits) == fewest]
-        cell = cells[0] if choose is None else cells[choose(len(cells))]
-        order = options[cell]
-        if choose is not None:
-            order.reverse()
-            for last in range(len(order)):
-                # Fisher-Yates as the kernel has it, on the list read from its far end.
-                k = len(order) - 1 - last
-                if k > 0:
-                    other = choose(k + 1)
-                    i, j = len(order) - 1 - k, len(order) - 1 - other
-                    order[i], order[j] = order[j], order[i]
-        return cell, order
+        return next((c, digits) for c, digits in options.items() if len(digits) == fewest)
 
     def solve() -> bool:
         nonlocal num_assignments
@@ -88,11 +73,9 @@ def grid_tokens(board: Board, grid: Sequence[int]) -> list[int]:
     return line_tokens(board, [(cell, [digit]) for cell, digit in enumerate(grid) if digit])
 
 
-def trace(
-    board: Board, givens: Sequence[int], *, choose: Choose | None = None
-) -> tuple[list[int], list[int] | None, int]:
+def trace(board: Board, givens: Sequence[int]) -> tuple[list[int], list[int] | None, int]:
     """CoT ids (without an output block when unsolvable), the solved grid, digits placed."""
-    lines, solution, num_assignments = search_lines(board, givens, choose=choose)
+    lines, solution, num_assignments = search_lines(board, givens)
     ids = [INPUT, *grid_tokens(board, givens), END_INPUT, *line_tokens(board, lines)]
     if solution is not None:
         ids += [OUTPUT, *grid_tokens(board, solution), END_OUTPUT]
@@ -127,19 +110,3 @@ def segments(
     output = [OUTPUT, *grid_tokens(board, solution), END_OUTPUT]
     result.append((prompt + written + output, len(prompt)))
     return result
-
-
-def split_mix(seed: int) -> Choose:
-    """`choose` drawn as the random tracer draws."""
-    state = seed
-    mask = 2**64 - 1
-
-    def choose(bound: int) -> int:
-        nonlocal state
-        state = (state + 0x9E3779B97F4A7C15) & mask
-        z = state
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
-        return (z ^ (z >> 31)) % bound
-
-    return choose

@@ -1,1 +1,1 @@
-"""Models, batches, optimisers and the training loop."""
+"""Models, batches, optimizers and the training loop."""

@@ -54,7 +54,7 @@ class TrainConfig:
     init_from: Path | None = None
     """Model folder to start from, of the same architecture; None draws the weights."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    """Optimiser and learning rate."""
+    """Optimizer and learning rate."""
     precision: PrecisionName = "bf16"
     """Number formats: bf16 (mixed, fp32 master weights) or fp32 (TF32 off)."""
     seed: Seed = 0

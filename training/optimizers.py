@@ -1,4 +1,4 @@
-"""Optimisers and the learning rate: AdamW as in the paper, or Muon for the hidden matrices.
+"""Optimizers and the learning rate: AdamW as in the paper, or Muon for the hidden matrices.
 
 AdamW follows the recipe of the paper's runs, which is that of the Hugging Face Trainer: weight
 decay on every matrix, the embedding and the output matrix included, and none on biases and
@@ -29,7 +29,7 @@ def set_learning_rate(optimizer: Optimizer, lr: float) -> None:
 
 
 def build_optimizer(model: PreTrainedModel, config: OptimizerConfig) -> Optimizer:
-    """Make the optimiser for a model that is on its device already."""
+    """Make the optimizer for a model that is on its device already."""
     hidden, matrices, vectors = split_parameters(model)
     if config.name == "adamw":
         return _adamw(config, matrices=hidden + matrices, vectors=vectors)
@@ -70,7 +70,7 @@ def _adamw(
 
 
 class JointOptimizer(Optimizer):
-    """Several optimisers over disjoint weights that step, save and load as one.
+    """Several optimizers over disjoint weights that step, save and load as one.
 
     The parts work on this object's parameter groups and state, so `state_dict` has the ordinary
     layout and everything that handles an `Optimizer` (accelerate, checkpoints) handles this one.

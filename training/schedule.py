@@ -21,7 +21,7 @@ Schedule = Literal["cosine", "wsd"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimizerConfig:
-    """Optimiser and schedule; the defaults are the paper's."""
+    """Optimizer and schedule; the defaults are the paper's."""
 
     name: OptimizerName = "adamw"
     """`adamw` for all weights; or `muon` for the matrices inside the layers, AdamW for the rest."""

@@ -72,7 +72,7 @@ class Run:
     model: nn.Module
     """Prepared model."""
     optimizer: Optimizer
-    """Prepared optimiser."""
+    """Prepared optimizer."""
     usage: Usage
     """Counts so far."""
     num_parameters: int

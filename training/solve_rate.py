@@ -168,11 +168,11 @@ def held_out_match(
 
 
 def _check_whole_puzzles(store: TokenStore, rows: Indices) -> None:
-    for neighbours in (rows - 1, rows + 1):
-        inside = (neighbours >= 0) & (neighbours < len(store))
-        neighbours, own = neighbours[inside], rows[inside]
-        missing = ~np.isin(neighbours, rows)
-        torn = missing & (store.puzzle_ids[neighbours] == store.puzzle_ids[own])
+    for neighbors in (rows - 1, rows + 1):
+        inside = (neighbors >= 0) & (neighbors < len(store))
+        neighbors, own = neighbors[inside], rows[inside]
+        missing = ~np.isin(neighbors, rows)
+        torn = missing & (store.puzzle_ids[neighbors] == store.puzzle_ids[own])
         if torn.any():
             puzzle = store.puzzle_ids[own[torn]][0]
             raise ValueError(f"rows: got a part of puzzle {puzzle}, allowed are whole puzzles")

@@ -12,6 +12,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from solver.random_draws import mix64_array
+
 Indices = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
 
@@ -56,12 +58,5 @@ def _feistel(words: _Words, keys: _Words, half_bits: int) -> _Words:
     mask = np.uint64((1 << half_bits) - 1)
     left, right = words >> shift, words & mask
     for key in keys:
-        left, right = right, left ^ (_mix(right ^ key) & mask)
+        left, right = right, left ^ (mix64_array(right ^ key) & mask)
     return (left << shift) | right
-
-
-def _mix(words: _Words) -> _Words:
-    """Finalizer of splitmix64: every output bit depends on every input bit."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))

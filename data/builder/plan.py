@@ -27,7 +27,7 @@ class BuildConfig:
     """What the bytes of a data set depend on, beside its source."""
 
     mode: Literal["cot", "scot"] = "cot"
-    """Whole chains of thought, or summarised segments."""
+    """Whole chains of thought, or summarized segments."""
     max_cot_length: CotLength | None = 16384
     """Cut-off N: longest CoT that is kept, also for segments; None for no cut-off."""
     segment_tokens: SegmentTokens = 512

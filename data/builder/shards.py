@@ -69,7 +69,7 @@ class ShardReport:
     """Kept puzzles by power of two of the CoT length."""
 
     def to_bytes(self) -> bytes:
-        """Serialise for the report file."""
+        """Serialize for the report file."""
         return to_json(asdict(self))
 
 

@@ -32,8 +32,8 @@ class Config:
     """Folder to make."""
     file_tokens: TokenCount = 1 << 29
     """Tokens of a Parquet file, about."""
-    license: str | None = None
-    """Licence for the card, as the hub names it; the card leaves the question open if not given."""
+    license_id: str | None = None
+    """License for the card, as the hub names it; the card leaves the question open if not given."""
     workers: Workers | None = None
     """Threads; by default the CPUs that this process may use."""
     rebuild: bool = False
@@ -51,7 +51,7 @@ def main(config: Config) -> int:
         config.datasets,
         config.out,
         file_tokens=config.file_tokens,
-        licence=config.license,
+        license_id=config.license,
         workers=num_threads(config.workers),
         rebuild=config.rebuild,
     )

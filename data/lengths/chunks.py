@@ -115,7 +115,7 @@ def chunk_table(board: Board, chunk: Chunk, measures: Measures, config: LengthsC
 
 
 def chunk_bytes(table: pa.Table) -> bytes:
-    """Serialise for a chunk's file."""
+    """Serialize for a chunk's file."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

@@ -1,6 +1,6 @@
 """Named precision policies: one per run, recorded in every checkpoint, export and result.
 
-`bf16` is mixed precision as the paper trains: fp32 master weights and optimiser state, matrix
+`bf16` is mixed precision as the paper trains: fp32 master weights and optimizer state, matrix
 products and attention in bf16 through autocast. `fp32` is the paper's control run: nothing below
 fp32 anywhere, TF32 off. Softmax and rotary phases are fp32 in both.
 """
@@ -20,7 +20,7 @@ class PrecisionPolicy:
     name: PrecisionName | Literal["unknown"]
     """Name on the command line; `unknown` for models that others compute."""
     weights: str
-    """Weights as stored; in training also gradients and optimiser state."""
+    """Weights as stored; in training also gradients and optimizer state."""
     activations: str
     """Inputs and outputs of matrix products and of attention."""
     softmax: str

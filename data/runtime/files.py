@@ -105,7 +105,7 @@ def mark_page(page: str) -> str:
 
 
 def to_json(value: Any) -> bytes:
-    """Serialise for a file that people read too: indented, keys in the order given."""
+    """Serialize for a file that people read too: indented, keys in the order given."""
     return (json.dumps(value, indent=2) + "\n").encode()
 
 

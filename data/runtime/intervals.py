@@ -19,10 +19,10 @@ def wilson_interval(successes: int, *, trials: int) -> tuple[float, float]:
     if trials == 0:
         return 0.0, 1.0
     share, z2 = successes / trials, _Z95**2
-    centre = share + z2 / (2 * trials)
+    center = share + z2 / (2 * trials)
     spread = _Z95 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
     scale = 1 + z2 / trials
     # Of none and of all the end is the share itself, which rounding would miss.
-    low = 0.0 if successes == 0 else (centre - spread) / scale
-    high = 1.0 if successes == trials else (centre + spread) / scale
+    low = 0.0 if successes == 0 else (center - spread) / scale
+    high = 1.0 if successes == trials else (center + spread) / scale
     return low, high

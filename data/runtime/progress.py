@@ -153,7 +153,7 @@ def progress(
         label: What is being done.
         total: Amount of work.
         unit: Plural name of what is counted.
-        done: Amount that an earlier session did; it does not count towards the rate.
+        done: Amount that an earlier session did; it does not count toward the rate.
         enabled: Off on all ranks but the first.
     """
     if not enabled:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.jit import kernel
-from solver.mixing import GOLDEN, mix64
+from solver.random_draws import GOLDEN, mix64
 
 Indices = npt.NDArray[np.intp]
 PuzzleIds = npt.NDArray[np.uint64]

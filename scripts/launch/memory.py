@@ -80,9 +80,9 @@ def _config(stage: Stage) -> Any:
 
 
 def _training(name: str, config: TrainConfig, device: str) -> StageMemory:
-    from training.models.memory import training_memory
+    from training.memory import estimate_update
 
-    memory = training_memory(
+    memory = estimate_update(
         config.architecture, precision=config.precision, num_positions=config.max_micro_tokens
     )
     return StageMemory(

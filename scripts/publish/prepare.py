@@ -88,7 +88,7 @@ def prepare_dataset(
         ValueError: the data sets do not go together, or one is damaged.
         OSError: one cannot be read.
     """
-    export_datasets(folders, out, licence=licence, workers=workers, repository=repo)
+    export_datasets(folders, out, license_id=licence, workers=workers, repository=repo)
 
 
 def write_sums(folder: Path) -> list[PreparedFile]:

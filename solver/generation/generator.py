@@ -27,8 +27,7 @@ import numpy.typing as npt
 
 from solver.boards import Board, Grid
 from solver.generation.counting import search, split
-from solver.jit import count_trailing_zeros, inline_kernel, kernel
-from solver.mixing import GOLDEN, mix64
+from solver.jit import copy_array, count_trailing_zeros, inline_kernel, kernel
 from solver.mrv.candidate_planes import (
     OPEN,
     SOLVED,
@@ -39,6 +38,7 @@ from solver.mrv.candidate_planes import (
     propagate,
     set_givens,
 )
+from solver.random_draws import GOLDEN, mix64, word_below
 
 NUM_FILLS = 4
 """Random fills among which a solved grid is drawn; more fills are closer to uniform."""
@@ -46,7 +46,7 @@ NEED_NODES = 20_000
 """Node limit after which a given is assumed necessary."""
 
 _U = np.uint64
-_ZERO, _ONE, _HALF = np.uint64(0), np.uint64(1), np.uint64(32)
+_ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
 class Puzzles(NamedTuple):
@@ -124,13 +124,6 @@ def check_range(*, seed: int, start: int, count: int) -> None:
 
 
 @inline_kernel
-def copy_grid(source: Any, target: Any) -> None:
-    """Copy a grid (S,); a loop, because numba takes a second to compile slice assignment."""
-    for cell in range(len(source)):
-        target[cell] = source[cell]
-
-
-@inline_kernel
 def start_stream(maker: Maker, seed: Any, number: int) -> None:
     """Seed the random stream for puzzle `number` of `seed`."""
     maker.stream[0] = mix64(mix64(seed) + GOLDEN * _U(number))
@@ -142,7 +135,7 @@ def draw_below(maker: Maker, bound: int) -> Any:
     """Draw from 0 .. bound - 1, uniform up to `bound / 2^32`."""
     word = mix64(maker.stream[0] + GOLDEN * maker.stream[1])
     maker.stream[1] += _ONE
-    return np.int64(((word >> _HALF) * _U(bound)) >> _HALF)
+    return word_below(word, bound)
 
 
 @inline_kernel
@@ -273,7 +266,7 @@ def _is_needed(maker: Maker, grid: Any, cell: int) -> Any:
 def generate(maker: Maker, grid: Any, solution: Any) -> None:
     """Generate a random minimal puzzle and its solution, both (S,)."""
     fill_grid(maker, solution)
-    copy_grid(solution, grid)
+    copy_array(solution, grid)
     shuffle_cells(maker)
     drop_needless(maker, grid)
 

@@ -9,7 +9,7 @@ not get worse. Mined puzzles are minimal as well.
 The search stops within 10% of the target. After `PATIENCE` steps without progress it restarts from
 another grid; after `MAX_STARTS` restarts the closest puzzle found is returned with its length. Like
 `solver.generation.generator`, puzzle k of a seed is a pure function of both, and of the bounds.
-Mining is biased towards puzzles that are hard for row-major MRV, not necessarily for other solvers.
+Mining is biased toward puzzles that are hard for row-major MRV, not necessarily for other solvers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from solver.generation.generator import (
     NEED_NODES,
     Maker,
     check_range,
-    copy_grid,
     draw_unit,
     drop_needless,
     generate,
@@ -33,7 +32,7 @@ from solver.generation.generator import (
     shuffle_cells,
     start_stream,
 )
-from solver.jit import inline_kernel, kernel
+from solver.jit import copy_array, inline_kernel, kernel
 from solver.mrv.candidate_planes import set_givens
 from solver.mrv.kernel import SOLVED, trace
 from solver.mrv.search_state import make_search, make_tables
@@ -162,8 +161,8 @@ def _mine_rows(
             if _distance(cot_length, target) <= nearest:
                 nearest = _distance(cot_length, target)
                 cot_lengths[row] = cot_length
-                copy_grid(miner.current, grids[row])
-                copy_grid(miner.solution, solutions[row])
+                copy_array(miner.current, grids[row])
+                copy_array(miner.solution, solutions[row])
             if nearest <= NEAR_ENOUGH:
                 break
 
@@ -181,7 +180,7 @@ def _search_near(miner: _Miner, target: int) -> Any:
         new_distance = _distance(new_length, target)
         num_idle = 0 if new_distance < distance else num_idle + 1
         if new_distance <= distance:
-            copy_grid(miner.changed, miner.current)
+            copy_array(miner.changed, miner.current)
             cot_length, distance = new_length, new_distance
     return cot_length
 
@@ -205,7 +204,7 @@ def _distance(cot_length: int, target: int) -> Any:
 def _change(miner: _Miner) -> None:
     """Set `changed` to a minimal puzzle with the same solution that lacks a given of `current`."""
     maker, changed = miner.maker, miner.changed
-    copy_grid(miner.current, changed)
+    copy_array(miner.current, changed)
     shuffle_cells(maker)
     dropped = 0
     while changed[maker.cells[dropped]] == 0:

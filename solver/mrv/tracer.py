@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from solver.boards import Board, Grid
+from solver.boards import Board, Grid, checked_grid
 from solver.mrv import kernel as mrv_kernel
-from solver.mrv import random_order as mrv_random
 from solver.mrv.search_state import make_search, make_tables
 from solver.prompts import parse_prompt
 from solver.vocabulary import Tokens, Vocabulary
 
 TRACE_RULE = "mrv-row-major-ascending-1"
-RANDOM_TRACE_RULE = "mrv-random-1"
+
 DEFAULT_MAX_TOKENS = 20_000_000
 """Default token limit; the longest trace of a 17-clue 9x9 puzzle has 18,697,123 tokens."""
 
@@ -153,34 +152,20 @@ def tracer(board: Board) -> Tracer:
     return tracers[board]
 
 
-def trace(
-    board: Board,
-    givens: Grid,
-    *,
-    max_tokens: int = DEFAULT_MAX_TOKENS,
-    random_seed: int | None = None,
-) -> Trace:
+def trace(board: Board, givens: Grid, *, max_tokens: int = DEFAULT_MAX_TOKENS) -> Trace:
     """Solve a puzzle and return its CoT.
 
     Args:
         board: The board.
         givens: Digits, uint8 (num_cells,), 0 for blank.
         max_tokens: Token limit; a longer trace is truncated with status CAPPED.
-        random_seed: Break ties and order digits at random from this seed (0 .. 2^64-1); each
-            line then lists its digits in the order in which they are tried.
+
 
     Raises:
         ValueError: `givens` has another size, a digit that the board lacks, or `max_tokens` < 1.
     """
-    checked = check_givens(board, givens)
     out = _token_buffer(board, max_tokens)
-    if random_seed is None:
-        result = tracer(board).trace_into(checked, out=out)
-    else:
-        solution = np.empty(board.num_cells, dtype=np.uint8)
-        outcome = mrv_random.trace_random(board, checked, random_seed, solution=solution, out=out)
-        result = _to_trace(outcome, out=out, solution=solution)
-    return _compact(result)
+    return _compact(tracer(board).trace_into(checked_grid(board, givens), out=out))
 
 
 def resume(board: Board, prompt: Tokens, *, max_tokens: int = DEFAULT_MAX_TOKENS) -> Trace:
@@ -195,26 +180,8 @@ def resume(board: Board, prompt: Tokens, *, max_tokens: int = DEFAULT_MAX_TOKENS
 def cot_length(board: Board, givens: Grid, *, max_tokens: int = DEFAULT_MAX_TOKENS) -> int | None:
     """Return the CoT length in tokens; None if unsolvable, clashing, or over `max_tokens`."""
     out = _token_buffer(board, max_tokens)
-    result = tracer(board).trace_into(check_givens(board, givens), out=out)
+    result = tracer(board).trace_into(checked_grid(board, givens), out=out)
     return len(result.tokens) if result.status is Status.SOLVED else None
-
-
-def check_givens(board: Board, givens: Grid) -> Grid:
-    """Return `givens` as contiguous uint8 (num_cells,).
-
-    Raises:
-        ValueError: another size, or a digit that the board lacks.
-    """
-    grid = np.reshape(givens, -1)
-    if grid.shape != (board.num_cells,):
-        raise ValueError(
-            f"givens: got {grid.size} cells, a {board.name} board has {board.num_cells}"
-        )
-    # Checked before the cast, which would wrap 257 to 1.
-    wrong = grid[(grid < 0) | (grid > board.side)]
-    if wrong.size:
-        raise ValueError(f"givens: got digit {wrong[0]}, allowed are 0 to {board.side}")
-    return np.ascontiguousarray(grid, dtype=np.uint8)
 
 
 def _token_buffer(board: Board, max_tokens: int) -> Tokens:

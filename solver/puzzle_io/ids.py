@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from solver.boards import Board, Grid
 from solver.jit import kernel
-from solver.mixing import GOLDEN, mix64
+from solver.random_draws import GOLDEN, mix64
 
 _CELLS_PER_WORD = 8
 

@@ -1,4 +1,4 @@
-"""What a reader yields: blocks of puzzles, with the malformed rows labelled.
+"""What a reader yields: blocks of puzzles, with the malformed rows labeled.
 
 A block is assembled in two steps. Compiled loops read the plain rows of all columns at once; rows
 that they cannot parse go to a line parser, which returns the row or says what is wrong.

@@ -1,8 +1,8 @@
-"""The search tree of the canonical form: pins break the ties that colours leave.
+"""The search tree of the canonical form: pins break the ties that colors leave.
 
 The root of the tree is the refined grid. A node with ties has one child per line of its
-most tied colour, in which that line is pinned and the colours are refined again; only the children
-of least mark are kept. A node without ties is a leaf: its colours order the lines, and so make a
+most tied color, in which that line is pinned and the colors are refined again; only the children
+of least mark are kept. A node without ties is a leaf: its colors order the lines, and so make a
 grid. Leaves are compared by their marks from the root on, a path that ends before another goes
 on being less, then by their grids cell by cell. The search finds the least leaf, depth first, and
 leaves out a subtree only if its leaves are greater or if an automorphism of the grid, found by
@@ -18,12 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from solver.boards import Board, Grid
-from solver.jit import inline_kernel, kernel
+from solver.jit import copy_array, inline_kernel, kernel
 from solver.symmetry.coloring import (
     EMPTY,
     TOP,
-    Colouring,
-    copy_into,
+    Coloring,
     load_givens,
     node_mark,
     pin,
@@ -82,23 +81,23 @@ def make_tree(board: Board) -> Tree:
 
 
 @inline_kernel
-def _list_children(colouring: Colouring, tree: Tree, num_givens: int, level: int) -> Any:
-    """List the lines of the most tied colour whose nodes have the least mark; return the mark."""
-    colours, side = colouring.lines[level], colouring.side
+def _list_children(coloring: Coloring, tree: Tree, num_givens: int, level: int) -> Any:
+    """List the lines of the most tied color whose nodes have the least mark; return the mark."""
+    colors, side = coloring.lines[level], coloring.side
     target, target_size = EMPTY, 0
     for i in range(2 * side):
-        if TOP <= colours[i] < EMPTY:
+        if TOP <= colors[i] < EMPTY:
             start = side * (i // side)
             size = 0
             for j in range(start, start + side):
-                size += colours[i] == colours[j]
-            if size > target_size or (size == target_size and colours[i] < target):
-                target, target_size = colours[i], size
+                size += colors[i] == colors[j]
+            if size > target_size or (size == target_size and colors[i] < target):
+                target, target_size = colors[i], size
     least, num_children = EMPTY, 0
     for line in range(2 * side):
-        if colours[line] == target:
-            pin(colouring, num_givens, level, line)
-            mark = node_mark(colouring.lines[level + 1], side)
+        if colors[line] == target:
+            pin(coloring, num_givens, level, line)
+            mark = node_mark(coloring.lines[level + 1], side)
             if mark < least:
                 least, num_children = mark, 0
             if mark == least:
@@ -110,14 +109,14 @@ def _list_children(colouring: Colouring, tree: Tree, num_givens: int, level: int
 
 
 @inline_kernel
-def _place_lines(colouring: Colouring, tree: Tree, level: int, flip: bool) -> None:
-    """Order the lines of each side by colour, kept together in chutes by their first line."""
-    side, colours, order = colouring.side, colouring.lines[level], tree.order
+def _place_lines(coloring: Coloring, tree: Tree, level: int, flip: bool) -> None:
+    """Order the lines of each side by color, kept together in chutes by their first line."""
+    side, colors, order = coloring.side, coloring.lines[level], tree.order
     for start in (0, side):
         first = side - start if flip else start
         for i in range(side):
             j = start + i
-            while j > start and colours[order[j - 1]] > colours[first + i]:
+            while j > start and colors[order[j - 1]] > colors[first + i]:
                 order[j] = order[j - 1]
                 j -= 1
             order[j] = first + i
@@ -127,7 +126,7 @@ def _place_lines(colouring: Colouring, tree: Tree, level: int, flip: bool) -> No
         for i in range(start, start + side):
             if tree.places[order[i]] < 0:
                 for j in range(i, start + side):
-                    if colouring.chutes[order[j]] == colouring.chutes[order[i]]:
+                    if coloring.chutes[order[j]] == coloring.chutes[order[i]]:
                         tree.places[order[j]] = place
                         place += 1
         for line in range(first, first + side):
@@ -135,14 +134,14 @@ def _place_lines(colouring: Colouring, tree: Tree, level: int, flip: bool) -> No
 
 
 @inline_kernel
-def _write_leaf(colouring: Colouring, tree: Tree, num_givens: int, level: int, flip: bool) -> None:
+def _write_leaf(coloring: Coloring, tree: Tree, num_givens: int, level: int, flip: bool) -> None:
     """Write the grid of a leaf: lines as placed, digits renamed by first appearance."""
-    _place_lines(colouring, tree, level, flip)
-    side, leaf, places = colouring.side, tree.leaf, tree.places
+    _place_lines(coloring, tree, level, flip)
+    side, leaf, places = coloring.side, tree.leaf, tree.places
     leaf.fill(0)
     for i in range(num_givens):
-        row, col = places[colouring.givens[i, 0]], places[colouring.givens[i, 1]]
-        leaf[col * side + row if flip else row * side + col] = colouring.givens[i, 2]
+        row, col = places[coloring.givens[i, 0]], places[coloring.givens[i, 1]]
+        leaf[col * side + row if flip else row * side + col] = coloring.givens[i, 2]
     names, num_names = tree.names, 0
     names.fill(0)
     for cell in range(side * side):
@@ -164,7 +163,7 @@ def _compare(leaf: Grid, best: Grid) -> int:
 
 
 @inline_kernel
-def _level_after_twin(colouring: Colouring, tree: Tree, level: int) -> Any:
+def _level_after_twin(coloring: Coloring, tree: Tree, level: int) -> Any:
     """Return the level to go on from after a leaf whose grid is the best one again.
 
     Lines at equal places of the two leaves are images under an automorphism. If it fixes the pins
@@ -172,7 +171,7 @@ def _level_after_twin(colouring: Colouring, tree: Tree, level: int) -> Any:
     that pin is the image of what was searched before.
     """
     path, best_path, image = tree.path, tree.best_path, tree.image
-    for place in range(2 * colouring.side):
+    for place in range(2 * coloring.side):
         image[tree.best_order[place]] = tree.order[place]
     for k in range(level):
         if image[best_path[k]] != path[k]:
@@ -184,48 +183,48 @@ def _level_after_twin(colouring: Colouring, tree: Tree, level: int) -> Any:
 
 @inline_kernel
 def _visit_leaf(
-    colouring: Colouring, tree: Tree, num_givens: int, level: int, best: Grid, best_level: int
+    coloring: Coloring, tree: Tree, num_givens: int, level: int, best: Grid, best_level: int
 ) -> int:
     """Keep the leaf if it is the least so far; return the level to go on from."""
-    rows, cols = side_marks(colouring.lines[level], colouring.side)
+    rows, cols = side_marks(coloring.lines[level], coloring.side)
     resume_level = level - 1
     for flip in (False, True):
         first, second = (cols, rows) if flip else (rows, cols)
-        if second < first if colouring.has_flip else flip:
-            continue  # not a symmetry of the board, or not the way up that the colours tell
-        _write_leaf(colouring, tree, num_givens, level, flip)
+        if second < first if coloring.has_flip else flip:
+            continue  # not a symmetry of the board, or not the way up that the colors tell
+        _write_leaf(coloring, tree, num_givens, level, flip)
         order = _compare(tree.leaf, best) if best_level == level else -1
         if order < 0:
             best_level = level
-            copy_into(tree.leaf, best)
-            copy_into(tree.path, tree.best_path)
-            copy_into(tree.order, tree.best_order)
+            copy_array(tree.leaf, best)
+            copy_array(tree.path, tree.best_path)
+            copy_array(tree.order, tree.best_order)
         elif order == 0:
-            resume_level = min(resume_level, _level_after_twin(colouring, tree, level))
+            resume_level = min(resume_level, _level_after_twin(coloring, tree, level))
     return resume_level
 
 
 @inline_kernel
-def _canonise(colouring: Colouring, tree: Tree, grid: Grid, best: Grid) -> None:
+def _canonicalize(coloring: Coloring, tree: Tree, grid: Grid, best: Grid) -> None:
     """Search the tree for the least leaf, depth first.
 
     The path to the node at hand always has the marks of the best path, as far as both go;
     `num_marks` of the latter are known, and `best_level` is -1 until its leaf is reached.
     """
-    num_givens = load_givens(colouring, grid)
+    num_givens = load_givens(coloring, grid)
     # Typed, because for literals numba would compile every callee a second time.
     level: Any = np.int64(0)
     num_marks: Any = np.int64(0)
     best_level: Any = np.int64(-1)
-    ties = refine(colouring, num_givens, level)
+    ties = refine(coloring, num_givens, level)
     while True:
         if ties == 0:
-            next_level = _visit_leaf(colouring, tree, num_givens, level, best, best_level)
+            next_level = _visit_leaf(coloring, tree, num_givens, level, best, best_level)
             best_level = level
         elif best_level == level:
             next_level = level - 1  # the best path, with the same marks, ends here: it is less
         else:
-            mark = _list_children(colouring, tree, num_givens, level)
+            mark = _list_children(coloring, tree, num_givens, level)
             next_level = level
             if num_marks == level or mark < tree.best_marks[level]:
                 tree.best_marks[level] = mark
@@ -240,12 +239,12 @@ def _canonise(colouring: Colouring, tree: Tree, grid: Grid, best: Grid) -> None:
         line = tree.children[level, tree.next_child[level]]
         tree.next_child[level] += 1
         tree.path[level] = line
-        ties = pin(colouring, num_givens, level, line)
+        ties = pin(coloring, num_givens, level, line)
         level += 1
 
 
 @kernel
-def canonise_all(colouring: Colouring, tree: Tree, grids: Grid, forms: Grid) -> None:
+def canonicalize_all(coloring: Coloring, tree: Tree, grids: Grid, forms: Grid) -> None:
     """Write the canonical form of each row of `grids` (n, S) to `forms` (n, S)."""
     for i in range(len(grids)):
-        _canonise(colouring, tree, grids[i], forms[i])
+        _canonicalize(coloring, tree, grids[i], forms[i])

@@ -1,15 +1,15 @@
-"""Colours of the lines of a grid, the isomorphism-invariant half of the canonical form.
+"""Colors of the lines of a grid, the isomorphism-invariant half of the canonical form.
 
 The lines of a board are its rows, 0 .. side-1, and its columns, side .. 2*side-1. A chute is a band
-or a stack: the lines that may be permuted among themselves. A colour is a uint64:
+or a stack: the lines that may be permuted among themselves. A color is a uint64:
 
     level                  the line was pinned at that level of the search tree
     top bit 1, low bit 0   any other line that has a given
     all bits 1             a line without givens
 
-so pinned lines differ from all others by construction; the other colours are hashes. Colours are
+so pinned lines differ from all others by construction; the other colors are hashes. Colors are
 built from sums over sets of lines, givens and digits, never from indices. Hence a symmetry of
-the board carries the colours of a grid to those of its image. Two colours that
+the board carries the colors of a grid to those of its image. Two colors that
 collide by chance split less than they could, at the image just the same.
 
 Every kernel writes only to arrays that its caller made: re-entrant, safe under threads.
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from solver.boards import Board, Grid
-from solver.jit import inline_kernel
-from solver.mixing import mix64
+from solver.jit import copy_array, inline_kernel
+from solver.random_draws import mix64
 
 TOP = np.uint64(1 << 63)
 EMPTY = np.uint64(2**64 - 1)
@@ -31,8 +31,8 @@ _EVEN = np.uint64(2**64 - 2)
 _ZERO = np.uint64(0)
 
 
-class Colouring(NamedTuple):
-    """Constants of a board and colours of a grid on it, L levels; see `make_colouring`."""
+class Coloring(NamedTuple):
+    """Constants of a board and colors of a grid on it, L levels; see `make_coloring`."""
 
     side: int
     """Cells of a row."""
@@ -49,18 +49,18 @@ class Colouring(NamedTuple):
     givens: np.ndarray
     """int64 (S, 3): row line, column line and digit of each given."""
     lines: np.ndarray
-    """uint64 (L, 2 * side): colours of the lines."""
+    """uint64 (L, 2 * side): colors of the lines."""
     digits: np.ndarray
-    """uint64 (L, side + 1): colours of the digits."""
+    """uint64 (L, side + 1): colors of the digits."""
     sums: np.ndarray
     """uint64 (4, 2 * side): sums of one round per line, digit, chute and side of the board."""
 
 
-def make_colouring(board: Board) -> Colouring:
-    """Allocate the colours of one grid at a time, with levels enough to pin every line."""
+def make_coloring(board: Board) -> Coloring:
+    """Allocate the colors of one grid at a time, with levels enough to pin every line."""
     num_lines, lines = 2 * board.side, np.arange(board.side)
     num_bands, num_stacks = board.side // board.box_rows, board.side // board.box_cols
-    return Colouring(
+    return Coloring(
         side=board.side,
         has_flip=board.box_rows == board.box_cols,
         num_bands=num_bands,
@@ -75,50 +75,43 @@ def make_colouring(board: Board) -> Colouring:
 
 
 @inline_kernel
-def copy_into(source: Any, target: Any) -> None:
-    """Copy an array; a loop, because slice assignment takes numba seconds to compile."""
-    for i in range(len(source)):
-        target[i] = source[i]
-
-
-@inline_kernel
-def load_givens(colouring: Colouring, grid: Grid) -> int:
-    """List the givens and set the first colours; return the number of givens."""
-    side, num_givens = colouring.side, 0
-    colouring.lines[0].fill(EMPTY)
-    colouring.digits[0].fill(_ZERO)
+def load_givens(coloring: Coloring, grid: Grid) -> int:
+    """List the givens and set the first colors; return the number of givens."""
+    side, num_givens = coloring.side, 0
+    coloring.lines[0].fill(EMPTY)
+    coloring.digits[0].fill(_ZERO)
     for row in range(side):
         for col in range(side):
             digit = grid[row * side + col]
             if digit:
-                colouring.givens[num_givens, 0] = row
-                colouring.givens[num_givens, 1] = side + col
-                colouring.givens[num_givens, 2] = digit
-                colouring.lines[0, row] = TOP + np.uint64(2 * colouring.sizes[row])
-                colouring.lines[0, side + col] = TOP + np.uint64(2 * colouring.sizes[side + col])
+                coloring.givens[num_givens, 0] = row
+                coloring.givens[num_givens, 1] = side + col
+                coloring.givens[num_givens, 2] = digit
+                coloring.lines[0, row] = TOP + np.uint64(2 * coloring.sizes[row])
+                coloring.lines[0, side + col] = TOP + np.uint64(2 * coloring.sizes[side + col])
                 num_givens += 1
     return num_givens
 
 
 @inline_kernel
-def _refine_once(colouring: Colouring, num_givens: int, level: int) -> None:
-    """Give each line and digit a colour that tells the multiset of colours around it."""
-    lines, digits = colouring.lines[level], colouring.digits[level]
-    line_sums, digit_sums = colouring.sums[0], colouring.sums[1]
-    chute_sums, side_sums = colouring.sums[2], colouring.sums[3]
-    side, chutes, num_bands = colouring.side, colouring.chutes, colouring.num_bands
-    colouring.sums.fill(_ZERO)
+def _refine_once(coloring: Coloring, num_givens: int, level: int) -> None:
+    """Give each line and digit a color that tells the multiset of colors around it."""
+    lines, digits = coloring.lines[level], coloring.digits[level]
+    line_sums, digit_sums = coloring.sums[0], coloring.sums[1]
+    chute_sums, side_sums = coloring.sums[2], coloring.sums[3]
+    side, chutes, num_bands = coloring.side, coloring.chutes, coloring.num_bands
+    coloring.sums.fill(_ZERO)
     for i in range(num_givens):
-        row, col, digit = colouring.givens[i, 0], colouring.givens[i, 1], colouring.givens[i, 2]
-        colour = mix64(lines[row] + lines[col] + digits[digit])
-        line_sums[row] += colour
-        line_sums[col] += colour
-        digit_sums[digit] += colour
+        row, col, digit = coloring.givens[i, 0], coloring.givens[i, 1], coloring.givens[i, 2]
+        color = mix64(lines[row] + lines[col] + digits[digit])
+        line_sums[row] += color
+        line_sums[col] += color
+        digit_sums[digit] += color
     for line in range(2 * side):
         chute_sums[chutes[line]] += mix64(line_sums[line])
-    for chute in range(colouring.num_chutes):
+    for chute in range(coloring.num_chutes):
         side_sums[chute // num_bands] += mix64(chute_sums[chute])
-    for chute in range(colouring.num_chutes):
+    for chute in range(coloring.num_chutes):
         chute_sums[chute] = mix64(chute_sums[chute] + mix64(side_sums[chute // num_bands]))
     for line in range(2 * side):
         if TOP <= lines[line] < EMPTY:
@@ -128,24 +121,24 @@ def _refine_once(colouring: Colouring, num_givens: int, level: int) -> None:
 
 
 @inline_kernel
-def _num_ties(colours: Any, side: int) -> int:
-    """Count the pairs of lines on one side that have givens and share a colour."""
+def _num_ties(colors: Any, side: int) -> int:
+    """Count the pairs of lines on one side that have givens and share a color."""
     ties = 0
     for start in (0, side):
         for i in range(start + 1, start + side):
-            if colours[i] < EMPTY:
+            if colors[i] < EMPTY:
                 for j in range(start, i):
-                    ties += colours[i] == colours[j]
+                    ties += colors[i] == colors[j]
     return ties
 
 
 @inline_kernel
-def refine(colouring: Colouring, num_givens: int, level: int) -> int:
+def refine(coloring: Coloring, num_givens: int, level: int) -> int:
     """Refine until no ties are left or two rounds in a row break none; return the ties."""
-    fewest, num_stalls = colouring.side * colouring.side, 0
+    fewest, num_stalls = coloring.side * coloring.side, 0
     while True:
-        _refine_once(colouring, num_givens, level)
-        ties = _num_ties(colouring.lines[level], colouring.side)
+        _refine_once(coloring, num_givens, level)
+        ties = _num_ties(coloring.lines[level], coloring.side)
         num_stalls = 0 if ties < fewest else num_stalls + 1
         fewest = min(fewest, ties)
         if ties == 0 or num_stalls == 2:
@@ -153,26 +146,26 @@ def refine(colouring: Colouring, num_givens: int, level: int) -> int:
 
 
 @inline_kernel
-def side_marks(colours: Any, side: int) -> Any:
-    """Hash the multiset of colours of the rows, and that of the columns."""
+def side_marks(colors: Any, side: int) -> Any:
+    """Hash the multiset of colors of the rows, and that of the columns."""
     rows, cols = _ZERO, _ZERO
     for i in range(side):
-        rows += mix64(colours[i])
-        cols += mix64(colours[side + i])
+        rows += mix64(colors[i])
+        cols += mix64(colors[side + i])
     return mix64(rows), mix64(cols)
 
 
 @inline_kernel
-def node_mark(colours: Any, side: int) -> Any:
-    """Hash the colours of a node; equal for nodes that a symmetry exchanges."""
-    rows, cols = side_marks(colours, side)
+def node_mark(colors: Any, side: int) -> Any:
+    """Hash the colors of a node; equal for nodes that a symmetry exchanges."""
+    rows, cols = side_marks(colors, side)
     return rows + cols
 
 
 @inline_kernel
-def pin(colouring: Colouring, num_givens: int, level: int, line: int) -> int:
+def pin(coloring: Coloring, num_givens: int, level: int, line: int) -> int:
     """Make the node below `level` that pins `line`; return its ties."""
-    copy_into(colouring.lines[level], colouring.lines[level + 1])
-    copy_into(colouring.digits[level], colouring.digits[level + 1])
-    colouring.lines[level + 1, line] = np.uint64(level + 1)
-    return refine(colouring, num_givens, level + 1)
+    copy_array(coloring.lines[level], coloring.lines[level + 1])
+    copy_array(coloring.digits[level], coloring.digits[level + 1])
+    coloring.lines[level + 1, line] = np.uint64(level + 1)
+    return refine(coloring, num_givens, level + 1)

@@ -24,11 +24,11 @@ import numpy.typing as npt
 
 from solver.boards import Board, Grid, checked_grids
 from solver.jit import inline_kernel, kernel
-from solver.mixing import GOLDEN, mix64
+from solver.random_draws import GOLDEN, mix64, shuffle_blocks
 
 Seeds = npt.NDArray[np.uint64]
 
-_HALF, _LAST_BIT = np.uint64(32), np.uint64(63)
+_LAST_BIT = np.uint64(63)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,11 +138,6 @@ def seeded_symmetry(board: Board, *, seed: int) -> Symmetry:
     )
 
 
-def random_symmetry(board: Board, rng: np.random.Generator) -> Symmetry:
-    """Return a random symmetry; takes one 64-bit integer from `rng`."""
-    return seeded_symmetry(board, seed=int(rng.integers(2**64, dtype=np.uint64)))
-
-
 def augment(board: Board, grids: Grid, *, seeds: Seeds) -> Grid:
     """Transform each grid by the symmetry of its seed, as `seeded_symmetry(...).apply` per row.
 
@@ -197,29 +192,13 @@ def _make_draw(board: Board) -> _Draw:
 
 
 @inline_kernel
-def _shuffle(values: Any, start: int, num_blocks: int, size: int, key: Any, position: int) -> int:
-    """Shuffle `num_blocks` blocks of `size` values from `start` on; each block keeps its order.
-
-    Consumes words of the stream of `key` from `position`; returns the next position.
-    """
-    for last in range(num_blocks - 1, 0, -1):
-        word = mix64(key + GOLDEN * np.uint64(position))
-        position += 1
-        chosen = np.int64(((word >> _HALF) * np.uint64(last + 1)) >> _HALF)
-        for i in range(start, start + size):
-            here, there = i + last * size, i + chosen * size
-            values[here], values[there] = values[there], values[here]
-    return position
-
-
-@inline_kernel
 def _shuffle_lines(lines: Any, size: int, key: Any, position: int) -> int:
     """Shuffle the chutes of `size` lines, and the lines of each chute."""
     for line in range(len(lines)):
         lines[line] = line
-    position = _shuffle(lines, 0, len(lines) // size, size, key, position)
+    position = shuffle_blocks(lines, 0, len(lines) // size, size, key, position)
     for start in range(0, len(lines), size):
-        position = _shuffle(lines, start, size, 1, key, position)
+        position = shuffle_blocks(lines, start, size, 1, key, position)
     return position
 
 
@@ -229,7 +208,7 @@ def _draw_symmetry(draw: _Draw, seed: Any) -> None:
     key = mix64(seed)
     for digit in range(len(draw.names)):
         draw.names[digit] = digit
-    position = _shuffle(draw.names, 1, len(draw.names) - 1, 1, key, 0)
+    position = shuffle_blocks(draw.names, 1, len(draw.names) - 1, 1, key, 0)
     position = _shuffle_lines(draw.rows, draw.box_rows, key, position)
     position = _shuffle_lines(draw.cols, draw.box_cols, key, position)
     heads = mix64(key + GOLDEN * np.uint64(position)) >> _LAST_BIT == np.uint64(1)

@@ -32,6 +32,7 @@ from compile_tm.sudoku.compiled import (
 )
 from data.segments import cut_segment, split_into_segments
 from solver.boards import get_board
+from solver.generation.generator import generate_puzzles
 from solver.mrv.tracer import Status, resume, trace
 from solver.vocabulary import END_INPUT, Vocabulary
 
@@ -65,11 +66,10 @@ def random_puzzles(name: str, num: int, *, seed: int) -> list[npt.NDArray[np.uin
 def searching_puzzles(name: str, num: int, *, seed: int) -> list[npt.NDArray[np.uint8]]:
     """Puzzles from random solved grids on which the solver meets dead ends."""
     board, rng = get_board(name), np.random.default_rng(seed)
-    empty = np.zeros(board.num_cells, dtype=np.uint8)
     puzzles: list[npt.NDArray[np.uint8]] = []
     while len(puzzles) < num:
-        solution = trace(board, empty, random_seed=int(rng.integers(1 << 32))).solution
-        assert solution is not None
+        seed = int(rng.integers(1 << 32))
+        solution = generate_puzzles(board, seed=seed, count=1).solutions[0]
         givens = np.where(rng.random(board.num_cells) < 0.75, 0, solution).astype(np.uint8)
         if (trace(board, givens).tokens == Special.NONE).any():
             puzzles.append(givens)

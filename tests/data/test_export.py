@@ -98,7 +98,7 @@ def test_card_says_what_is_in_the_files(built: Path, tmp_path: Path) -> None:
     ]
     text = (tmp_path / "out" / "README.md").read_text()
     assert "`train.csv` of `sudoku-extreme`" in text
-    assert "states no licence" in text
+    assert "states no license" in text
     assert text.isascii()
     for part in parts:
         tokens = f"{part.manifest.num_tokens:,} | {part.manifest.num_loss_tokens:,}"
@@ -218,7 +218,7 @@ def part_of(manifest: Manifest, **source: Any) -> ExportedPart:
     )
 
 
-def test_licence_question_depends_on_the_puzzles(built: Path) -> None:
+def test_license_question_depends_on_the_puzzles(built: Path) -> None:
     manifest = TokenStore.open(built / "cot").manifest
     files = [{"name": "my.txt", "sha256": "00"}]
     mine = part_of(manifest, kind="files", files=files)
@@ -226,14 +226,14 @@ def test_licence_question_depends_on_the_puzzles(built: Path) -> None:
         manifest, kind="files", files=files, dataset="sapientinc/sudoku-extreme", split="train"
     )
     made = part_of(manifest, kind="generator", count=3, seed=7, extra_givens=0)
-    assert "their licence decides" in dataset_card([mine])
+    assert "their license decides" in dataset_card([mine])
     assert "puzzles in `my.txt`" in dataset_card([mine])
-    assert "states no licence" in dataset_card([extreme])
+    assert "states no license" in dataset_card([extreme])
     assert "its maker may choose one" in dataset_card([made])
     assert "generator, seed 7" in dataset_card([made])
-    stated = dataset_card([extreme], licence="cc-by-4.0")
+    stated = dataset_card([extreme], license_id="cc-by-4.0")
     assert "license: cc-by-4.0" in stated
-    assert "states no licence" not in stated
+    assert "states no license" not in stated
 
 
 @pytest.mark.parametrize(

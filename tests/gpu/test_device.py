@@ -116,14 +116,7 @@ def test_memory_is_as_worked_out(precision: str) -> None:
     use_attention(model, ATTENTIONS["padded"])
     optimizer = build_optimizer(model, OptimizerConfig())
     ids = torch.zeros(1, num_positions, dtype=torch.int64, device=CUDA)
-    batch = Batch(
-        input_ids=ids,
-        position_ids=ids,
-        labels=ids,
-        num_tokens=num_positions,
-        num_loss_tokens=num_positions,
-        num_pad_tokens=0,
-    )
+    batch = Batch(input_ids=ids, position_ids=ids, labels=ids)
     for _ in range(2):
         torch.cuda.reset_peak_memory_stats()
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=precision == "bf16"):

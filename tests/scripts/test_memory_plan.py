@@ -22,10 +22,10 @@ from scripts.experiments.settings import Settings
 from scripts.launch.memory import recipe_memory
 from scripts.launch.recipe import EVALUATE, TRAIN, Recipe, Resources, Stage
 from tests.training.toy import BOARD
+from training.memory import estimate_update
 from training.models.attention import ATTENTIONS, use_attention
 from training.models.build import build_model, count_parameters, transformers_config
 from training.models.families import MODEL_PRESETS, ModelConfig
-from training.models.memory import training_memory
 
 HEADROOM = 1.1
 """Share for what the allocator cannot use, and for the context of CUDA."""
@@ -111,7 +111,7 @@ def test_activations_are_what_autograd_saves_of_a_real_model(family: str, precis
         positions = torch.arange(num_positions)[None]
         logits = model(input_ids=ids, position_ids=positions, use_cache=False).logits
         cross_entropy(logits.flatten(0, 1).float(), ids.flatten())
-    memory = training_memory(config, precision=precision, num_positions=num_positions)
+    memory = estimate_update(config, precision=precision, num_positions=num_positions)
     expected = sum(storage.nbytes() for storage in saved.values())
     beside = 2 * 4 * num_positions * config.feed_forward_size
     assert memory.activation_bytes - beside == pytest.approx(expected, rel=0.01)

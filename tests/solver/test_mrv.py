@@ -108,30 +108,6 @@ def test_equals_naive_twin(puzzle: tuple[Board, Grid]) -> None:
         assert is_solution(board, grid=result.solution, givens=grid)
 
 
-@settings(max_examples=60 if IS_JIT else 10, deadline=None)
-@given(puzzle=puzzles(), seed=st.integers(0, 2**64 - 1))
-def test_random_order_equals_naive_twin(puzzle: tuple[Board, Grid], seed: int) -> None:
-    board, grid = puzzle
-    result = trace(board, grid, random_seed=seed)
-    if has_clash(board, grid):
-        assert result.status is Status.CONFLICT
-        return
-    ids, solution, num_assignments = naive.trace(board, grid.tolist(), choose=naive.split_mix(seed))
-    assert result.tokens.tolist() == ids
-    assert result.num_assignments == num_assignments
-    assert result.status is (Status.UNSOLVABLE if solution is None else Status.SOLVED)
-
-
-def test_random_order_depends_on_the_seed_alone() -> None:
-    board = get_board("9x9")
-    grid = full_grid(board, np.random.default_rng(0)) * (np.arange(81) % 3 == 0)
-    first = trace(board, grid, random_seed=7)
-    assert trace(board, grid, random_seed=7).tokens.tolist() == first.tokens.tolist()
-    assert trace(board, grid, random_seed=8).tokens.tolist() != first.tokens.tolist()
-    with pytest.raises(ValueError, match="seed"):
-        trace(board, grid, random_seed=-1)
-
-
 @pytest.mark.parametrize("name", list(BOARDS))
 def test_empty_and_full_grids(name: str) -> None:
     board = get_board(name)
@@ -163,14 +139,12 @@ def test_16x16_equals_naive_twin() -> None:
 
 
 @settings(max_examples=60 if IS_JIT else 8, deadline=None)
-@given(puzzle=puzzles(), data=st.data(), seed=st.none() | st.integers(0, 2**64 - 1))
-def test_stops_exactly_at_the_cap(
-    puzzle: tuple[Board, Grid], data: st.DataObject, seed: int | None
-) -> None:
+@given(puzzle=puzzles(), data=st.data())
+def test_stops_exactly_at_the_cap(puzzle: tuple[Board, Grid], data: st.DataObject) -> None:
     board, grid = puzzle
-    whole = trace(board, grid, random_seed=seed)
+    whole = trace(board, grid)
     cap = data.draw(st.integers(1, len(whole.tokens) + 2))
-    capped = trace(board, grid, max_tokens=cap, random_seed=seed)
+    capped = trace(board, grid, max_tokens=cap)
     assert capped.tokens.tolist() == whole.tokens[:cap].tolist()
     if whole.status is not Status.CONFLICT:
         assert capped.status is (whole.status if cap >= len(whole.tokens) else Status.CAPPED)

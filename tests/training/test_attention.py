@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
 from data.model_format.precision import PRECISIONS
-from training.batching.batches import Batch
+from training.batching.batches import IGNORE_INDEX, Batch
 from training.models.attention import (
     ATTENTIONS,
     attention_of,
@@ -53,9 +53,6 @@ def packed_batch(lengths: tuple[int, ...], *, num_positions: int = 512) -> Batch
         input_ids=ids,
         position_ids=(torch.arange(num_positions) - starts)[None],
         labels=ids,
-        num_tokens=sum(lengths),
-        num_loss_tokens=0,
-        num_pad_tokens=num_positions - sum(lengths),
         cu_seqlens=cu_seqlens,
         max_length=max(*lengths, num_positions - sum(lengths)),
     )
@@ -66,16 +63,13 @@ def padded_batch(packed: Batch) -> Batch:
     assert packed.cu_seqlens is not None
     lengths = [n for n in packed.cu_seqlens.diff().tolist() if n]
     ids = torch.zeros(len(lengths), max(lengths), dtype=torch.long)
+    labels = torch.full_like(ids, IGNORE_INDEX)
     for b, part in enumerate(packed.input_ids[0].split(lengths)):
-        ids[b, : len(part)] = part
+        ids[b, : len(part)] = labels[b, : len(part)] = part
     return Batch(
         input_ids=ids,
         position_ids=torch.arange(ids.shape[1]).repeat(len(lengths), 1),
-        labels=ids,
-        num_tokens=sum(lengths),
-        num_loss_tokens=0,
-        num_pad_tokens=ids.numel() - sum(lengths),
-        lengths=torch.tensor(lengths),
+        labels=labels,
     )
 
 
@@ -96,8 +90,7 @@ def logits_of_sequences(model: PreTrainedModel, batch: Batch) -> list[Tensor]:
         logits = forward_logits(model, batch)
     if batch.cu_seqlens is not None:
         return list(logits[0].split([n for n in batch.cu_seqlens.diff().tolist() if n]))
-    assert batch.lengths is not None
-    return [row[:length] for row, length in zip(logits, batch.lengths.tolist(), strict=True)]
+    return [row[is_token] for row, is_token in zip(logits, batch_mask(batch), strict=True)]
 
 
 @unfused_flex
@@ -132,8 +125,7 @@ def test_packed_and_padded_batches_have_the_same_gradient(config: ModelConfig) -
 
 
 def batch_mask(batch: Batch) -> Tensor:
-    assert batch.lengths is not None
-    return torch.arange(batch.input_ids.shape[1]) < batch.lengths[:, None]
+    return batch.labels != IGNORE_INDEX
 
 
 @unfused_flex

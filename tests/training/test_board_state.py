@@ -11,10 +11,11 @@ from transformers import AutoModelForCausalLM
 from data.store import TokenStore
 from solver.boards import get_board
 from solver.mrv.board_state import search_planes
+from tests.training.batch_sizes import size_of
 from tests.training.runs import run, small_config
 from training.batching.batches import collate
 from training.batching.shapes import PackedShape
-from training.gradients import UpdateSize, accumulate_gradients
+from training.gradients import accumulate_gradients
 from training.models.attention import ATTENTIONS, forward_logits, use_attention
 from training.models.board_state import HEAD_NAME, attach_head, attached_head
 from training.models.build import build_model, count_parameters
@@ -36,10 +37,7 @@ def gradients(
     attach_head(model, BOARD, layer=1, seed=2)
     shape = PACKED if ATTENTIONS[attention].is_packed else None
     batches = [collate(store, rows, shape=shape, with_planes=True) for rows in splits]
-    size = UpdateSize(
-        num_tokens=sum(batch.num_tokens for batch in batches),
-        num_loss_tokens=sum(batch.num_loss_tokens for batch in batches),
-    )
+    size = size_of(batches)
     accelerator = Accelerator(cpu=True)
     accumulate_gradients(
         model, batches, size=size, accelerator=accelerator, board_state_weight=weight
@@ -91,7 +89,7 @@ def test_a_weight_of_zero_leaves_the_model_alone(toy_data: Path) -> None:
     model = build_model(ARCHITECTURE, seed=1)
     use_attention(model, ATTENTIONS["padded"])
     batch = collate(store, ROWS, shape=None)
-    size = UpdateSize(num_tokens=batch.num_tokens, num_loss_tokens=batch.num_loss_tokens)
+    size = size_of([batch])
     accumulate_gradients(model, [batch], size=size, accelerator=Accelerator(cpu=True))
     own = [p.grad for p in model.parameters() if p.grad is not None]
     assert all(torch.equal(a, b) for a, b in zip(own, with_head, strict=False))

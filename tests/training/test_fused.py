@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from data.model_format.precision import PRECISIONS
+from solver.vocabulary import PAD
 from tests.training.test_attention import LENGTHS, LLAMA, packed_batch, padded_batch
 from training.batching.batches import Batch
 from training.models.attention import (
@@ -48,11 +49,7 @@ def logits_and_gradients(
     model.zero_grad()
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=in_bf16):
         logits = forward_logits(model, batch).float()
-    if batch.lengths is not None:
-        rows = zip(logits, batch.lengths.tolist(), strict=True)
-        logits = torch.cat([row[:length] for row, length in rows])
-    else:
-        logits = logits[0, : batch.num_tokens]
+    logits = logits[batch.input_ids != PAD]
     logits.logsumexp(-1).sum().backward()
     gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     return {"logits": logits.detach(), **gradients}

@@ -20,6 +20,7 @@ import training.run
 from data.runtime.locks import locked_folder
 from data.runtime.signals import REQUEUE_EXIT_CODE
 from data.store import TokenStore
+from tests.training.batch_sizes import size_of
 from tests.training.runs import (
     KilledError,
     at_update,
@@ -35,7 +36,7 @@ from training.batching.batches import collate
 from training.batching.sampler import make_sampler
 from training.commands import run as run_command
 from training.config import TrainConfig
-from training.gradients import UpdateSize, accumulate_gradients
+from training.gradients import accumulate_gradients
 from training.models.attention import ATTENTIONS, use_attention
 from training.models.build import build_model
 from training.reporting.metrics import read_metrics
@@ -432,9 +433,7 @@ class TestGradients:
         model = build_model(config.architecture, seed=1)
         use_attention(model, ATTENTIONS[attention])
         batches = [collate(store, np.array(rows, np.int64), shape=sampler.shape) for rows in splits]
-        num_loss_tokens = sum(batch.num_loss_tokens for batch in batches)
-        num_tokens = sum(batch.num_tokens for batch in batches)
-        size = UpdateSize(num_tokens=num_tokens, num_loss_tokens=num_loss_tokens)
+        size = size_of(batches)
         accumulate_gradients(model, batches, size=size, accelerator=Accelerator(cpu=True))
         return [p.grad for p in model.parameters() if p.grad is not None]
 

@@ -90,7 +90,7 @@ class SamplerConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Update:
-    """The rows of one optimiser update, over all processes, with exact counts."""
+    """The rows of one optimizer update, over all processes, with exact counts."""
 
     position: int
     """Samples drawn before this update."""

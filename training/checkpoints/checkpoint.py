@@ -2,7 +2,7 @@
 
     checkpoints/step-000002000/
         model.safetensors    weights by name
-        optimizer.pt         optimiser state by parameter name
+        optimizer.pt         optimizer state by parameter name
         random.pt            random states of each process
         usage.json           counts and position in the data
         puzzles_seen.npy     one bit a puzzle
@@ -55,7 +55,7 @@ class Checkpoint:
     """What a run needs to go on as if it had never stopped."""
 
     state: TrainingState
-    """Weights, optimiser state and random states."""
+    """Weights, optimizer state and random states."""
     usage: Usage
     """Counts and the position in the data."""
     data_digest: str

@@ -49,7 +49,7 @@ _MODE_TEXT = {
         "Greedy decoding ends with `</output>`; the solution stands between `<output>` and it.",
     ),
     "scot": (
-        "summarised chain of thought, segment by segment",
+        "summarized chain of thought, segment by segment",
         """\
 Greedy decoding ends a segment with `</summary>` or `</output>`. After `</summary>`, the text from
 `<summary>` on, alone, is the next prompt; after `</output>` the solution stands between `<output>`

@@ -24,7 +24,7 @@ RandomState = dict[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingState:
-    """Weights, optimiser state and random states."""
+    """Weights, optimizer state and random states."""
 
     model: dict[str, Tensor]
     """Weights by name."""
@@ -42,7 +42,7 @@ def gather_state(model: nn.Module, optimizer: Optimizer) -> TrainingState:
 
 
 def restore_state(model: nn.Module, optimizer: Optimizer, state: TrainingState) -> None:
-    """Put a gathered state back, in every process; its tensors become the optimiser's own."""
+    """Put a gathered state back, in every process; its tensors become the optimizer's own."""
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     set_state_dict(
         model,

@@ -57,7 +57,7 @@ class BoardStateHead(nn.Module):
 
     def _loss(self, streams: tuple[Tensor, Tensor], planes: Tensor, is_token: Tensor) -> Tensor:
         board, fewest = (
-            head(_normalised(stream.float())).float()
+            head(_normalized(stream.float())).float()
             for head, stream in zip((self.board, self.fewest), streams, strict=True)
         )
         bits = torch.arange(min(64, self.num_cells), device=planes.device)
@@ -74,7 +74,7 @@ class BoardStateHead(nn.Module):
         return ((losses[0] + losses[1] + losses[2]) * is_token).sum()
 
 
-def _normalised(stream: Tensor) -> Tensor:
+def _normalized(stream: Tensor) -> Tensor:
     """Scale to a root mean square of 1, as the model's own layers do before they read."""
     return stream * torch.rsqrt(stream.square().mean(dim=-1, keepdim=True) + 1e-6)
 

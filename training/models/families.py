@@ -2,7 +2,7 @@
 
 A family is an entry of `FAMILIES`; everything else about it is known to transformers. `llama`
 (default) is `LlamaForCausalLM`, or `Qwen3ForCausalLM` where `qk_norm` is on: the same
-network with normalised queries and keys, so that a checkpoint still loads with plain
+network with normalized queries and keys, so that a checkpoint still loads with plain
 transformers. `gpt_neox` is the paper's `GPTNeoXForCausalLM`: d_ff = 4d, biases, parallel
 residual, all dimensions of a head rotated, no dropout (Appendix "Models and Training").
 
@@ -53,7 +53,7 @@ class ModelConfig:
     max_positions: Annotated[int, Ge(1), Le(2**24)] = 32_768
     """Longest sequence in tokens; rotary positions need no weights, so it costs nothing."""
     qk_norm: bool = False
-    """Normalise queries and keys of each head (llama only)."""
+    """Normalize queries and keys of each head (llama only)."""
     tie_embeddings: bool = False
     """Use the embedding matrix as the output matrix too."""
     init: Init = "normal"
@@ -171,7 +171,7 @@ def llama_model(num_layers: int, *, hidden_size: int = 512, num_heads: int = 8) 
 def small_model(board: str, *, hidden_size: int = 128, num_layers: int = 4) -> ModelConfig:
     """Return a llama that a CPU trains: heads of 32, 0.9 million weights by default.
 
-    Queries and keys are normalised: small boards take some half of the tokens then.
+    Queries and keys are normalized: small boards take some half of the tokens then.
     """
     return ModelConfig(
         board=board,
