@@ -1,6 +1,6 @@
-"""Everything that decides a training run, in one frozen config, and the presets that fill it in.
+"""Configuration of a training run, and its presets.
 
-The defaults are the paper's recipe (Appendix "Models and Training"); every departure from it is an
+The defaults are the paper's recipe (Appendix "Models and Training"). Every departure from it is an
 option that a preset or the command line turns on.
 """
 
@@ -27,10 +27,10 @@ from training.schedule import OptimizerConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
-    r"""Train a model on a data set; run the same command again to go on after a stop.
+    r"""Train a model on a data set. The same command resumes an interrupted run.
 
-    `--preset NAME` and `--model NAME` choose the values that the options below start from; the
-    help shows those of the named preset.
+    `--preset NAME` and `--model NAME` set the defaults of the options below; the help shows those
+    of the named preset.
 
     Examples:
         sudocot train run --data data/scot --out runs/scot --preset small --held-out data/test
@@ -43,16 +43,15 @@ class TrainConfig:
     out: Path
     """Run folder: config.json, metrics.jsonl, checkpoints/ and, at the end, final/."""
     held_out: Path | None = None
-    """Data set folder of other puzzles of the same kind, for the solve rate during training."""
+    """Data set folder of held-out puzzles of the same kind, for evaluations during training."""
     preset: str = "custom"
-    """Recipe that the options start from, one of `sudocot train presets`."""
+    """Preset of the options, one of `sudocot train presets`."""
     model: str = "custom"
-    """Model preset that `architecture` starts from; by default the recipe's, for the board of the
-    data."""
+    """Model preset of `architecture`; by default that of `preset`, for the board of the data."""
     architecture: ModelConfig
-    """Shape of the model."""
+    """Architecture of the model."""
     init_from: Path | None = None
-    """Model folder to start from, of the same architecture; None draws the weights."""
+    """Model folder with the initial weights, of the same architecture; None for random weights."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     """Optimizer and learning rate."""
     precision: PrecisionName = "bf16"
@@ -60,37 +59,35 @@ class TrainConfig:
     seed: Seed = 0
     """Seed of the initial weights."""
     data_seed: Seed = 0
-    """Seed of the order of the data."""
+    """Seed of the data order."""
 
     board_state_weight: Annotated[float, Ge(0), Le(1e6)] = 0.0
-    """Weight of the board-state loss, which asks two layers for the board and its candidates; 0
-    turns it off."""
+    """Weight of the auxiliary probe loss, which predicts the board and its candidates from two
+    layers; 0 disables it."""
     board_state_layer: Annotated[int, Ge(1), Le(1024)] | None = None
-    """First layer that it asks, from 1; None takes the last but two, or the first."""
+    """First probed layer, counted from 1; None for the last but two, or the first."""
 
     budget: TokenCount = 20_000_000_000
     """Amount to train on, in `budget_unit`; the last update may exceed it."""
     budget_unit: BudgetUnit = "tokens"
-    """Non-padding tokens, tokens that bear a loss, or distinct puzzles of which any sequence was
-    used."""
+    """Unit of the budget: non-padding tokens, loss tokens, or distinct puzzles seen."""
     max_cot_length: CotLength | None = None
-    """N: leave out the puzzles with a longer CoT."""
+    """Cut-off N: exclude puzzles with a longer CoT."""
     output_share: Share = 1.0
-    """Share of the training puzzles that keep their output block; the rows of the others end with
-    its first token. Short traces have as many tokens in it as before it."""
+    """Share of the training puzzles that keep their output block. Rows of the others end with its
+    first token, which halves short traces."""
     tokens_per_update: Annotated[int, Ge(1), Le(10**9)] = 100_000
-    """Non-padding tokens of an update, over all processes, on average."""
+    """Mean non-padding tokens per update, over all processes."""
     max_micro_tokens: Annotated[int, Ge(1), Le(2**30)] = 32_768
-    """Positions that go through the model at once, at most; lower it when memory runs out, or to
-    give each of many processes a share of an update. It does not change the updates, and may be
-    changed when a run is resumed."""
+    """Maximum positions per micro-batch. Lower it when memory runs out, or so that every process
+    has a micro-batch per update. It does not affect the updates, so it may change on resume."""
     window_rows: Annotated[int, Ge(1), Le(10**8)] = 8_192
-    """Sequences that are planned into batches together; more if an update needs more."""
+    """Sequences that are batched together; at least those of one update."""
     attention: AttentionName | None = None
-    """Attention implementation; None takes the fastest for device and precision. It decides
-    between padded and packed batches."""
+    """Attention implementation; None for the fastest one on the device in this precision. It
+    determines whether batches are padded or packed."""
     compile: bool | None = None
-    """Compile the model; None does so on CUDA."""
+    """Compile the model; None for on CUDA only."""
 
     log_every: Count = 50
     """Updates between rows of metrics.jsonl."""
@@ -99,16 +96,16 @@ class TrainConfig:
     eval_every: Count = 2_000
     """Updates between evaluations, with `held_out`."""
     eval_puzzles: Count = 512
-    """Held-out puzzles to look at, at most."""
+    """Maximum number of held-out puzzles per evaluation."""
     eval_tokens: TokenCount = 2_000_000
-    """Tokens of these puzzles together, at most."""
+    """Maximum number of their tokens in total."""
     max_eval_share: Annotated[float, Gt(0), Le(1)] = 0.05
-    """Share of the time that evaluations may take; beyond it they are put off. The last always
-    runs."""
+    """Maximum share of the run time spent on evaluations; further ones are skipped, except the
+    last."""
     wandb: bool = False
-    """Copy the metrics to Weights & Biases."""
+    """Log the metrics to Weights & Biases."""
     wandb_project: str = "sudocot"
-    """Project there."""
+    """W&B project."""
 
     def __post_init__(self) -> None:
         get_precision(self.precision)
@@ -120,7 +117,7 @@ class TrainConfig:
             )
 
     def sampler_config(self, layout: Layout) -> SamplerConfig:
-        """The part that decides the batches."""
+        """Return the config of the sampler for a batch layout."""
         return SamplerConfig(
             seed=self.data_seed,
             tokens_per_update=self.tokens_per_update,
@@ -131,16 +128,13 @@ class TrainConfig:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain form, equal to what comes back from JSON.
-
-        `out` is left out: a run folder can be moved.
-        """
+        """Return the config as JSON values, without `out`: a run folder may be moved."""
         plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self), default=str))
         del plain["out"]
         return plain
 
 
-FREE_FIELDS = frozenset(
+MUTABLE_ON_RESUME = frozenset(
     {
         "data",
         "held_out",
@@ -159,20 +153,20 @@ FREE_FIELDS = frozenset(
         "wandb_project",
     }
 )
-"""Fields that may change when a run is resumed: what they name is compared in another way (the
-data by its digest, the presets by the values that they set), or the weights do not depend on it."""
+"""Fields that may change when a run is resumed: the weights do not depend on them, or they are
+compared in another way (data by its digest, presets by the values that they set)."""
 
 
 def differing_fields(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
-    """Fields of two configs, in their plain form, that differ and must not on a resume.
+    """List the differences of two configs (as JSON values) that prevent a resume.
 
     Returns:
-        One line a field: its name with dots, the old value, the new value.
+        One line per field: its dotted name, the old value, the new value.
     """
     lines = []
     for name in sorted(old.keys() | new.keys()):
         a, b = old.get(name), new.get(name)
-        if name in FREE_FIELDS and not prefix:
+        if name in MUTABLE_ON_RESUME and not prefix:
             continue
         if isinstance(a, dict) and isinstance(b, dict):
             lines += differing_fields(a, b, f"{prefix}{name}.")
@@ -182,7 +176,7 @@ def differing_fields(old: dict[str, Any], new: dict[str, Any], prefix: str = "")
 
 
 def paper_preset(*, data: Path, out: Path) -> TrainConfig:
-    """Return the paper's recipe: AdamW, bf16, 1e5 tokens an update, 2e10 tokens."""
+    """Return the paper's recipe: AdamW, bf16, 1e5 tokens per update, 2e10 tokens."""
     return TrainConfig(
         data=data,
         out=out,
@@ -193,7 +187,7 @@ def paper_preset(*, data: Path, out: Path) -> TrainConfig:
 
 
 def muon_preset(*, data: Path, out: Path) -> TrainConfig:
-    """Return the paper's recipe for a llama, with Muon for the matrices of its layers."""
+    """Return the paper's recipe for a Llama model, with Muon for the matrices of its layers."""
     return dataclasses.replace(
         paper_preset(data=data, out=out),
         preset="muon",
@@ -204,7 +198,7 @@ def muon_preset(*, data: Path, out: Path) -> TrainConfig:
 
 
 def small_preset(*, data: Path, out: Path) -> TrainConfig:
-    """Return a recipe for small boards on a CPU: minutes to hours."""
+    """Return a recipe for small boards on a CPU that takes minutes to hours."""
     return TrainConfig(
         data=data,
         out=out,
@@ -226,7 +220,7 @@ def small_preset(*, data: Path, out: Path) -> TrainConfig:
 
 
 def tiny_preset(*, data: Path, out: Path) -> TrainConfig:
-    """Return a recipe that ends in seconds: a smoke test of an installation."""
+    """Return a recipe that takes seconds: a smoke test of an installation."""
     return dataclasses.replace(
         small_preset(data=data, out=out),
         preset="tiny",
@@ -258,18 +252,18 @@ def make_config(
     board: str | None = None,
     **changes: Any,
 ) -> TrainConfig:
-    """Config of a preset, with another model and other changes.
+    """Return the config of a preset, with overrides.
 
     Args:
         preset: A name in `PRESETS`.
         data: Data set folder.
         out: Run folder.
-        model: A name in `MODEL_PRESETS`; the preset's own if None.
-        board: Board of the data, which decides the board of the model where `model` is None.
+        model: A name in `MODEL_PRESETS`; None for the model of the preset.
+        board: Board of the data, which sets the board of the model if `model` is None.
         changes: Other fields of `TrainConfig`.
 
     Raises:
-        ValueError: If there is no such preset or model, or a value is not allowed.
+        ValueError: Unknown preset or model, or a value out of range.
     """
     if preset not in PRESETS:
         raise ValueError(f"preset: got {preset!r}, allowed are {', '.join(PRESETS)}")
@@ -284,7 +278,7 @@ def make_config(
 
 
 def _model_for_board(config: TrainConfig, board: str) -> dict[str, Any]:
-    """Model fields of a preset on another board: its own size for that board where it has one."""
+    """Model fields of a preset for another board, from the model preset of that board if any."""
     name = config.model.removesuffix(config.architecture.board) + board
     if name in MODEL_PRESETS:
         return {"model": name, "architecture": MODEL_PRESETS[name]()}

@@ -1,9 +1,9 @@
-"""Gradients of an update, exact for any split into micro-batches and processes, and the update.
+"""Loss and gradient accumulation, normalized by the global number of loss tokens.
 
 The loss of an update is the sum over all its loss tokens, divided by their number over all
-micro-batches of all processes, which every process knows from the plan. So a micro-batch adds to
-the gradient in proportion to its loss tokens, however the update is split. The board-state loss,
-where there is one, is a mean over all tokens of the update in the same way.
+micro-batches of all processes, which every process knows from the plan of the update. So the
+gradient does not depend on how an update is divided into micro-batches and among processes. The
+auxiliary probe loss is a mean over all tokens of the update in the same way.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def loss_sum(logits: Tensor, labels: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateSize:
-    """What the losses of a whole update, over all processes, are divided by."""
+    """Normalizers of the losses of an update, over all processes."""
 
     num_tokens: int
-    """Tokens that are not padding."""
+    """Non-padding tokens."""
     num_loss_tokens: int
-    """Tokens that bear a loss."""
+    """Loss tokens."""
 
 
 def accumulate_gradients(
@@ -57,22 +57,21 @@ def accumulate_gradients(
     accelerator: Accelerator,
     board_state_weight: float = 0.0,
 ) -> Tensor:
-    """Add the gradients of an update's mean loss; they are summed over processes at the end.
+    """Accumulate the gradients of an update, reduced over processes by the last micro-batch.
 
     Args:
-        model: Prepared model; with a board-state head, the batches have search planes.
-        batches: Micro-batches of this process; as many as every other process has.
+        model: Prepared model. With a probe head, the batches must have search planes.
+        batches: Micro-batches of this process, the same number in every process.
         size: Size of the update.
         accelerator: Accelerator of the run.
-        board_state_weight: What the board-state loss is multiplied by; the head is used if there
-            is one.
+        board_state_weight: Weight of the auxiliary probe loss.
 
     Returns:
-        This process's part of the mean loss per loss token and of the mean board-state loss per
-        token, shape (2,) on the device: the parts add up to them.
+        This process's terms of the mean loss per loss token and of the mean probe loss per token,
+        shape (2,) on the device. Their sums over processes are the losses.
     """
     head = attached_head(model)
-    # DDP averages the gradients of the processes, but the parts of the loss add up.
+    # DDP averages gradients over processes, while the loss is a sum over them.
     loss_scale = accelerator.num_processes / size.num_loss_tokens
     board_state_scale = board_state_weight * accelerator.num_processes / size.num_tokens
     total = torch.zeros(2, device=accelerator.device)
@@ -86,7 +85,7 @@ def accumulate_gradients(
 
 
 def _loss_sums(model: nn.Module, head: BoardStateHead | None, batch: Batch) -> Tensor:
-    """Sums of the next-token loss and of the board-state loss, shape (2,)."""
+    """Sums of the next-token loss and of the auxiliary probe loss, shape (2,)."""
     if head is None:
         loss = loss_sum(forward_logits(model, batch), batch.labels)
         return torch.stack([loss, torch.zeros_like(loss)])
@@ -98,16 +97,16 @@ def _loss_sums(model: nn.Module, head: BoardStateHead | None, batch: Batch) -> T
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateReport:
-    """What all processes know about an update before they apply it."""
+    """Loss and gradient of an update, reduced over all processes before the optimizer step."""
 
     loss: float
     """Mean loss over the loss tokens of the update."""
     grad_norm: float
-    """Norm of its gradient, before it is clipped."""
+    """Norm of the gradient before clipping."""
     board_state_loss: float
-    """Mean board-state loss over its tokens; 0 without a head."""
+    """Mean auxiliary probe loss over the tokens; 0 without a probe head."""
     stop_requested: bool
-    """Whether any process was asked to stop."""
+    """Whether any process received a stop signal."""
 
 
 def finish_gradients(
@@ -118,10 +117,10 @@ def finish_gradients(
     stop_requested: bool,
     accelerator: Accelerator,
 ) -> UpdateReport:
-    """Clip the gradients and agree with all processes; the one place that waits for the device.
+    """Clip the gradients and reduce loss and stop flag; the only device synchronization per update.
 
     Raises:
-        FloatingPointError: If loss or gradient is not finite; nothing has been updated.
+        FloatingPointError: Loss or gradient is not finite; no weight has been updated.
     """
     norm = accelerator.clip_grad_norm_(model.parameters(), max_grad_norm)
     shared = torch.cat([loss_part, loss_part.new_full((1,), float(stop_requested))])

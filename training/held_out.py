@@ -1,7 +1,7 @@
-"""Evaluation during training: held-out puzzles, in parts, so that a stop signal is seen in time.
+"""Evaluation on held-out puzzles during training.
 
-Every process evaluates the same puzzles. They are few, and so the result does not depend on the
-number of processes.
+Every process evaluates the same few puzzles, so the result does not depend on the number of
+processes. Puzzles are evaluated in parts, so that a stop signal is handled within seconds.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
     from training.setup import Run
 
 PART_MICRO_BATCHES = 8
-"""Micro-batches of a part: seconds on any device, and enough for little padding."""
+"""Micro-batches per part: seconds on any device, and enough sequences for little padding."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldOut:
-    """Puzzles to evaluate on."""
+    """Held-out puzzles of a run."""
 
     store: TokenStore
-    """Data set."""
+    """Held-out data set."""
     parts: list[Indices]
-    """Row numbers, whole puzzles together."""
+    """Row numbers of each part; a puzzle is never split between parts."""
     max_micro_tokens: int
-    """Positions that go through the model at once, at most."""
+    """Maximum positions per micro-batch."""
     num_puzzles: int
-    """Puzzles."""
+    """Number of puzzles."""
     num_training_puzzles: int
-    """How many of them stand in the training data."""
+    """Number of these that are also in the training data."""
 
 
 def open_held_out(config: TrainConfig, *, train: TokenStore) -> HeldOut | None:
-    """Pick the held-out puzzles of a run; None if it has no held-out data set.
+    """Select the held-out puzzles of a run; None if it has no held-out data set.
 
     Raises:
-        ValueError: If the data set is of another kind than the training data, or none of its
-            puzzles is within the limits.
+        ValueError: The data set is of another kind than the training data, or none of its puzzles
+            is within the limits.
     """
     if config.held_out is None:
         return None
@@ -84,7 +84,7 @@ def open_held_out(config: TrainConfig, *, train: TokenStore) -> HeldOut | None:
 
 
 def split_puzzles(store: TokenStore, rows: Indices, *, tokens: int) -> list[Indices]:
-    """Split rows into consecutive parts of about `tokens` tokens, between puzzles."""
+    """Split rows into consecutive parts of about `tokens` tokens without splitting a puzzle."""
     puzzles = store.puzzle_ids[rows]
     is_first = np.append(True, puzzles[1:] != puzzles[:-1])
     first_rows = np.flatnonzero(is_first)
@@ -96,7 +96,7 @@ def split_puzzles(store: TokenStore, rows: Indices, *, tokens: int) -> list[Indi
 def evaluate(
     model: nn.Module, held_out: HeldOut, *, accelerator: Accelerator, stop: StopSignal
 ) -> MatchResult | None:
-    """Match of the held-out puzzles; None if a process was asked to stop before the end."""
+    """Evaluate all parts; None if any process received a stop signal before the end."""
     results = []
     for rows in held_out.parts:
         if any_process(stop.received is not None, accelerator):
@@ -115,19 +115,20 @@ def evaluate(
 
 
 class HeldOutEvaluations:
-    """The evaluations of a session: when they are due, and what came of them.
+    """Schedule and results of the evaluations of a session.
 
-    They are due every so many updates, as far as they keep within a share of the session's time;
-    the first one of a compiled model does not count.
+    An evaluation is due every `eval_every` updates, unless evaluations would exceed
+    `max_eval_share` of the session's time. The first one of a compiled model, which includes
+    compilation, does not count.
     """
 
     def __init__(self, run: Run, *, records: RunRecords, stop: StopSignal) -> None:
         """Start the clock of the session.
 
         Args:
-            run: The run; without held-out puzzles none is ever due.
-            records: Where results go.
-            stop: Tells of signals, which end an evaluation.
+            run: The run; without held-out puzzles no evaluation is due.
+            records: Receives the results.
+            stop: Stop signal, which interrupts an evaluation.
         """
         self._run, self._records, self._stop = run, records, stop
         self._started_s = time.perf_counter()
@@ -135,7 +136,10 @@ class HeldOutEvaluations:
         self._is_warm = not run.config.compile
 
     def is_due(self) -> bool:
-        """Whether it is time to, and within the share; the first that counts always is."""
+        """Whether an evaluation is due at this step and within its share of the time.
+
+        The first evaluation that counts is always within the share.
+        """
         config, step = self._run.config, self._run.usage.step
         if self._run.held_out is None or step == 0 or step % config.eval_every:
             return False
@@ -148,10 +152,10 @@ class HeldOutEvaluations:
         """Evaluate, if there are held-out puzzles, and record the result.
 
         Returns:
-            False if a signal came before the end.
+            False if a stop signal interrupted it.
 
         Raises:
-            FloatingPointError: If the loss is not finite: the weights are of no use any more.
+            FloatingPointError: The loss is not finite.
         """
         run = self._run
         if run.held_out is None:
@@ -163,7 +167,7 @@ class HeldOutEvaluations:
         if self._is_warm:
             self._last_s = duration_s
             self._total_s += duration_s
-        # A compiled model compiles in its first evaluation, whose time says nothing of the next.
+        # A compiled model compiles in its first evaluation, so that duration is not counted.
         self._is_warm = True
         if result is None:
             return False
@@ -173,6 +177,6 @@ class HeldOutEvaluations:
 
 
 def any_process(flag: bool, accelerator: Accelerator) -> bool:
-    """Whether the flag is set in any process; all processes must ask."""
+    """Whether the flag is set in any process; a collective call."""
     total = accelerator.reduce(torch.full((), float(flag), device=accelerator.device), "sum")
     return bool(total.item() > 0)

@@ -1,4 +1,4 @@
-"""The training loop, from top to bottom: evaluate, gradients, check, step, log, save, stop."""
+"""The training loop: evaluate, accumulate gradients, clip and check, step, log, save, stop."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def run_loop(run: Run, *, records: RunRecords, stop: StopSignal, advance: Advanc
     """Train until the budget is used up, then evaluate and export.
 
     Args:
-        run: Run that has been built or restored.
-        records: Rows of `metrics.jsonl`, and the log.
-        stop: Tells of signals.
-        advance: Called with each amount of the budget used, and with step and loss.
+        run: New or restored run.
+        records: Metrics and log of the session.
+        stop: Stop signal, checked after every update.
+        advance: Progress callback, called with the budget used by each update, and step and loss.
 
     Returns:
-        Whether the run is finished; else a signal came and the state is saved.
+        True if the run is finished; False if a stop signal ended the session after a save.
 
     Raises:
-        FloatingPointError: If loss or gradient is not finite, and the update was not applied; or
-            if the loss of the held-out puzzles is not finite.
+        FloatingPointError: Loss or gradient of an update is not finite, and the update was not
+            applied; or the loss of the held-out puzzles is not finite.
     """
     config, usage, model, optimizer = run.config, run.usage, run.model, run.optimizer
     evaluations = HeldOutEvaluations(run, records=records, stop=stop)
-    updates = micro_batches(run)  # a thread reads ahead
+    updates = micro_batches(run)  # prefetched by a thread
     records.start()
 
     is_stopped = False
@@ -43,7 +43,7 @@ def run_loop(run: Run, *, records: RunRecords, stop: StopSignal, advance: Advanc
             is_stopped = True
             break
 
-        # Gradients of this process's micro-batches.
+        # Forward and backward over this process's micro-batches.
         records.begin_update()
         update, batches = next(updates)
         loss_part = accumulate_gradients(
@@ -54,8 +54,8 @@ def run_loop(run: Run, *, records: RunRecords, stop: StopSignal, advance: Advanc
             board_state_weight=config.board_state_weight,
         )
 
-        # Clip them, and check gradient and loss: the one place where all processes wait.
-        with records.naming(update):
+        # Clip the gradients; check that loss and gradient are finite in all processes.
+        with records.locating_errors(update):
             report = finish_gradients(
                 model,
                 loss_part,
@@ -64,7 +64,7 @@ def run_loop(run: Run, *, records: RunRecords, stop: StopSignal, advance: Advanc
                 accelerator=run.accelerator,
             )
 
-        # Step, at the learning rate of the budget used up to here.
+        # Optimizer step, at the learning rate of the budget used so far.
         usage.add(update, loss=report.loss, puzzle_numbers=run.puzzle_numbers)
         used_before, used = used, usage.used(config.budget_unit)
         lr = learning_rate(config.optimizer, progress=used / config.budget)

@@ -1,4 +1,4 @@
-"""Memory of a training update, computed on fake tensors, which have shapes and dtypes but no values.
+"""Memory of a training update, computed on fake tensors: shapes and dtypes without values.
 
 So a model for a GPU of 80 GB is measured on any machine. `measure_update` runs whole updates and
 reports their peak. `estimate_update` runs the forward pass only and counts what autograd saves,

@@ -1,9 +1,8 @@
-"""Optimizers and the learning rate: AdamW as in the paper, or Muon for the hidden matrices.
+"""Optimizers: AdamW as in the paper, or Muon for the matrices of the layers.
 
-AdamW follows the recipe of the paper's runs, which is that of the Hugging Face Trainer: weight
-decay on every matrix, the embedding and the output matrix included, and none on biases and
-normalization weights. Muon takes the 2-D weights inside the layers; AdamW keeps everything else,
-the heads of the board-state loss included.
+AdamW follows the paper's runs, which use the Hugging Face Trainer: weight decay on every matrix,
+including the embedding and output matrices, and none on biases and normalization weights. With
+Muon, the 2-D weights inside the layers use Muon and all others AdamW, including the probe heads.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ _MUON_ADJUST = "match_rms_adamw"
 
 
 def set_learning_rate(optimizer: Optimizer, lr: float) -> None:
-    """Set the rate of every parameter group, times the group's `lr_factor`."""
+    """Set the learning rate of every parameter group, scaled by the group's `lr_factor`."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group["lr_factor"]
 
 
 def build_optimizer(model: PreTrainedModel, config: OptimizerConfig) -> Optimizer:
-    """Make the optimizer for a model that is on its device already."""
+    """Create the optimizer of a model, which must be on its device already."""
     hidden, matrices, vectors = split_parameters(model)
     if config.name == "adamw":
         return _adamw(config, matrices=hidden + matrices, vectors=vectors)
@@ -46,7 +45,7 @@ def build_optimizer(model: PreTrainedModel, config: OptimizerConfig) -> Optimize
 def split_parameters(
     model: PreTrainedModel,
 ) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
-    """Sort the weights: matrices inside the layers, other matrices, vectors."""
+    """Partition the parameters into matrices inside the layers, other matrices, and vectors."""
     head = attached_head(model)
     outer = {id(weight) for weight in head.parameters()} if head is not None else set()
     outer |= {id(model.get_input_embeddings().weight), id(model.get_output_embeddings().weight)}
@@ -70,14 +69,14 @@ def _adamw(
 
 
 class JointOptimizer(Optimizer):
-    """Several optimizers over disjoint weights that step, save and load as one.
+    """Several optimizers over disjoint parameters that step, save and load as one.
 
-    The parts work on this object's parameter groups and state, so `state_dict` has the ordinary
-    layout and everything that handles an `Optimizer` (accelerate, checkpoints) handles this one.
+    The parts share the parameter groups and the state of this object, so `state_dict` has the
+    usual layout, as accelerate and checkpoints expect.
     """
 
     def __init__(self, *parts: Optimizer) -> None:
-        """Join `parts`, which must not be used on their own from here on."""
+        """Join `parts`, which must not be used separately afterward."""
         self.parts = parts
         super().__init__([group for part in parts for group in part.param_groups], defaults={})
         self._share()
@@ -96,7 +95,7 @@ class JointOptimizer(Optimizer):
         self._share()
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:  # type: ignore[override]
-        """Let every part make its step; `closure` re-evaluates the loss, once."""
+        """Step every part; `closure` re-evaluates the loss once."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

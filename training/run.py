@@ -1,4 +1,4 @@
-"""Train a model: the order of things from the config to the exported model."""
+"""Entry point of a training run."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ logger = logging.getLogger(__name__)
 
 
 def train(config: TrainConfig) -> int:
-    """Train, or go on training, until the budget is used up and the model is exported.
+    """Start or resume a run and train until the budget is used up and the model is exported.
 
     Returns:
-        0 when the run is finished, `REQUEUE_EXIT_CODE` when a signal stopped it after a save.
+        0 if the run is finished, `REQUEUE_EXIT_CODE` if a signal ended the session after a save.
 
     Raises:
-        ValueError: If config, data, device and run folder do not fit together.
-        FloatingPointError: If loss or gradient is not finite, and the update was not applied; or
-            if the loss of the held-out puzzles is not finite.
-        OSError: If data cannot be read or the run cannot be written.
+        ValueError: Config, data, device and run folder are inconsistent.
+        FloatingPointError: Loss or gradient of an update is not finite, and the update was not
+            applied; or the loss of the held-out puzzles is not finite.
+        OSError: The data cannot be read or the run cannot be written.
     """
     with StopSignal() as stop:
         store = TokenStore.open(config.data)
@@ -47,7 +47,7 @@ def train(config: TrainConfig) -> int:
 def _train(
     config: TrainConfig, *, store: TokenStore, accelerator: Accelerator, stop: StopSignal
 ) -> bool:
-    """Train, and keep nothing of the run; whether it is finished."""
+    """Train, and release the model on return; return whether the run is finished."""
     data_digest = store.manifest.digest
     config = resolve_config(config, device=accelerator.device)
     folder = RunFolder(config.out)
@@ -58,7 +58,7 @@ def _train(
             logger.info("%s is finished: the model is in %s", folder.path, folder.final)
             return True
         run = open_run(config, store=store, accelerator=accelerator)
-        accelerator.wait_for_everyone()  # all have checked the folder as it was
+        accelerator.wait_for_everyone()  # every process has checked the folder before it changes
         if is_main:
             folder.prepare(config, data_digest=data_digest)
         return _run_session(run, stop)

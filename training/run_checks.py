@@ -1,4 +1,4 @@
-"""Checks that config, data, model and checkpoint of a run fit together, before time is spent."""
+"""Consistency checks of config, data, model and checkpoint before a run starts, and warnings."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from training.held_out import HeldOut
 logger = logging.getLogger(__name__)
 
 HUGE_PAGES = "glibc.malloc.hugetlb"
-"""Tunable of glibc that asks for huge pages: 1 does."""
+"""glibc tunable that requests huge pages if set to 1."""
 MALLOC_TUNABLES = (
     f"{HUGE_PAGES}=1:glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=17179869184"
 )
-"""Tunables for a training: huge pages, and memory that was freed is kept for the next pass."""
+"""glibc tunables for training: huge pages, and freed memory is kept for the next pass."""
 _HUGE_PAGES_MODE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def check_data(
     config: TrainConfig, *, store: TokenStore, sampler: Sampler, puzzle_numbers: PuzzleNumbers
 ) -> None:
-    """Check that the model can read the data and the budget can be used up.
+    """Check that the model supports the data and that the data suffices for the budget.
 
     Raises:
-        ValueError: If not; it names the option to change.
+        ValueError: It does not; the message names the option to change.
     """
     board, max_positions = config.architecture.board, config.architecture.max_positions
     if store.manifest.board != board:
@@ -52,10 +52,10 @@ def check_data(
 
 
 def check_checkpoint(checkpoint: Checkpoint, *, config: TrainConfig, data_digest: str) -> None:
-    """Check that a checkpoint is of this run: the run folder might have been put together by hand.
+    """Check that a checkpoint belongs to this run.
 
     Raises:
-        ValueError: If it is of another data set or another config.
+        ValueError: It is of another data set or another config.
     """
     differences = differing_fields(checkpoint.config, config.as_dict())
     if checkpoint.data_digest != data_digest:
@@ -65,12 +65,12 @@ def check_checkpoint(checkpoint: Checkpoint, *, config: TrainConfig, data_digest
 
 
 def warn_about_idle_processes(sampler: Sampler, *, num_processes: int) -> None:
-    """Say so when an update has fewer micro-batches than there are processes."""
+    """Warn if an update has fewer micro-batches than there are processes."""
     config = sampler.config
     num_micro_batches = -(-config.tokens_per_update // config.micro_tokens)
     if num_micro_batches < num_processes:
         logger.warning(
-            "%d processes share %d micro-batches an update: set max_micro_tokens to %d or less",
+            "%d processes share %d micro-batches per update: set max_micro_tokens to %d or less",
             num_processes,
             num_micro_batches,
             config.tokens_per_update // num_processes,
@@ -78,22 +78,22 @@ def warn_about_idle_processes(sampler: Sampler, *, num_processes: int) -> None:
 
 
 def warn_about_training_puzzles(held_out: HeldOut) -> None:
-    """Say so when puzzles to evaluate on are trained on: the model may know them by heart."""
+    """Warn if held-out puzzles are in the training data, so that the model may memorize them."""
     if held_out.num_training_puzzles:
         logger.warning(
-            "held_out: %d of the %d puzzles to evaluate on stand in the training data; "
-            "data build --exclude leaves such puzzles out",
+            "held_out: %d of the %d held-out puzzles are in the training data; "
+            "data build --exclude omits such puzzles",
             held_out.num_training_puzzles,
             held_out.num_puzzles,
         )
 
 
 def advise_huge_pages(device: torch.device) -> None:
-    """Say how malloc comes by huge pages, where it could have them on a CPU and was not asked to.
+    """Log how to enable huge pages for malloc, if they are available on a CPU and not enabled.
 
     Activations of some megabytes are written and read once, so a CPU spends much of an update on
-    page faults and address translation. glibc reads its tunables as the process starts, so that
-    this cannot be set from here.
+    page faults and address translation. glibc reads its tunables at process start, so they cannot
+    be set here.
     """
     library, version = platform.libc_ver()
     if device.type != "cpu" or library != "glibc":

@@ -1,10 +1,10 @@
-"""The folder of a run: what is in it, and whether a command may go on with it.
+"""Layout of a run folder, and the checks before a command starts or resumes a run in it.
 
 config.json      resolved config and data digest
-metrics.jsonl    the record (training.reporting.metrics)
+metrics.jsonl    metrics (training.reporting.metrics)
 checkpoints/     the newest two (training.checkpoints.checkpoint)
-final/           the model folder, once training is done (training.checkpoints.export)
-.lock            keeps a second command out while one trains
+final/           model folder, once training is finished (training.checkpoints.export)
+.lock            lock of the command that is training
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class RunFolder:
     """Paths of a run."""
 
     path: Path
-    """The folder itself."""
+    """Run folder."""
 
     @property
     def metrics(self) -> Path:
-        """The record of the run."""
+        """Metrics file."""
         return self.path / METRICS_FILE
 
     @property
@@ -63,19 +63,19 @@ class RunFolder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run is done: the final folder appears whole or not at all."""
+        """Whether the run is finished; the final folder is published atomically."""
         return self.final.is_dir()
 
     def check(self, config: TrainConfig, *, data_digest: str) -> None:
-        """Check that a config may start or resume a run here.
+        """Check that a config may start or resume a run in this folder.
 
         Raises:
-            ValueError: If the folder holds something else, or a run with another data set or with
-                another value of a field that matters; all such fields are named.
+            ValueError: The folder holds other files, or a run with another data set or with other
+                values of fields that may not change on resume; all of them are named.
         """
         file = self.path / CONFIG_FILE
         if not file.exists():
-            # What a killed session left before its config was whole is hidden.
+            # Leftovers of a session killed before its config was published are hidden files.
             if self.path.exists() and any(self.path.glob("[!.]*")):
                 raise ValueError(f"out: {self.path} holds other files and no {CONFIG_FILE}")
             return
@@ -91,27 +91,27 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other commands out; make the folder if need be.
+        """Lock the folder, which is created if it does not exist.
 
         Raises:
-            ValueError: If another command trains here.
+            ValueError: Another command is training in this folder.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with locked_folder(self.path):
             yield
 
     def prepare(self, config: TrainConfig, *, data_digest: str) -> None:
-        """Write down the config, which makes the folder a run, then create the rest."""
+        """Publish the config, which marks the folder as a run, and create the subfolders."""
         record = RunConfig(config=config.as_dict(), data_digest=data_digest)
         publish_file(self.path / CONFIG_FILE, to_json(record.to_json()))
         self.checkpoints.mkdir(exist_ok=True)
 
 
 def read_run_config(path: Path) -> RunConfig:
-    """Read the config record of a run folder.
+    """Read `config.json` of a run folder.
 
     Raises:
-        ValueError: If it is damaged, or has another schema.
-        OSError: If there is none.
+        ValueError: It is damaged or has another schema.
+        OSError: It does not exist.
     """
     return read_record(path / CONFIG_FILE, RunConfig, schema=SCHEMA)

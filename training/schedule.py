@@ -1,7 +1,7 @@
-"""Optimizer options, and the learning rate as a pure function of them.
+"""Optimizer options and the learning-rate schedule.
 
-The rate depends on the share of the budget that is used and on nothing else, so there is no
-scheduler whose state could be lost: a resumed run calls the same function.
+The learning rate is a pure function of the share of the budget used, so there is no scheduler state
+to save and restore.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class OptimizerConfig:
     name: OptimizerName = "adamw"
     """`adamw` for all weights; or `muon` for the matrices inside the layers, AdamW for the rest."""
     peak_lr: Annotated[float, Gt(0), Le(10)] = 5e-4
-    """Learning rate after the warm-up."""
+    """Learning rate after warmup."""
     final_lr: Annotated[float, Ge(0), Le(10)] = 1e-5
     """Learning rate at the end of the budget."""
     weight_decay: Annotated[float, Ge(0), Le(100)] = 0.01
@@ -36,19 +36,20 @@ class OptimizerConfig:
     eps: Annotated[float, Gt(0), Le(1)] = 1e-8
     """Term that AdamW adds to the denominator."""
     max_grad_norm: Annotated[float, Gt(0), Le(math.inf)] = 1.0
-    """Gradients are scaled down to this norm (the Trainer's default, which the paper's runs had);
-    infinity turns it off."""
+    """Gradient norm for clipping (the default of the Hugging Face Trainer, as in the paper);
+    infinity disables clipping."""
     warmup_share: Decay = 0.02
-    """Share of the budget over which the rate rises linearly from 0."""
+    """Share of the budget for linear warmup from 0."""
     schedule: Schedule = "cosine"
-    """Way from peak to final: `cosine`; or `wsd`, flat and then linear over `decay_share`."""
+    """Decay from peak to final learning rate: `cosine`; or `wsd`, constant and then linear over
+    `decay_share`."""
     decay_share: Decay = 0.2
-    """Share of the budget at the end over which `wsd` decays."""
+    """Share of the budget at the end for the decay of `wsd`."""
     muon_lr_factor: Annotated[float, Gt(0), Le(1000)] = 1.0
-    """Muon's rate over AdamW's. Updates are scaled to the root mean square that AdamW's have, so
-    that 1 is a fair start."""
+    """Learning rate of Muon relative to AdamW. Updates are scaled to the root mean square of those
+    of AdamW, so 1 is a reasonable default."""
     muon_momentum: Decay = 0.95
-    """Decay rate of Muon's momentum."""
+    """Momentum of Muon."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -61,17 +62,17 @@ class OptimizerConfig:
         if self.schedule == "wsd" and self.warmup_share + self.decay_share > 1:
             raise ValueError(
                 f"decay_share: got {self.decay_share}, "
-                f"allowed is at most {1 - self.warmup_share} after the warm-up"
+                f"allowed is at most {1 - self.warmup_share} after the warmup"
             )
 
 
 def learning_rate(config: OptimizerConfig, *, progress: float) -> float:
-    """Rate of an update.
+    """Return the learning rate of an update.
 
     Args:
-        config: the schedule.
-        progress: share of the budget used, this update included, so that the first one has a
-            rate above 0; the last one may overshoot 1.
+        config: Schedule.
+        progress: Share of the budget used, including this update, so that the first learning rate
+            is positive; values above 1 are clamped.
     """
     progress = min(progress, 1.0)
     if progress < config.warmup_share:

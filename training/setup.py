@@ -1,4 +1,4 @@
-"""Everything a run needs before its first update: devices, data, model, and where it left off."""
+"""Setup of a run: devices, data, model, optimizer and the state of the latest checkpoint."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ _DISTRIBUTED_TYPES = (DistributedType.NO, DistributedType.MULTI_GPU, Distributed
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """A run that is ready for its next update."""
+    """State of a run that is ready for its next update."""
 
     config: TrainConfig
     """Resolved config."""
     folder: RunFolder
-    """Where it writes."""
+    """Run folder."""
     accelerator: Accelerator
     """Devices and processes."""
     store: TokenStore
@@ -66,28 +66,28 @@ class Run:
     puzzle_numbers: PuzzleNumbers
     """Puzzle of each row of the training data."""
     sampler: Sampler
-    """Updates."""
+    """Sampler of the updates."""
     held_out: HeldOut | None
-    """Puzzles to evaluate on."""
+    """Held-out puzzles, if any."""
     model: nn.Module
     """Prepared model."""
     optimizer: Optimizer
     """Prepared optimizer."""
     usage: Usage
-    """Counts so far."""
+    """Data used so far."""
     num_parameters: int
-    """Weights of the model that is exported."""
+    """Parameters of the exported model."""
     initial_weights: str | None
-    """Digest of the weights that the run began with; None in a resumed session."""
+    """Digest of the initial weights; None in a resumed session."""
 
 
 def open_accelerator(config: TrainConfig) -> Accelerator:
-    """Set up devices, threads and precision: CUDA where there is any, else the CPU.
+    """Set up devices, threads and precision, on CUDA if available, else on the CPU.
 
     Raises:
-        ValueError: If the device lacks the precision, accelerate is configured to shard the model,
-            a variable of the environment changes what is computed, or the processes did not find
-            each other.
+        ValueError: The device does not support the precision, accelerate is configured to shard
+            the model, an environment variable would change results, or the number of processes
+            differs from `WORLD_SIZE`.
     """
     check_environment()
     num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -109,30 +109,29 @@ def open_accelerator(config: TrainConfig) -> Accelerator:
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if accelerator.num_processes != world_size:
         raise ValueError(
-            f"WORLD_SIZE: got {world_size}, but {accelerator.num_processes} processes met; "
-            "each would train on its own"
+            f"WORLD_SIZE: got {world_size}, but the process group has "
+            f"{accelerator.num_processes} processes; each would train separately"
         )
     return accelerator
 
 
 def close_accelerator(accelerator: Accelerator) -> None:
-    """Part from the other processes, once the caller holds nothing of the run any more.
+    """Shut down the process group after the model is freed; the caller must hold no reference.
 
-    A distributed model owns the process group too, and the group's threads end with its last owner.
-    A model left to the end of the interpreter would have them run while that is torn down, which
-    can abort the process after all its work is done; so the model goes first.
+    A distributed model holds a reference to the process group, whose threads end with its last
+    reference. If the model lived until the interpreter exits, they could abort the process then.
     """
     accelerator.wait_for_everyone()
     accelerator.free_memory()
-    gc.collect()  # the wrapped model is part of a cycle
+    gc.collect()  # the wrapped model is part of a reference cycle
     accelerator.end_training()
 
 
 def resolve_config(config: TrainConfig, *, device: torch.device) -> TrainConfig:
-    """Fill in what depends on the device: attention and whether to compile.
+    """Resolve the options that depend on the device: attention and compilation.
 
     Raises:
-        ValueError: If device or precision do not allow what the config asks for.
+        ValueError: Device or precision do not support the requested options.
     """
     attention = choose_attention(
         config.attention, device=device, precision=get_precision(config.precision)
@@ -147,15 +146,15 @@ def resolve_config(config: TrainConfig, *, device: torch.device) -> TrainConfig:
 
 
 def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator) -> Run:
-    """Build the run in its folder, or restore it from there.
+    """Build a run, or restore it from the newest checkpoint in its folder.
 
     Args:
-        config: Resolved config, whose folder has been checked against it.
+        config: Resolved config, already checked against the run folder.
         store: Training data.
         accelerator: Devices and processes.
 
     Raises:
-        ValueError: If config, data and checkpoint do not fit together.
+        ValueError: Config, data and checkpoint are inconsistent.
     """
     folder = RunFolder(config.out)
     attention = choose_attention(
@@ -219,10 +218,10 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
 def probe_for_leaks(
     model: PreTrainedModel, *, store: TokenStore, sampler: Sampler, accelerator: Accelerator
 ) -> None:
-    """Prove on the first sequences that none sees another one.
+    """Check on the first two sequences that attention does not cross sequence borders.
 
     Raises:
-        RuntimeError: If one does.
+        RuntimeError: It does.
     """
     first_update = next(sampler.updates(position=0))
     rows = first_update.rows[:2]
@@ -232,9 +231,9 @@ def probe_for_leaks(
 
 
 def compile_model(model: PreTrainedModel, *, sampler: Sampler) -> None:
-    """Compile in place, so that the names of the weights stay what they are."""
-    # Padded micro-batches differ in shape. One graph takes most of them; inductor makes some more
-    # for sizes on the other side of its thresholds, over time more than torch allows by default.
+    """Compile in place, so that parameter names do not change."""
+    # Padded micro-batches differ in shape. One graph covers most of them, and inductor compiles
+    # more for sizes beyond its thresholds, in the end more than the default limit.
     is_dynamic = sampler.shape is None
     torch._dynamo.config.recompile_limit = _MAX_GRAPHS
     head = attached_head(model)

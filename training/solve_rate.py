@@ -1,16 +1,14 @@
-"""Held-out solve rate during training, from one forward pass over known segments.
+"""Lower bound of the held-out solve rate from teacher-forced predictions, without decoding.
 
-A segment matches when, given its true prefix, the most likely token is the true one at every
-position that bears a loss. Then greedy decoding writes exactly this segment: the prompt is given,
-and if the first k tokens are the true ones, the next is the most likely one after the true prefix,
-which is the true one. Its last tokens are the output, or the summary that is the next segment's
-prompt. So by induction a puzzle whose every segment matches is solved by greedy decoding, and the
-share of such puzzles is a lower bound of the solve rate: greedy decoding may also leave the
-solver's trace and still end in the solution. (Both sides in the same arithmetic: a near-tie can
-fall differently in a decoder that sums in another order.)
+A segment matches if the argmax token equals the true one at every loss token, given the true
+prefix. Greedy decoding then generates exactly this segment, by induction over its tokens. Its last
+tokens are the output block, or the summary that is the prompt of the next segment, so a puzzle
+whose every segment matches is solved by greedy decoding. The share of such puzzles is a lower bound
+of the greedy solve rate, since decoding may deviate from the solver's trace and still find the
+solution. (This assumes equal arithmetic: near-ties may differ in a decoder with another summation
+order.)
 
-This costs a third of a training step per token and no decoding. The caller picks the rows, once,
-and so the cost.
+The cost per token is a third of a training step.
 """
 
 from __future__ import annotations
@@ -37,26 +35,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchResult:
-    """Counts of a held-out pass; those of several processes add up."""
+    """Counts of an evaluation; counts of disjoint sets of puzzles add up."""
 
     num_puzzles: int
-    """Puzzles looked at."""
+    """Puzzles evaluated."""
     num_matched_puzzles: int
     """Puzzles whose every segment matches."""
     num_segments: int
-    """Segments looked at; a CoT is one segment."""
+    """Segments evaluated; a CoT is one segment."""
     num_matched_segments: int
     """Segments whose every loss token is predicted."""
     num_loss_tokens: int
-    """Tokens that bear a loss."""
+    """Loss tokens."""
     num_matched_tokens: int
-    """Loss tokens that are predicted."""
+    """Loss tokens predicted correctly."""
     loss_sum: float
-    """Cross-entropy over the loss tokens, in nats."""
+    """Cross-entropy summed over the loss tokens, in nats."""
 
     @property
     def solve_rate(self) -> float:
-        """Share of puzzles whose every segment matches: a lower bound of the greedy solve rate."""
+        """Share of puzzles whose every segment matches, a lower bound of the greedy solve rate."""
         return self.num_matched_puzzles / self.num_puzzles
 
     @property
@@ -66,7 +64,7 @@ class MatchResult:
 
     @property
     def token_match(self) -> float:
-        """Share of loss tokens that are predicted."""
+        """Share of loss tokens predicted correctly."""
         return self.num_matched_tokens / self.num_loss_tokens
 
     @property
@@ -83,26 +81,26 @@ def held_out_rows(
     seed: int,
     max_cot_length: int | None = None,
 ) -> Indices:
-    """Pick all rows of random puzzles, within both limits.
+    """Select all rows of random puzzles within both limits.
 
     Args:
-        store: held-out data set.
-        max_puzzles: puzzles to pick at most.
-        max_tokens: tokens of the picked rows together, at most; they set the cost of a pass.
-        seed: seed of the choice.
-        max_cot_length: N; puzzles with a longer CoT are left out.
+        store: Held-out data set.
+        max_puzzles: Maximum number of puzzles.
+        max_tokens: Maximum number of tokens in total, which bounds the cost of an evaluation.
+        seed: Seed of the selection.
+        max_cot_length: Cut-off N; puzzles with a longer CoT are excluded.
 
     Returns:
         Row numbers, ascending.
 
     Raises:
-        ValueError: no puzzle is within the limits.
+        ValueError: No puzzle is within the limits.
     """
     first_rows = np.flatnonzero(np.diff(store.puzzle_ids, prepend=store.puzzle_ids[:1] + 1))
     borders = np.concatenate([[0], np.cumsum(store.lengths, dtype=np.int64)])
     end_rows = np.append(first_rows, len(store))[1:]
     tokens = borders[end_rows] - borders[first_rows]
-    keep = tokens <= max_tokens  # one alone above the limit would end the choice
+    keep = tokens <= max_tokens  # a single puzzle above the limit would end the selection
     if max_cot_length is not None:
         keep &= store.cot_lengths[first_rows] <= max_cot_length
     first_rows, end_rows, tokens = first_rows[keep], end_rows[keep], tokens[keep]
@@ -125,17 +123,17 @@ def held_out_match(
     max_micro_tokens: int,
     device: torch.device,
 ) -> MatchResult:
-    """Count the rows that the model predicts exactly; it is left in the mode it was in.
+    """Count the rows that the model predicts exactly; its train or eval mode is restored.
 
     Args:
-        model: a model with an attention of `training.models.attention`, wrapped or not.
-        store: held-out data set.
-        rows: row numbers of whole puzzles, from `held_out_rows`.
-        max_micro_tokens: positions of a micro-batch; at least the longest row.
-        device: where the model is.
+        model: Model with an attention of `training.models.attention`, wrapped or not.
+        store: Held-out data set.
+        rows: Row numbers of whole puzzles, from `held_out_rows`.
+        max_micro_tokens: Positions of a micro-batch, at least the longest row.
+        device: Device of the model.
 
     Raises:
-        ValueError: a puzzle is there in part only.
+        ValueError: `rows` has only a part of a puzzle.
     """
     _check_whole_puzzles(store, rows)
     was_training = model.training
@@ -172,9 +170,9 @@ def _check_whole_puzzles(store: TokenStore, rows: Indices) -> None:
         inside = (neighbors >= 0) & (neighbors < len(store))
         neighbors, own = neighbors[inside], rows[inside]
         missing = ~np.isin(neighbors, rows)
-        torn = missing & (store.puzzle_ids[neighbors] == store.puzzle_ids[own])
-        if torn.any():
-            puzzle = store.puzzle_ids[own[torn]][0]
+        is_split = missing & (store.puzzle_ids[neighbors] == store.puzzle_ids[own])
+        if is_split.any():
+            puzzle = store.puzzle_ids[own[is_split]][0]
             raise ValueError(f"rows: got a part of puzzle {puzzle}, allowed are whole puzzles")
 
 
@@ -183,8 +181,8 @@ def _held_out_batches(
 ) -> Iterator[tuple[Indices, Batch]]:
     """Yield row numbers and their batch, of similar lengths or packed.
 
-    The shape of packed batches depends on the data set and not on the rows, so that a compiled
-    model is compiled for it once.
+    The shape of packed batches depends on the data set and not on the rows, so a compiled model
+    compiles only once.
     """
     lengths = store.lengths[rows].astype(np.int64)
     shape = None
@@ -203,7 +201,7 @@ def _held_out_batches(
 
 
 def _per_sequence(flags: Tensor, batch: Batch) -> Tensor:
-    """Count flags (B, T) in each sequence: shape (B,), or (max_sequences,) when packed."""
+    """Count the flags (B, T) of each sequence: shape (B,), or (max_sequences,) when packed."""
     if batch.cu_seqlens is None:
         return flags.sum(dim=1)
     counts = pad(flags[0].cumsum(0), (1, 0))[batch.cu_seqlens.long()]

@@ -112,7 +112,7 @@ def test_an_empty_folder_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "fault"),
     [
-        ("drop the marker", "never finished"),
+        ("drop the marker", "incomplete"),
         ("garble the marker", "complete.json is damaged"),
         ("cut a file", "optimizer.pt is damaged"),
         ("flip a bit", "model.safetensors is damaged"),
@@ -200,7 +200,7 @@ def test_what_cannot_be_removed_does_not_end_the_run(
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", busy)
         save_checkpoint(tmp_path, make_checkpoint(3))
-    assert "step-000000001 is superfluous and cannot be removed" in caplog.text
+    assert "step-000000001 is superseded and cannot be removed" in caplog.text
     assert newest_step(tmp_path) == 3
     save_checkpoint(tmp_path, make_checkpoint(4))
     assert steps_in(tmp_path) == [3, 4]

@@ -15,7 +15,7 @@ import tyro
 from data.model_format.facts import check_model_folder
 from training.commands.run import base_config, option_value
 from training.config import (
-    FREE_FIELDS,
+    MUTABLE_ON_RESUME,
     PRESETS,
     TrainConfig,
     differing_fields,
@@ -92,11 +92,11 @@ def test_the_plain_form_survives_json() -> None:
 
 def test_a_resume_compares_all_but_the_free_fields() -> None:
     plain = make_config("tiny", **PATHS).as_dict()
-    assert plain.keys() >= FREE_FIELDS
+    assert plain.keys() >= MUTABLE_ON_RESUME
     for name, value in plain.items():
         changed = plain | {name: {**value, "new": 1} if isinstance(value, dict) else "other"}
         differences = differing_fields(plain, changed)
-        assert bool(differences) == (name not in FREE_FIELDS)
+        assert bool(differences) == (name not in MUTABLE_ON_RESUME)
         assert all(line.startswith(name) for line in differences)
 
 

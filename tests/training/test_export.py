@@ -227,9 +227,9 @@ def test_training_starts_in_fp32_from_a_bf16_folder(exported: Path, tmp_path: Pa
     ("changes", "message"),
     [
         ({"board": "6x6"}, "got a 4x4 model"),
-        ({"rope_theta": 10_000.0}, "got rope base 5000, the run has 10000"),
-        ({"hidden_size": 64}, "not the network of this run"),
-        ({"num_layers": 1}, "not the network of this run"),
+        ({"rope_theta": 10_000.0}, "got rotary base 5000, the run has 10000"),
+        ({"hidden_size": 64}, "not the architecture of this run"),
+        ({"num_layers": 1}, "not the architecture of this run"),
         ({"family": "gpt_neox"}, "weights do not fit"),
     ],
 )
@@ -245,7 +245,7 @@ def test_truncated_weights_are_refused(exported: Path, tmp_path: Path) -> None:
     shutil.copytree(exported / "llama", tmp_path / "copy")
     weights = tmp_path / "copy" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
-    with pytest.raises(ValueError, match="damaged or unfit weights"):
+    with pytest.raises(ValueError, match="damaged or incompatible weights"):
         load_weights(build_model(LLAMA, seed=0), tmp_path / "copy")
 
 

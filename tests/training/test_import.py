@@ -125,8 +125,8 @@ def test_rope_theta_that_training_never_read_is_told(
             {"rope_parameters": "absent", **OLD_ROPE_FIELDS, "rotary_pct": 0.25},
             "rope_parameters: got .*0.25",
         ),
-        ({"num_hidden_layers": 3}, "weights do not fit the config: .*missing"),
-        ({"num_hidden_layers": 1}, "weights do not fit the config: .*unexpected"),
+        ({"num_hidden_layers": 3}, "weights do not match the config: .*missing"),
+        ({"num_hidden_layers": 1}, "weights do not match the config: .*unexpected"),
         ({"intermediate_size": 64}, "weights"),
     ],
 )
@@ -164,7 +164,7 @@ def test_truncated_weights_are_refused(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "source")
     weights = tmp_path / "source" / "pytorch_model.bin"
     weights.write_bytes(weights.read_bytes()[:-1000])
-    with pytest.raises(ValueError, match="damaged or unfit weights"):
+    with pytest.raises(ValueError, match="damaged or incompatible weights"):
         convert(tmp_path)
 
 

@@ -217,7 +217,7 @@ class TestResume:
         newest = config.out / "checkpoints" / "step-000000010" / "optimizer.pt"
         newest.write_bytes(newest.read_bytes()[:-100])
         assert run(config) == 0
-        assert "step-000000010 is passed over: optimizer.pt is damaged" in caplog.text
+        assert "step-000000010 is skipped: optimizer.pt is damaged" in caplog.text
         assert_same_run(config, whole)
 
     def test_a_moved_run_folder(
@@ -349,7 +349,7 @@ class TestRefusals:
         """Toy puzzles of a seed are the same however many are asked for."""
         write_toy_data(tmp_path / "held_out", num_puzzles=7)
         run(dataclasses.replace(config, held_out=tmp_path / "held_out", budget=400))
-        assert "held_out: 7 of the 7 puzzles to evaluate on stand in the training" in caplog.text
+        assert "held_out: 7 of the 7 held-out puzzles are in the training" in caplog.text
         counts = [
             read_metrics(of.out / "metrics.jsonl")[0]["held_out_training_puzzles"]
             for of in (config, whole)

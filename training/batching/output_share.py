@@ -1,4 +1,4 @@
-"""Training rows without their output block, which costs half of a short trace's tokens."""
+"""Training data with output blocks truncated, which saves half of the tokens of short traces."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class OutputShareStore(TokenStore):
-    """A data set of which only a share of the puzzles keep their output block.
+    """View of a data set in which only a share of the puzzles keep their output block.
 
-    The block lists the solved grid: its tokens are all known once the trace is, and a model learns
-    to copy them long before it learns to search. Rows of the other puzzles end with `<output>`.
-    Which puzzles keep the block depends on their ids and the seed alone.
+    The output block repeats digits of the trace, and a model learns to copy them long before it
+    learns to search. Rows of the other puzzles end with `<output>`. Whether a puzzle keeps its
+    block depends only on its id and the seed.
     """
 
     def __init__(self, store: TokenStore, *, output_share: float, seed: int) -> None:
-        """Open the data set of `store` again.
+        """Open the data set of `store`.
 
         Args:
             store: Data set.
-            output_share: Share of the puzzles that keep the block, from 0 to 1.
-            seed: Seed of the choice.
+            output_share: Share of the puzzles that keep their output block, from 0 to 1.
+            seed: Seed of the selection.
         """
         super().__init__(store.folder, store.manifest)
         self._output_share = output_share

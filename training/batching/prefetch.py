@@ -1,4 +1,4 @@
-"""Micro-batches on their device, read in a thread while the device computes."""
+"""Prefetching of micro-batches to their device in a background thread."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Item = TypeVar("Item")
 
 
 def prefetched(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield endless items, of which the next one is made in a thread meanwhile.
+    """Yield items of an endless iterator, computing the next one in a background thread.
 
-    Items and their order are those of `items`, and so is an exception, where its item is due.
+    The order of items does not change. An exception is raised when its item is requested.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch") as executor:
         upcoming = executor.submit(next, items)
@@ -29,7 +29,7 @@ def prefetched(items: Iterator[Item]) -> Iterator[Item]:
 
 
 def micro_batches(run: Run) -> Iterator[tuple[Update, list[Batch]]]:
-    """Updates from the run's position on, each with this process's micro-batches."""
+    """Yield the updates from the position of the run, each with this process's micro-batches."""
     return prefetched(_micro_batches(run))
 
 

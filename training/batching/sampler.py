@@ -1,4 +1,4 @@
-"""Which rows make up which update: a pure function of the seed and the position.
+"""Assignment of rows to updates: a pure function of the seed and the position.
 
 The training data is one endless stream of samples: sample `s` is row `s % num_rows` of the
 pseudo-random order of epoch `s // num_rows` (`data.builder.permutation`). The stream is cut into
@@ -7,15 +7,15 @@ windows of `window_rows` samples, and each window, on its own, into updates:
     window    samples [w * window_rows, (w + 1) * window_rows)
     packing   into packs of similar lengths (padded) or nearly full ones (packed)
     shuffle   of the packs, seeded by the window
-    updates   consecutive packs, each update as near to `tokens_per_update` as can be
+    updates   consecutive packs, each update as close to `tokens_per_update` as possible
 
-The size of a pack follows from `tokens_per_update` alone. `max_micro_tokens` decides only how the
-rows of an update are divided into micro-batches: packs are joined or split. So the updates do not
-depend on it, and a run that ran out of memory can be resumed with a smaller one.
+The size of a pack follows from `tokens_per_update` alone. `max_micro_tokens` only determines how
+the rows of an update are divided into micro-batches, by joining or splitting packs. So the updates
+do not depend on it, and a run that ran out of memory can be resumed with a smaller value.
 
-The position is the number of samples drawn since the start of the run. It says which window comes
-next and where in it, so a resume plans one window and starts: it replays nothing. Processes take
-different micro-batches of the same update, so the updates do not depend on how many there are.
+The position is the number of samples drawn since the start of the run. It determines the window and
+the offset in it, so a resume plans one window and replays nothing. Processes take different
+micro-batches of the same update, so the updates do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
     from data.store import TokenStore
 
 PACK_TOKENS = 32_768
-"""Positions of a pack at most; a longer sequence is a pack of its own."""
+"""Maximum positions of a pack; a longer sequence is a pack of its own."""
 POSITIONS_MULTIPLE = 128
-"""Packed micro-batches have a multiple of this many positions: whole tiles for a GPU's matmul."""
+"""Packed micro-batches have a multiple of this many positions, for whole matmul tiles on a GPU."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplerConfig:
-    """What decides the order and the size of the batches."""
+    """Options that determine order and size of the batches."""
 
     seed: int
     """Seed of the order."""
     tokens_per_update: int
-    """Non-padding tokens that an update has on average."""
+    """Mean non-padding tokens per update."""
     max_micro_tokens: int
-    """Positions, with padding, that a micro-batch has at most: the limit on memory."""
+    """Maximum positions per micro-batch, including padding, which bounds the memory."""
     layout: Layout
-    """Form of the micro-batches."""
+    """Layout of the micro-batches."""
     window_rows: int
-    """Samples planned together, at least those of an update: more give less padding."""
+    """Samples batched together, at least those of an update; more samples need less padding."""
     max_cot_length: int | None = None
-    """N: rows of puzzles with a longer CoT are left out; None keeps all."""
+    """Cut-off N: rows of puzzles with a longer CoT are excluded; None for no cut-off."""
 
     def __post_init__(self) -> None:
         for name in ("tokens_per_update", "max_micro_tokens", "window_rows"):
@@ -65,26 +65,26 @@ class SamplerConfig:
 
     @property
     def num_packs(self) -> int:
-        """Packs of an update, on average."""
+        """Mean packs per update."""
         return -(-self.tokens_per_update // PACK_TOKENS)
 
     @property
     def pack_tokens(self) -> int:
-        """Positions that a pack is filled to: an update is a whole number of packs."""
+        """Capacity of a pack in positions, such that an update is a whole number of packs."""
         return -(-self.tokens_per_update // self.num_packs)
 
     @property
     def packs_per_micro_batch(self) -> int:
-        """Packs that are joined into a micro-batch: equal numbers, as far as there is memory."""
+        """Packs joined into a micro-batch: as many as fit, evenly distributed."""
         joined = max(1, self.max_micro_tokens // self.pack_tokens)
         if self.layout == "padded":
-            return 1  # packs of different lengths would pad each other
+            return 1  # joining packs of different lengths would add padding
         num_micro_batches = -(-self.num_packs // joined)
         return -(-self.num_packs // num_micro_batches)
 
     @property
     def micro_tokens(self) -> int:
-        """Positions that a micro-batch is filled to."""
+        """Capacity of a micro-batch in positions."""
         return min(self.packs_per_micro_batch * self.pack_tokens, self.max_micro_tokens)
 
 
@@ -99,7 +99,7 @@ class Update:
     num_tokens: int
     """Non-padding tokens."""
     num_loss_tokens: int
-    """Tokens that bear a loss."""
+    """Loss tokens."""
     num_pad_tokens: int
     """Padding positions."""
 
@@ -114,7 +114,7 @@ class Update:
         return self.position + sum(rows.size for rows in self.micro_batches)
 
     def share(self, *, process: int, num_processes: int) -> list[Indices]:
-        """Micro-batches of one process: as many for each, the last ones empty if they run out."""
+        """Micro-batches of one process, padded with empty ones to the same number per process."""
         num_rounds = -(-len(self.micro_batches) // num_processes)
         own = list(self.micro_batches[process::num_processes])
         return own + [np.empty(0, np.int64)] * (num_rounds - len(own))
@@ -122,36 +122,36 @@ class Update:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler:
-    """The updates of a run; make one with `make_sampler`."""
+    """Sampler of the updates of a run; see `make_sampler`."""
 
     config: SamplerConfig
-    """What decides the order and the size of the batches."""
+    """Options."""
     rows: Indices | None
-    """Row numbers that take part, ascending; None for all."""
+    """Row numbers to sample from, ascending; None for all."""
     lengths: npt.NDArray[np.integer]
     """Tokens of each row of the store."""
     prompt_lengths: npt.NDArray[np.integer]
     """Prompt tokens of each row of the store."""
     longest: int
-    """Tokens of the longest sequence that takes part."""
+    """Tokens of the longest sequence in `rows`."""
     mean_length: float
-    """Mean tokens of the sequences that take part."""
+    """Mean tokens of the sequences in `rows`."""
     shape: PackedShape | None
-    """Sizes of packed micro-batches; None when padded."""
+    """Sizes of packed micro-batches; None if padded."""
 
     @property
     def num_rows(self) -> int:
-        """Samples of an epoch."""
+        """Samples per epoch."""
         return self.lengths.size if self.rows is None else self.rows.size
 
     @property
     def window_rows(self) -> int:
-        """Samples of a window: at most an epoch, and at least an update."""
+        """Samples per window: at most an epoch and at least an update."""
         return max(min(self.config.window_rows, self.num_rows), self.update_rows)
 
     @property
     def update_rows(self) -> int:
-        """Samples of an update, on average."""
+        """Mean samples per update."""
         return round(self.config.tokens_per_update / self.mean_length)
 
     def samples(self, start: int, stop: int) -> Indices:
@@ -160,19 +160,19 @@ class Sampler:
         parts = []
         for epoch in epochs:
             first = epoch * self.num_rows
-            places = np.arange(max(start, first), min(stop, first + self.num_rows)) - first
-            parts.append(permuted(places, size=self.num_rows, seed=self.config.seed, epoch=epoch))
+            indices = np.arange(max(start, first), min(stop, first + self.num_rows)) - first
+            parts.append(permuted(indices, size=self.num_rows, seed=self.config.seed, epoch=epoch))
         order = np.concatenate(parts)
         return order if self.rows is None else self.rows[order]
 
     def updates(self, *, position: int) -> Iterator[Update]:
-        """Endless updates from a position on.
+        """Yield updates from a position on, without end.
 
         Args:
             position: Samples drawn so far: 0, or the `end` of an update of this sampler.
 
         Raises:
-            ValueError: If no update begins at the position.
+            ValueError: No update begins at the position.
         """
         window = position // self.window_rows
         updates = self._plan_window(window)
@@ -204,12 +204,12 @@ class Sampler:
         return updates
 
     def _micro_batches(self, packs: Sequence[Indices]) -> tuple[Indices, ...]:
-        """Join or split the packs of an update, as `max_micro_tokens` allows."""
+        """Join or split the packs of an update to fit `max_micro_tokens`."""
         config = self.config
         if self.shape is None:
             return tuple(part for rows in packs for part in self._split(rows))
         if config.pack_tokens > config.max_micro_tokens:
-            # All packs together: the last micro-batch of each would be nearly empty.
+            # Split all packs together: split one by one, each would leave a nearly empty rest.
             return tuple(self._split(np.concatenate(packs)))
         micro_batches: list[list[Indices]] = []
         room = 0
@@ -223,11 +223,11 @@ class Sampler:
         return tuple(np.concatenate(joined) for joined in micro_batches)
 
     def _split(self, rows: Indices) -> list[Indices]:
-        """Divide rows into micro-batches of at most `max_micro_tokens` positions."""
+        """Split rows into micro-batches of at most `max_micro_tokens` positions."""
         lengths = self.lengths[rows].astype(np.int64)
         if self.shape is None:
             return [rows[part] for part in pack_similar(lengths, self.config.max_micro_tokens)]
-        # Longest first: the short ones fill what is left.
+        # Longest first, so that short sequences fill the gaps.
         order = np.argsort(-lengths, kind="stable")
         budget = self.config.max_micro_tokens
         return [rows[order[part]] for part in pack_full(lengths[order], budget)]
@@ -251,10 +251,10 @@ class Sampler:
 
 
 def make_sampler(store: TokenStore, *, config: SamplerConfig) -> Sampler:
-    """Sampler over the rows of a data set up to the cut-off N.
+    """Create a sampler over the rows of a data set up to the cut-off N.
 
     Raises:
-        ValueError: If no row is left, or the longest one exceeds `max_micro_tokens`.
+        ValueError: No row is within the cut-off, or the longest one exceeds `max_micro_tokens`.
     """
     rows = None
     if config.max_cot_length is not None:
@@ -290,7 +290,7 @@ def make_sampler(store: TokenStore, *, config: SamplerConfig) -> Sampler:
 
 
 def pack_similar(lengths: Indices, budget: int) -> list[Indices]:
-    """Cut sequences, sorted by length, into packs of at most `budget` padded positions.
+    """Split sequences, sorted by length, into packs of at most `budget` padded positions.
 
     A sequence longer than the budget is a pack of its own.
     """
@@ -304,13 +304,13 @@ def pack_similar(lengths: Indices, budget: int) -> list[Indices]:
 
 
 def pack_full(lengths: Indices, budget: int) -> list[Indices]:
-    """Put sequences, in the given order, into packs of at most `budget` tokens (best fit).
+    """Pack sequences in the given order into packs of at most `budget` tokens (best fit).
 
-    Each goes into the fullest pack that still has room for it, so packs mix all lengths and are
+    Each sequence is added to the fullest pack with room for it, so packs mix all lengths and are
     nearly full. A sequence longer than the budget is a pack of its own.
     """
     packs: list[list[int]] = []
-    room: list[tuple[int, int]] = []  # free tokens and number of each pack, ascending
+    room: list[tuple[int, int]] = []  # free tokens and index of each pack, ascending
     for i, length in enumerate(lengths.tolist()):
         at = bisect.bisect_left(room, (length, -1))
         if at < len(room):
@@ -324,10 +324,10 @@ def pack_full(lengths: Indices, budget: int) -> list[Indices]:
 
 
 def split_evenly(sizes: Indices, target: int) -> list[range]:
-    """Split a sequence of sizes into consecutive groups of about `target`, equal among themselves.
+    """Split sizes into consecutive groups of nearly equal sums of about `target`.
 
-    The number of groups is the total over the target, rounded; a size belongs to the group that
-    its middle falls into, so a size far above the target leaves fewer groups.
+    The number of groups is the total over the target, rounded. Each size belongs to the group that
+    contains its midpoint, so sizes far above the target result in fewer groups.
     """
     num_groups = max(1, round(int(sizes.sum()) / target))
     middles = np.cumsum(sizes) - sizes / 2

@@ -1,4 +1,4 @@
-"""Forms of micro-batches, and the attention implementations that take them; torch is not loaded."""
+"""Layouts of micro-batches and names of attention implementations; does not import torch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ AttentionName = Literal["padded", "looped", "varlen", "flex"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedShape:
-    """Fixed sizes of packed micro-batches, so that a compiled model never sees a new shape."""
+    """Fixed sizes of packed micro-batches, so that a compiled model needs no recompilation."""
 
     num_positions: int
     """Positions of a micro-batch, T."""
     max_sequences: int
-    """Sequences that `cu_seqlens` has room for; unused ones are empty and lie at the end."""
+    """Maximum number of sequences in `cu_seqlens`; unused entries are empty, at the end."""
     max_length: int
-    """Longest sequence of the data set; the padding at the end is cut to this length too."""
+    """Longest sequence of the data set, and maximum length of a piece of padding."""

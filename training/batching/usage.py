@@ -1,8 +1,8 @@
-"""What a run has used of its data, counted exactly, and how much of the budget that is.
+"""Exact counts of the data used by a run, and the used part of its budget.
 
-Every count comes from the plan of the updates, which all processes share, so it needs no
-communication and is the same whatever the number of processes. SCoT repeats each summary, once as
-a target and once as a prompt, so equal tokens are not equal loss tokens nor equal puzzles: all
+All counts follow from the plan of the updates, which every process knows, so they need no
+communication and do not depend on the number of processes. SCoT repeats each summary, as a target
+and as a prompt, so equal numbers of tokens are unequal numbers of loss tokens and of puzzles. All
 three are counted, and a budget can be given in any of them.
 """
 
@@ -24,8 +24,7 @@ def number_puzzles(puzzle_ids: npt.NDArray[np.uint64]) -> PuzzleNumbers:
     """Number the distinct puzzles from 0.
 
     Args:
-        puzzle_ids: Puzzle id of each row; rows of a puzzle are adjacent, or there are several
-            such runs of one puzzle.
+        puzzle_ids: Puzzle id of each row; runs of equal ids make this fast.
 
     Returns:
         Puzzle number of each row.
@@ -42,28 +41,28 @@ class Usage:
     puzzles_seen: npt.NDArray[np.bool_]
     """Whether any sequence of each puzzle was used, by puzzle number."""
     num_puzzles: int = 0
-    """Distinct puzzles used: the true entries of `puzzles_seen`."""
+    """Distinct puzzles used: the number of true entries of `puzzles_seen`."""
     step: int = 0
-    """Updates done."""
+    """Number of updates."""
     position: int = 0
-    """Samples drawn: the place in the sampler's stream."""
+    """Samples drawn: the position in the sampler's stream."""
     num_tokens: int = 0
-    """Non-padding tokens, prompts included."""
+    """Non-padding tokens, including prompts."""
     num_loss_tokens: int = 0
-    """Tokens that bore a loss."""
+    """Loss tokens."""
     num_pad_tokens: int = 0
-    """Padding positions computed."""
+    """Padding positions."""
     logged_loss_sum: float = 0.0
-    """Loss in nats, summed over the loss tokens since the last row of the log."""
+    """Loss in nats, summed over the loss tokens since the last logged row."""
     logged_loss_tokens: int = 0
-    """These loss tokens."""
+    """Loss tokens since the last logged row."""
 
     def add(self, update: Update, *, loss: float, puzzle_numbers: PuzzleNumbers) -> None:
-        """Count one update.
+        """Add one update to the counts.
 
         Args:
             update: The update.
-            loss: Its mean loss over its loss tokens.
+            loss: Mean loss over its loss tokens.
             puzzle_numbers: Puzzle of every row of the store, from `number_puzzles`.
         """
         self.step += 1
@@ -78,7 +77,7 @@ class Usage:
         self.puzzles_seen[new] = True
 
     def used(self, unit: BudgetUnit) -> int:
-        """Amount used in a unit."""
+        """Return the amount used in a unit."""
         return {
             "tokens": self.num_tokens,
             "loss_tokens": self.num_loss_tokens,
@@ -86,13 +85,13 @@ class Usage:
         }[unit]
 
     def take_mean_loss(self) -> float:
-        """Mean loss since the last call; it survives a resume."""
+        """Return the mean loss since the last call, also across a resume, and reset it."""
         mean = self.logged_loss_sum / self.logged_loss_tokens
         self.logged_loss_sum, self.logged_loss_tokens = 0.0, 0
         return mean
 
     def counts(self) -> dict[str, int]:
-        """The counts by name, for the log."""
+        """Return the counts by name, for metrics and model facts."""
         return {
             "step": self.step,
             "position": self.position,

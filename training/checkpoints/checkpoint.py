@@ -1,19 +1,19 @@
-"""Checkpoints that are either whole or not there.
+"""Atomic checkpoints.
 
     checkpoints/step-000002000/
         model.safetensors    weights by name
         optimizer.pt         optimizer state by parameter name
         random.pt            random states of each process
         usage.json           counts and position in the data
-        puzzles_seen.npy     one bit a puzzle
+        puzzles_seen.npy     one bit per puzzle
         facts.json           data digest
         config.json          the run's config
         complete.json        size and sha256 of each file; written last
 
-A checkpoint is written to a temporary sibling, flushed to the disk and renamed. `load_newest` takes
-the newest one whose files are what its marker says, and tells about each that it passes over. The
-learning rate is a function of the counts, so there is no scheduler to save. No path is stored:
-a run folder can be moved.
+A checkpoint is written to a temporary sibling, flushed to the disk and renamed. `load_newest` loads
+the newest one whose files match its marker, and warns of each one it skips. The learning rate is a
+function of the counts, so there is no scheduler to save. No path is stored, so a run folder can be
+moved.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from training.checkpoints.state import TrainingState
 
 SCHEMA = 1
 NUM_KEPT = 2
-"""Checkpoints that stay: the newest, and the one before in case the disk breaks the newest."""
+"""Checkpoints kept: the newest, and the previous one in case the newest is damaged."""
 
 MARKER = "complete.json"
 _FILES = {
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """What a run needs to go on as if it had never stopped."""
+    """State of a run at a step; a resumed run is bit-identical to an uninterrupted one."""
 
     state: TrainingState
     """Weights, optimizer state and random states."""
@@ -61,7 +61,7 @@ class Checkpoint:
     data_digest: str
     """Digest of the data set."""
     config: dict[str, Any]
-    """The run's config in its plain form."""
+    """The run's config as JSON values."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,21 +93,21 @@ class _Facts:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint, then remove those that it makes superfluous.
+    """Write a checkpoint, then remove superseded ones.
 
     Args:
         folder: The run's checkpoint folder.
-        checkpoint: What to write.
+        checkpoint: Checkpoint to write.
 
     Returns:
-        The checkpoint's own folder.
+        The folder of the checkpoint.
 
     Raises:
-        OSError: It cannot be written; those that are there stay.
+        OSError: It cannot be written; existing checkpoints are kept.
     """
     usage, state = checkpoint.usage, checkpoint.state
     path = folder / f"step-{usage.step:09d}"
-    # A folder of that name was passed over as broken when this session began.
+    # An existing folder of that name was skipped as damaged when this session began.
     with staged_directory(path, replace=True) as staging:
         with clear_write_errors(path):
             save_file(state.model, staging / "model.safetensors")
@@ -126,20 +126,20 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def load_newest(folder: Path) -> Checkpoint | None:
-    """Newest complete checkpoint of a folder, or None; broken ones are named in a warning."""
+    """Load the newest complete checkpoint of a folder, or None; warn of damaged ones."""
     for path in sorted(folder.glob("step-*"), reverse=True):
         fault = find_fault(path)
         if fault is None:
             return _load(path)
-        logger.warning("%s is passed over: %s", path, fault)
+        logger.warning("%s is skipped: %s", path, fault)
     return None
 
 
 def find_fault(path: Path) -> str | None:
-    """What is wrong with a checkpoint folder, or None if it is complete and undamaged."""
+    """Describe the damage of a checkpoint folder; None if it is complete and undamaged."""
     marker = path / MARKER
     if not marker.is_file():
-        return f"it has no {MARKER}, so it was never finished"
+        return f"it has no {MARKER}, so it is incomplete"
     try:
         files = read_record(marker, _Marker, schema=SCHEMA).files
     except ValueError as error:
@@ -173,21 +173,21 @@ def _load(path: Path) -> Checkpoint:
 
 
 def _prune(folder: Path, *, newest: Path) -> None:
-    """Remove all but the newest complete ones, and what lies ahead of the newest."""
+    """Remove checkpoints that are incomplete, ahead of the newest, or more than `NUM_KEPT` old."""
     finished = [path for path in sorted(folder.glob("step-*")) if (path / MARKER).is_file()]
     kept = [path for path in finished if path <= newest][-NUM_KEPT:]
     for path in sorted(folder.glob("step-*")):
         if path not in kept:
-            # Without its marker it is no checkpoint any more, should we be killed half-way.
+            # Marker first, so that a kill during removal leaves an invalid checkpoint.
             (path / MARKER).unlink(missing_ok=True)
             _remove(path)
-    for leftover in folder.glob(".step-*"):  # of a session that was killed while it saved
+    for leftover in folder.glob(".step-*"):  # left by a session killed during a save
         _remove(leftover)
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder, at the next checkpoint if not now: NFS keeps files that someone reads."""
+    """Remove a folder, or warn; NFS keeps open files, so the next checkpoint tries again."""
     try:
         shutil.rmtree(path)
     except OSError as error:
-        logger.warning("%s is superfluous and cannot be removed: %s", path, error)
+        logger.warning("%s is superseded and cannot be removed: %s", path, error)

@@ -1,12 +1,12 @@
-"""The folder a trained model is handed over in, and the way back into training.
+"""Export of a trained model to a Hugging Face model folder, and loading of its weights.
 
-    config.json  model.safetensors    what `AutoModelForCausalLM` loads, no code of ours needed
+    config.json  model.safetensors    loaded by `AutoModelForCausalLM` without code of this project
     generation_config.json            greedy; stops after `</output>` and after `</summary>`
     tokenizer.json  tokenizer_config.json
     README.md                         model card: use, training facts, data digest, precision
-    sudocot.json                      `ModelFacts`: the same for programs
+    sudocot.json                      `ModelFacts`: the same in machine-readable form
 
-The folder appears whole or not at all.
+The folder is published atomically.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def export_model(
     """Write the model folder.
 
     Args:
-        model: the model itself, not wrapped.
-        folder: where; it must not exist.
-        facts: what it was trained on.
-        state_dict: full weights, where the model holds only a shard of them.
+        model: Unwrapped model.
+        folder: Folder to write; it must not exist.
+        facts: Facts for the model card.
+        state_dict: Weights to write; None for those of the model.
 
     Raises:
-        ValueError: the model's vocabulary is not that of the board.
-        OSError: the folder exists or cannot be written.
+        ValueError: The model's vocabulary is not that of the board.
+        OSError: The folder exists or cannot be written.
     """
     vocabulary = Vocabulary(get_board(facts.board))
     if model.config.vocab_size != vocabulary.size:
@@ -90,10 +90,10 @@ def export_model(
 
 
 def _add_old_rope_names(path: Path) -> None:
-    """Name the rotary settings as older versions of transformers read them.
+    """Add the rotary settings under the names that older versions of transformers read.
 
-    They know no `rope_parameters`, or overwrite what it says, and would rotate by their defaults
-    without a word: GPT-NeoX before 5.5 a quarter of each head, 4.x every model with base 10000.
+    Those versions ignore or overwrite `rope_parameters` and silently use their defaults: before
+    5.5, GPT-NeoX rotates a quarter of each head; 4.x uses base 10000 for every model.
     """
     config = read_json(path)
     rope = config["rope_parameters"]
@@ -106,10 +106,10 @@ def _add_old_rope_names(path: Path) -> None:
 
 
 def load_weights(model: PreTrainedModel, folder: Path) -> None:
-    """Start `model` from the weights of an exported folder, in fp32 whatever they were saved in.
+    """Load the weights of an exported folder into `model`, converted to fp32.
 
     Raises:
-        ValueError: the folder holds another board, network shape or rope base.
+        ValueError: The folder has a model of another board, architecture or rotary base.
     """
     vocab_size = model.config.vocab_size
     facts = read_facts(folder)
@@ -120,11 +120,11 @@ def load_weights(model: PreTrainedModel, folder: Path) -> None:
         logger.warning("%s: the weights are not those that %s describes", folder, FACTS_FILE)
     ours, theirs = effective_rope_base(model), effective_rope_base(source)
     if abs(ours - theirs) > 1e-4 * ours:
-        raise ValueError(f"{folder}: got rope base {theirs:g}, the run has {ours:g}")
+        raise ValueError(f"{folder}: got rotary base {theirs:g}, the run has {ours:g}")
     try:
         model.load_state_dict(source.state_dict())
     except RuntimeError as error:
-        raise ValueError(f"{folder}: not the network of this run: {error}") from error
+        raise ValueError(f"{folder}: not the architecture of this run: {error}") from error
     check_master_weights(model)
 
 
@@ -138,15 +138,15 @@ def _stored_digest(source: PreTrainedModel, folder: Path) -> str:
 def read_pretrained(
     model_class: type[PreTrainedModel], folder: Path, *, config: PreTrainedConfig | None = None
 ) -> PreTrainedModel:
-    """Load a local folder in fp32, with rotary phases pinned, and let nothing pass unsaid.
+    """Load a local model folder in fp32 with rotary frequencies pinned; strict about its weights.
 
     Args:
-        model_class: class of the model.
-        folder: folder with the weights; pickled ones are read with `weights_only`.
-        config: config to use in place of the folder's.
+        model_class: Class of the model.
+        folder: Folder with the weights; pickled ones are read with `weights_only`.
+        config: Config to use instead of the folder's.
 
     Raises:
-        ValueError: weights are missing, left over, of another shape, damaged, or hide code.
+        ValueError: Weights are missing, unexpected, of another shape, damaged, or contain code.
     """
     load: Any = model_class.from_pretrained
     model: PreTrainedModel
@@ -161,12 +161,12 @@ def read_pretrained(
                 output_loading_info=True,
             )
     except pickle.UnpicklingError as error:
-        # torch's own message advises to load it with code execution allowed.
+        # The message of torch recommends loading with code execution enabled.
         raise ValueError(f"{folder}: the weights file holds more than tensors, refused") from error
     except (RuntimeError, SafetensorError) as error:
-        raise ValueError(f"{folder}: damaged or unfit weights: {error}") from error
+        raise ValueError(f"{folder}: damaged or incompatible weights: {error}") from error
     problems = {kind: sorted(map(str, names)) for kind, names in report.items() if names}
     if problems:
-        raise ValueError(f"{folder}: weights do not fit the config: {problems}")
+        raise ValueError(f"{folder}: weights do not match the config: {problems}")
     pin_rotary(model)
     return model

@@ -1,8 +1,8 @@
-"""Checkpoints of the paper's authors, converted to a model folder of this project.
+"""Conversion of checkpoints of the paper's authors to model folders.
 
-They are GPT-NeoX folders of transformers (`config.json`, `pytorch_model.bin`) with the same 98 ids,
-but no tokenizer, no stop tokens for segments and no word on the data. Pickled weights are read with
-`weights_only`, so a checkpoint cannot run code.
+The checkpoints are GPT-NeoX folders of transformers (`config.json`, `pytorch_model.bin`) with the
+same 98 token ids, but without tokenizer, stop tokens for segments and facts about the data.
+Pickled weights are read with `weights_only`, so a checkpoint cannot execute code.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from training.models.rotary import check_rotary
 logger = logging.getLogger(__name__)
 
 _BOARD = "9x9"
-# Set by this project on purpose, or without a part in the arithmetic.
-_FREE_FIELDS = {
+# Set by this project, or without effect on the logits.
+_IGNORED_FIELDS = {
     "architectures",
     "attention_dropout",
     "bos_token_id",
@@ -51,18 +51,18 @@ def import_checkpoint(
     """Convert the checkpoint folder `source` into the model folder `target`.
 
     Args:
-        source: folder with `config.json` and the weights.
-        target: folder to write; it must not exist.
-        mode: what the model was trained to write; the checkpoint does not say.
-        segment_tokens: trace tokens of an SCoT segment.
+        source: Folder with `config.json` and the weights.
+        target: Folder to write; it must not exist.
+        mode: Mode that the model was trained for, which the checkpoint does not state.
+        segment_tokens: Trace tokens of an SCoT segment.
 
     Returns:
-        The model's config.
+        The config of the model.
 
     Raises:
-        ValueError: no GPT-NeoX model over the 98 ids, or a network that differs from the paper's;
-            the message names the field.
-        OSError: a file is missing, or `target` cannot be written.
+        ValueError: Not a GPT-NeoX model over the 98 ids, or an architecture that differs from the
+            paper's; the message names the field.
+        OSError: A file is missing, or `target` cannot be written.
     """
     config_path = source / "config.json"
     stored = read_json(config_path)
@@ -88,8 +88,8 @@ def import_checkpoint(
     )
     if stored.get("rope_theta", config.rope_theta) != config.rope_theta:
         logger.warning(
-            "%s: rope_theta %g was never read by GPT-NeoX; the model keeps the base %g it was "
-            "trained with",
+            "%s: GPT-NeoX ignores rope_theta %g; the model keeps the base %g that it was trained "
+            "with",
             config_path,
             stored["rope_theta"],
             config.rope_theta,
@@ -117,7 +117,7 @@ def _check_same_network(read: PreTrainedConfig, expected: PreTrainedConfig, *, p
     share = got.pop("partial_rotary_factor", None)
     if share not in (None, read.rope_parameters["partial_rotary_factor"]):
         raise ValueError(f"{path}: partial_rotary_factor: got {share!r}, allowed is 1.0")
-    for name in sorted((got.keys() | allowed.keys()) - _FREE_FIELDS):
+    for name in sorted((got.keys() | allowed.keys()) - _IGNORED_FIELDS):
         if got.get(name) != allowed.get(name):
             raise ValueError(
                 f"{path}: {name}: got {got.get(name)!r}, allowed is {allowed.get(name)!r}"

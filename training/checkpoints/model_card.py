@@ -1,4 +1,4 @@
-"""The README.md of a model folder: how to use the model, and what it was trained on."""
+"""Model card (README.md) of a model folder: usage and training facts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ and it.""",
 
 
 def model_card(folder: Path) -> str:
-    """Write the card from the files of a model folder; facts that nobody knows are left out."""
+    """Render the card from the files of a model folder; unknown facts are omitted."""
     facts = read_facts(folder)
     vocabulary = Vocabulary(get_board(facts.board))
     prompt = (INPUT, vocabulary.first_coordinate, vocabulary.first_digit, END_INPUT)

@@ -1,4 +1,4 @@
-"""What a run writes beside its metrics: checkpoints, and the model folder at the end."""
+"""Outputs of a run: checkpoints, and the model folder at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def save_run(run: Run, records: RunRecords) -> None:
-    """Write a checkpoint, unless this step has one; all processes must call it."""
+    """Write a checkpoint, unless this step has one; a collective call."""
     if records.saved_step == run.usage.step:
         return
     state = gather_state(run.model, run.optimizer)
@@ -38,7 +38,7 @@ def save_run(run: Run, records: RunRecords) -> None:
 
 
 def export_run(run: Run) -> None:
-    """Write the model folder of a run; all processes must call it."""
+    """Write the model folder of a run; a collective call."""
     config, manifest = run.config, run.store.manifest
     state = gather_state(run.model, run.optimizer)
     if run.accelerator.is_main_process:

@@ -1,7 +1,7 @@
-"""The state of a run as plain tensors by name, and back: the same for any number of processes.
+"""Gathering and restoring of the training state, independent of the number of processes.
 
-Weights and optimizer state are keyed by parameter name, whether one process trains or DDP
-replicates the model, so a run can be resumed under another launch configuration.
+Weights and optimizer state are keyed by parameter name, with and without DDP, so a run can be
+resumed under another launch configuration.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ class TrainingState:
     model: dict[str, Tensor]
     """Weights by name."""
     optimizer: dict[str, Any]
-    """Moments by parameter name, and the parameter groups."""
+    """Optimizer state by parameter name, and the parameter groups."""
     random: list[RandomState]
     """Random states of each process."""
 
 
 def gather_state(model: nn.Module, optimizer: Optimizer) -> TrainingState:
-    """Collect the whole state in the memory of the first process; all processes must call it."""
+    """Gather the whole state in the main process; a collective call."""
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     weights, moments = get_state_dict(model, optimizer, options=options)
     return TrainingState(model=unshared(weights), optimizer=moments, random=_gather_random_states())
 
 
 def restore_state(model: nn.Module, optimizer: Optimizer, state: TrainingState) -> None:
-    """Put a gathered state back, in every process; its tensors become the optimizer's own."""
+    """Restore a gathered state in every process; the optimizer takes ownership of its tensors."""
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     set_state_dict(
         model,
@@ -57,7 +57,7 @@ def restore_state(model: nn.Module, optimizer: Optimizer, state: TrainingState) 
 
 
 def unshared(weights: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Weights of which no two share memory: safetensors refuses a tied matrix otherwise."""
+    """Copy tensors that share memory, such as tied matrices, which safetensors rejects."""
     copies: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, tensor in weights.items():

@@ -1,4 +1,4 @@
-"""`sudocot train import`: checkpoints of the paper's authors as model folders of this project."""
+"""`sudocot train import`: convert checkpoints of the paper's authors to model folders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Config:
     target: tyro.conf.Positional[Path]
     """Folder to write; it must not exist."""
     mode: Literal["cot", "scot"]
-    """What the model was trained to write; the checkpoint does not say."""
+    """Mode that the model was trained for, which the checkpoint does not state."""
     segment_tokens: SegmentTokens = 512
     """Trace tokens of an SCoT segment."""
 

@@ -1,4 +1,4 @@
-"""`sudocot train plot`: loss and solve rate of runs over the tokens trained on."""
+"""`sudocot train plot`: loss and solve rate of runs over training tokens."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from training.reporting.plots import RunCurves, draw_curves, read_curves, tokens
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Draw the curves of runs, and list the tokens at which each reached a loss and a solve rate.
+    """Plot runs, and list the tokens at which each reached a target loss and solve rate.
 
-    A run is a folder, or NAME=FOLDER; runs of one name, such as seeds, become one curve.
+    A run is a folder, or NAME=FOLDER; runs with the same name, such as seeds, become one curve.
 
     Examples:
         sudocot train plot runs/scot --out scot.svg
@@ -27,15 +27,15 @@ class Config:
     """
 
     runs: Positional[tuple[str, ...]]
-    """Run folders, each with a name in front if wanted."""
+    """Run folders, each optionally with a name in front."""
     out: Path
-    """File to draw into: .svg, .png or .pdf."""
+    """Output file: .svg, .png or .pdf."""
     title: str = "training"
     """Title of the plot."""
     loss: Annotated[float, Gt(0), Le(1000)] = 0.05
-    """Loss to reach."""
+    """Target loss."""
     solve_rate: Share = 0.5
-    """Solve rate to reach."""
+    """Target solve rate."""
 
     def __post_init__(self) -> None:
         if not self.runs:
@@ -43,7 +43,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Draw, and print the table."""
+    """Plot the runs and print the table."""
     groups: dict[str, list[RunCurves]] = {}
     for text in config.runs:
         name, folder = split_name(text)
@@ -70,7 +70,7 @@ def main(config: Config) -> int:
 
 
 def split_name(text: str) -> tuple[str, Path]:
-    """Read `NAME=FOLDER`, or a folder, which may have `=` in its own name as in `runs/lr=0.01`."""
+    """Parse `NAME=FOLDER` or a folder; an existing folder such as `runs/lr=0.01` has precedence."""
     name, equals, folder = text.partition("=")
     if not equals or Path(text).exists():
         return Path(text).resolve().name, Path(text)

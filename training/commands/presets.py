@@ -1,4 +1,4 @@
-"""`sudocot train presets`: the recipes and models that `sudocot train run` starts from."""
+"""`sudocot train presets`: presets of options and of models for `sudocot train run`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MODEL_COLUMNS = ("--model", "family", "board", "layers", "width", "heads")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """List the recipes of --preset and the models of --model, with their main values.
+    """List the presets of --preset and of --model, with their main values.
 
     Examples:
         sudocot train presets

@@ -1,10 +1,10 @@
-r"""`sudocot train run`: train a model on a data set, or go on training it.
+r"""`sudocot train run`: train a model on a data set, or resume its training.
 
     sudocot train run --data DATA --out RUN --preset small --model small-6x6 --held-out TEST
     accelerate launch --config-file scripts/accelerate/ddp.yaml --no_python \
         sudocot train run --data DATA --out RUN
 
-The same command again resumes a stopped run, and says so of a finished one.
+The same command resumes an interrupted run, and does nothing if the run is finished.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 
 def base_config(options: Sequence[str]) -> TrainConfig:
-    """Config that the options change: that of the `--preset` and the `--model` among them.
+    """Return the defaults of the options, given the `--preset` and `--model` among them.
 
-    Without a `--model`, the board of the data decides the board of the model.
+    Without a `--model`, the board of the data determines the board of the model.
     """
     missing = cast("Path", tyro.MISSING)
     preset = option_value(options, "--preset") or DEFAULT_PRESET
@@ -43,7 +43,7 @@ def base_config(options: Sequence[str]) -> TrainConfig:
 
 
 def option_value(options: Sequence[str], name: str) -> str | None:
-    """Last value given for an option, as `--name value` or `--name=value`."""
+    """Return the last value of an option, given as `--name value` or `--name=value`."""
     value = None
     for word, following in zip(options, [*options, ""][1:], strict=True):
         if word == name:
@@ -55,7 +55,7 @@ def option_value(options: Sequence[str], name: str) -> str | None:
 
 def main(config: TrainConfig) -> int:
     """Run the command."""
-    # What is read in milliseconds is checked before torch is loaded, which takes seconds.
+    # Fast checks run before torch is imported, which takes seconds.
     for folder in (config.data, config.held_out):
         if folder is not None:
             read_manifest(folder)

@@ -1,4 +1,4 @@
-"""`sudocot train wandb-sync`: rebuild one clean W&B run from a run folder's own record."""
+"""`sudocot train wandb-sync`: rebuild one clean W&B run from the metrics of a run folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Config:
     project: str = "sudocot"
     """W&B project."""
     name: str | None = None
-    """Name of the W&B run; None takes that of the folder."""
+    """Name of the W&B run; None for the name of the folder."""
 
     def __post_init__(self) -> None:
         check_project(self.project)

@@ -1,16 +1,16 @@
-"""Causal attention over whole sequences: four implementations, chosen once and by name.
+"""Causal attention over whole sequences: four implementations, selected by name.
 
-    name     batches  runs on                  how
-    padded   padded   anything                 torch's SDPA, causal; right padding needs no mask
-    looped   packed   anything                 SDPA on one sequence after the other
-    varlen   packed   CUDA, 16-bit types       torch's varlen_attn (FlashAttention), one kernel
-    flex     packed   CUDA, any type           flex_attention with a block mask per batch
+    name     batches  devices and dtypes       implementation
+    padded   padded   any                      causal SDPA; right padding needs no mask
+    looped   packed   any                      SDPA on one sequence after the other
+    varlen   packed   CUDA, 16-bit dtypes      torch's varlen_attn (FlashAttention), one kernel
+    flex     packed   CUDA, any dtype          flex_attention with a block mask per batch
 
-They are registered with transformers under `sudocot_<name>`, and transformers builds no mask for
-them, so nothing but `training.models.attention_kernels` decides who sees whom. They are for
-training and scoring: no key cache and no left padding, which they would not see; an exported model
-uses transformers' own. `forward_logits` refuses a batch of the wrong form, and `check_no_leak`
-proves on the real model and a real batch that no sequence sees another or its own future.
+They are registered with transformers under `sudocot_<name>`. transformers builds no mask for them,
+so `training.models.attention_kernels` alone defines the mask. They are for training and scoring and
+support neither a KV cache nor left padding; an exported model uses the attention of transformers.
+`forward_logits` rejects a batch of the wrong layout, and `check_no_leak` verifies on the actual
+model and batch that no token attends to another sequence or to its own future.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ _PREFIX = "sudocot_"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attention:
-    """One implementation and what it needs."""
+    """One attention implementation and its requirements."""
 
     name: AttentionName
     """Name on the command line."""
     function: Callable[..., tuple[Tensor, None]]
-    """What transformers calls."""
+    """Attention function registered with transformers."""
     is_packed: bool
-    """Form of the batches it takes: packed or padded."""
+    """Layout of the batches: packed or padded."""
     needs_cuda: bool = False
-    """Whether it runs on CUDA devices only."""
+    """Whether it requires a CUDA device."""
     activations: tuple[str, ...] = ("fp32", "bf16")
-    """Types of activations it takes."""
+    """Supported dtypes of activations."""
 
     @property
     def registered_name(self) -> str:
-        """Name that transformers knows it by."""
+        """Name of its registration with transformers."""
         return _PREFIX + self.name
 
 
@@ -87,7 +87,7 @@ def choose_attention(
     """Return the implementation called `name`, or the fastest one for device and precision.
 
     Raises:
-        ValueError: no such name, or the device or the precision does not allow it.
+        ValueError: Unknown name, or not supported on the device or in the precision.
     """
     if name is None:
         packed = "varlen" if precision.activations == "bf16" else "flex"
@@ -106,7 +106,7 @@ def choose_attention(
 
 
 def use_attention(model: PreTrainedModel, attention: Attention) -> None:
-    """Make `model` use an implementation; do so before it is wrapped or compiled."""
+    """Set the attention implementation of `model`; call it before wrapping or compiling."""
     model.set_attn_implementation(attention.registered_name)
 
 
@@ -114,7 +114,7 @@ def attention_of(model: nn.Module) -> Attention:
     """Return the implementation that a model uses; DDP and compiled models are unwrapped.
 
     Raises:
-        ValueError: the model uses none of this module.
+        ValueError: The model uses none of this module's implementations.
     """
     inner: Any = getattr(model, "module", model)
     name: str = inner.config._attn_implementation
@@ -130,8 +130,8 @@ def forward_logits(model: nn.Module, batch: Batch) -> Tensor:
         Logits of shape (B, T, V) for a padded batch, (1, T, V) for a packed one.
 
     Raises:
-        ValueError: the batch is packed and the model's attention is not, or the reverse; it would
-            see across sequences.
+        ValueError: The batch is packed and the model's attention is not, or vice versa; tokens
+            would attend across sequences.
     """
     attention = attention_of(model)
     if batch.is_packed != attention.is_packed:
@@ -154,20 +154,20 @@ def forward_logits(model: nn.Module, batch: Batch) -> Tensor:
 
 @torch.no_grad()
 def check_no_leak(model: PreTrainedModel, batch: Batch) -> None:
-    """Prove that no token of `batch` sees another sequence or its own future.
+    """Verify that no token of `batch` attends to another sequence or to its own future.
 
     The second half of the first sequence (or padded row) is replaced, and the output of every
-    attention layer must stay the same, bit for bit, everywhere else. It is looked at before it is
-    projected, so that the proof holds for a model whose projections are still zero too.
+    attention layer must remain bit-identical everywhere else. The output is compared before its
+    projection, so that the check also holds for zero-initialized projections.
 
     Args:
-        model: the model itself, neither wrapped nor compiled, on the device of the batch.
-        batch: a batch of the form that its attention takes.
+        model: Model, neither wrapped nor compiled, on the device of the batch.
+        batch: Batch in the layout of its attention.
 
     Raises:
-        RuntimeError: something leaks; the message names the layer.
+        RuntimeError: Information leaks; the message names the layer.
     """
-    # A padded row ends with the batch: what follows its sequence is padding, which may see it.
+    # In a padded row, the padding after the sequence attends to it, so the whole row may change.
     end = batch.input_ids.shape[1] if batch.cu_seqlens is None else int(batch.cu_seqlens[1])
     changed = batch.input_ids.clone()
     changed[0, end // 2 : end] = (changed[0, end // 2 : end] + 1) % model.config.vocab_size
@@ -181,7 +181,7 @@ def check_no_leak(model: PreTrainedModel, batch: Batch) -> None:
 
 
 def _attention_outputs(model: PreTrainedModel, batch: Batch) -> dict[str, Tensor]:
-    """Outputs (B, T, d) of all attention layers, by the name of the projection they go into."""
+    """Outputs (B, T, d) of all attention layers, by the name of the projection that follows."""
     outputs: dict[str, Tensor] = {}
     hooks = [
         module.register_forward_pre_hook(

@@ -1,11 +1,10 @@
-"""Board-state loss: inner layers must know the board on which the next token is decided.
+"""Auxiliary probe loss: linear heads on the residual stream predict the board at every position.
 
-Next to the next-token loss, linear heads on the residual stream are asked at every position: after
-one layer, which digits stand where and which each empty cell can still take; after the next, which
-cells have fewest candidates (`solver.mrv.board_state`). The tokens of a trace say this only through
-their consequences, one choice at a time: where the loss of a small model stays longest is the
-choice of the cell, a minimum over all cells. The heads exist during training alone, an exported
-model has none of them.
+After one layer, a head predicts the digits placed and the candidates of each empty cell; after the
+next layer, another one predicts the cells with fewest candidates (`solver.mrv.board_state`). The
+next-token loss supervises these only indirectly, one choice at a time, and in small models the
+loss remains highest at the choice of the cell, a minimum over all cells. The heads exist during
+training only and are not exported.
 """
 
 from __future__ import annotations
@@ -21,38 +20,38 @@ from transformers import PreTrainedModel
 from solver.boards import Board
 
 HEAD_NAME = "board_state_head"
-"""Name under which the head hangs on the model during training."""
+"""Name of the head as a submodule of the model during training."""
 
 
 class BoardStateHead(nn.Module):
-    """Reads the planes of `solver.mrv.board_state` from the residual stream."""
+    """Probe of the planes of `solver.mrv.board_state` in the residual stream."""
 
     def __init__(self, board: Board, *, hidden_size: int, layer: int) -> None:
-        """Make a head for the streams after `layer`, counted from 1, and after the next."""
+        """Create a head on the outputs of `layer`, counted from 1, and of the next layer."""
         super().__init__()
         self.layer = layer
         self.num_digits, self.num_cells = board.side, board.num_cells
         self.board = nn.Linear(hidden_size, 2 * board.side * board.num_cells)
         self.fewest = nn.Linear(hidden_size, board.num_cells)
         self.streams: dict[int, Tensor] = {}
-        """Residual streams (B, T, d) of the model's last pass, by the layer they come from."""
+        """Residual streams (B, T, d) of the latest forward pass, by layer."""
 
     def forward(self, planes: Tensor, is_token: Tensor) -> Tensor:
-        """Binary cross-entropy in fp32 on the model's last pass, summed over all but padding.
+        """Binary cross-entropy in fp32 on the latest forward pass, summed over non-padding tokens.
 
         Args:
             planes: Sets of cells, int64 (B, T, 2D + 1, W).
             is_token: Bool (B, T).
 
         Returns:
-            The sum of, for each position, the three means over the flags of the digits placed, of
-            the candidates, and of the cells with fewest candidates, in nats.
+            Sum over positions of three means in nats: over the flags of the digits placed, of the
+            candidates, and of the cells with fewest candidates.
         """
         streams = (self.streams[self.layer], self.streams[self.layer + 1])
         return self._loss(streams, planes, is_token)
 
     def compile_loss(self, *, dynamic: bool) -> None:
-        """Compile the arithmetic, which costs as much as two layers otherwise."""
+        """Compile the loss, which otherwise costs as much as two layers."""
         self._loss = torch.compile(self._loss, fullgraph=True, dynamic=dynamic)  # type: ignore[method-assign]
 
     def _loss(self, streams: tuple[Tensor, Tensor], planes: Tensor, is_token: Tensor) -> Tensor:
@@ -75,15 +74,15 @@ class BoardStateHead(nn.Module):
 
 
 def _normalized(stream: Tensor) -> Tensor:
-    """Scale to a root mean square of 1, as the model's own layers do before they read."""
+    """Scale to a root mean square of 1, like the normalization at the input of a layer."""
     return stream * torch.rsqrt(stream.square().mean(dim=-1, keepdim=True) + 1e-6)
 
 
 def attach_head(model: PreTrainedModel, board: Board, *, layer: int, seed: int) -> None:
-    """Hang a head on a model; the model's own output stays what it was.
+    """Attach a head to a model without changing the model's output.
 
     Raises:
-        ValueError: The model has no such layer and one after it.
+        ValueError: The model does not have both `layer` and the next layer.
     """
     num_layers = model.config.num_hidden_layers
     if not 1 <= layer < num_layers:
@@ -99,17 +98,17 @@ def attach_head(model: PreTrainedModel, board: Board, *, layer: int, seed: int) 
     model.add_module(HEAD_NAME, head)
     layers = cast("nn.ModuleList", model.base_model.layers)
     for number in (layer, layer + 1):
-        layers[number - 1].register_forward_hook(partial(_keep_stream, head.streams, number))
+        layers[number - 1].register_forward_hook(partial(_store_stream, head.streams, number))
 
 
-def _keep_stream(
+def _store_stream(
     streams: dict[int, Tensor], layer: int, _module: nn.Module, _inputs: Any, output: Any
 ) -> None:
     streams[layer] = output[0] if isinstance(output, tuple) else output
 
 
 def attached_head(model: nn.Module) -> BoardStateHead | None:
-    """The head of a model; DDP is looked into."""
+    """Return the head of a model, wrapped in DDP or not; None without a head."""
     inner = getattr(model, "module", model)
     head = getattr(inner, HEAD_NAME, None)
     assert head is None or isinstance(head, BoardStateHead)
@@ -117,5 +116,5 @@ def attached_head(model: nn.Module) -> BoardStateHead | None:
 
 
 def without_head(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights that belong to the model itself."""
+    """Return the weights without those of the head."""
     return {name: w for name, w in weights.items() if not name.startswith(HEAD_NAME + ".")}

@@ -1,7 +1,7 @@
-"""Building a model of a `ModelConfig` with transformers.
+"""Construction of the transformers model of a `ModelConfig`.
 
-A built model has fp32 weights drawn from its own seed, rotary phases pinned to fp32, and a rope
-base that was read back from the model. Nothing here knows of batches or devices.
+A model has fp32 weights initialized from its seed, rotary frequencies pinned to fp32, and a rotary
+base that is verified on the model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from training.models.rotary import check_rotary, pin_rotary
 
 
 def transformers_config(config: ModelConfig) -> PreTrainedConfig:
-    """Translate to the configuration class of the family."""
+    """Return the transformers config of the family."""
     shared: dict[str, Any] = {
         "vocab_size": config.vocabulary.size,
         "hidden_size": config.hidden_size,
@@ -39,11 +39,11 @@ def transformers_config(config: ModelConfig) -> PreTrainedConfig:
 def build_model(config: ModelConfig, *, seed: int) -> PreTrainedModel:
     """Build the model with fp32 weights that depend on `config` and `seed` alone.
 
-    The global random state is left as it was.
+    The global random state is not changed.
 
     Raises:
-        ValueError: the model that transformers built does not use the rope base of the config,
-            or its weights are not fp32.
+        ValueError: The model built by transformers does not use the rotary base of the config, or
+            its weights are not fp32.
     """
     settle_vector_math()
     build: Any = AutoModelForCausalLM.from_config
@@ -69,10 +69,10 @@ def _rescale_initial_weights(model: PreTrainedModel, config: ModelConfig) -> Non
 
 
 def check_master_weights(model: nn.Module) -> None:
-    """Check that every trained weight is fp32; activations get their type from autocast.
+    """Check that every parameter is fp32; autocast sets the dtype of activations.
 
     Raises:
-        ValueError: names the first parameter of another type.
+        ValueError: A parameter has another dtype; the message names the first one.
     """
     for name, parameter in model.named_parameters():
         if parameter.dtype != torch.float32:
@@ -80,5 +80,5 @@ def check_master_weights(model: nn.Module) -> None:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Number of trained values; a tied matrix counts once."""
+    """Count the parameters; tied matrices count once."""
     return sum(parameter.numel() for parameter in model.parameters())

@@ -1,13 +1,13 @@
-"""Models: one frozen config, a table of Hugging Face families, the presets of the paper's table.
+"""Model configs, the registry of model families, and presets, including those of the paper's table.
 
-A family is an entry of `FAMILIES`; everything else about it is known to transformers. `llama`
-(default) is `LlamaForCausalLM`, or `Qwen3ForCausalLM` where `qk_norm` is on: the same
-network with normalized queries and keys, so that a checkpoint still loads with plain
-transformers. `gpt_neox` is the paper's `GPTNeoXForCausalLM`: d_ff = 4d, biases, parallel
-residual, all dimensions of a head rotated, no dropout (Appendix "Models and Training").
+A family is an entry of `FAMILIES` with its transformers config. `llama` (default) is
+`LlamaForCausalLM`, or `Qwen3ForCausalLM` if `qk_norm` is set: the same architecture with normalized
+queries and keys, loaded by plain transformers. `gpt_neox` is `GPTNeoXForCausalLM` as in the paper:
+d_ff = 4d, biases, parallel residual, all dimensions of a head rotated, no dropout (Appendix
+"Models and Training").
 
-Neither torch nor transformers is loaded before a model is built (`training.models.build`), so that
-options are checked and help is shown at once.
+torch and transformers are imported only when a model is built (`training.models.build`), so that
+options are checked and help is shown without delay.
 """
 
 from __future__ import annotations
@@ -33,34 +33,35 @@ _LLAMA_WIDTH_STEP = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelConfig:
-    """Shape and options of a model; the defaults are the paper's L = 6 row as a llama."""
+    """Architecture of a model; the defaults are the paper's L = 6 row as a Llama model."""
 
     board: str = "9x9"
-    """Board whose tokens the model reads and writes."""
+    """Board of the vocabulary."""
     family: str = "llama"
-    """Network family: `llama`, or `gpt_neox` as in the paper."""
+    """Model family: `llama`, or `gpt_neox` as in the paper."""
     hidden_size: Annotated[int, Ge(8), Le(16384)] = 512
     """Width d of the residual stream."""
     num_layers: Annotated[int, Ge(1), Le(1024)] = 6
-    """Layers L."""
+    """Number of layers L."""
     num_heads: Annotated[int, Ge(1), Le(1024)] = 8
-    """Attention heads H of a layer."""
+    """Number of attention heads H per layer."""
     intermediate_size: Annotated[int, Ge(1), Le(65536)] | None = None
-    """Feed-forward width; None gives 4d for gpt_neox, and for llama, whose gated layer has three
-    matrices and not two, 8d/3 rounded up to a multiple of 64: the same weights and FLOPs."""
+    """Feed-forward width; None for 4d in gpt_neox, and in llama, whose gated layer has three
+    matrices, for 8d/3 rounded up to a multiple of 64: the same number of parameters and FLOPs."""
     rope_theta: Annotated[float, Gt(1), Le(1e12)] = 10_000.0
     """Base of the rotary frequencies."""
     max_positions: Annotated[int, Ge(1), Le(2**24)] = 32_768
-    """Longest sequence in tokens; rotary positions need no weights, so it costs nothing."""
+    """Maximum sequence length in tokens; it does not affect the number of parameters."""
     qk_norm: bool = False
     """Normalize queries and keys of each head (llama only)."""
     tie_embeddings: bool = False
-    """Use the embedding matrix as the output matrix too."""
+    """Share the matrix of the embedding with the output layer."""
     init: Init = "normal"
-    """Initial weights: `normal` is N(0, 0.02) as in transformers; `scaled` divides the matrices
+    """Initialization: `normal` is N(0, 0.02) as in transformers; `scaled` divides the matrices
     that write to the residual stream by sqrt(2L); `zero` sets them to zero."""
     embedding_std: Annotated[float, Gt(0), Le(100)] = 0.02
-    """Standard deviation of the initial embeddings; more makes an update smaller beside them."""
+    """Standard deviation of the initial embeddings; larger values make updates relatively
+    smaller."""
 
     def __post_init__(self) -> None:
         get_board(self.board)
@@ -79,17 +80,17 @@ class ModelConfig:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """Tokens of the board."""
+        """Vocabulary of the board."""
         return Vocabulary(get_board(self.board))
 
     @property
     def head_size(self) -> int:
-        """Width of one attention head; all of it is rotated."""
+        """Width of one attention head; all dimensions are rotated."""
         return self.hidden_size // self.num_heads
 
     @property
     def feed_forward_size(self) -> int:
-        """Feed-forward width, with the family's default filled in."""
+        """Feed-forward width, with the default of the family."""
         if self.intermediate_size is not None:
             return self.intermediate_size
         if FAMILIES[self.family].num_ff_matrices == 2:
@@ -99,12 +100,12 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """What there is to know of a family of networks beyond transformers' own names for things."""
+    """A model family of transformers."""
 
     make_config: Callable[[ModelConfig, Mapping[str, Any]], PreTrainedConfig]
-    """Makes the configuration, from ours and from the names that all families share."""
+    """Creates the transformers config from a `ModelConfig` and the arguments of all families."""
     num_ff_matrices: int
-    """Matrices of a feed-forward layer: 2, or 3 where it is gated."""
+    """Matrices of a feed-forward layer: 2, or 3 if it is gated."""
     residual_projections: tuple[str, ...]
     """Names of the matrices that write to the residual stream."""
 
@@ -135,19 +136,19 @@ FAMILIES = {
         residual_projections=("dense", "dense_4h_to_h"),
     ),
 }
-"""Families by name; docs/models.md tells how to add one."""
+"""Families by name; docs/models.md describes how to add one."""
 
 
 def flops_per_token(config: ModelConfig, *, context: float) -> float:
-    """Arithmetic of one training step per token, forward and backward, for the MFU.
+    """FLOPs of one training step per token, forward and backward, for the MFU.
 
-    Counted are the matrix products only, each multiply-add as two: 6 per weight of a matrix, and
-    for attention 6 * d * `context` a layer, since a token attends to half of its sequence on
-    average. The embedding is a look-up and costs nothing.
+    Only matrix products count, with two FLOPs per multiply-add: 6 per weight of a matrix, and
+    6 * d * `context` per layer for attention, since a token attends to half of its sequence on
+    average. The embedding lookup does not count.
 
     Args:
-        config: the model.
-        context: mean sequence length in tokens, weighted by tokens (`sum(l*l) / sum(l)`).
+        config: Model.
+        context: Token-weighted mean sequence length in tokens, `sum(l*l) / sum(l)`.
     """
     d = config.hidden_size
     num_ff_matrices = FAMILIES[config.family].num_ff_matrices
@@ -164,14 +165,14 @@ def paper_model(num_layers: int, *, hidden_size: int = 512, num_heads: int = 8) 
 
 
 def llama_model(num_layers: int, *, hidden_size: int = 512, num_heads: int = 8) -> ModelConfig:
-    """Return the llama twin of a row of the paper's model table."""
+    """Return a row of the paper's model table as a Llama model of the same size."""
     return ModelConfig(num_layers=num_layers, hidden_size=hidden_size, num_heads=num_heads)
 
 
 def small_model(board: str, *, hidden_size: int = 128, num_layers: int = 4) -> ModelConfig:
-    """Return a llama that a CPU trains: heads of 32, 0.9 million weights by default.
+    """Return a Llama model for training on a CPU, with 0.9 million parameters by default.
 
-    Queries and keys are normalized: small boards take some half of the tokens then.
+    Queries and keys are normalized, which halves the tokens needed on small boards.
     """
     return ModelConfig(
         board=board,

@@ -1,12 +1,12 @@
-"""A decoder layer of the llama family in fewer and larger operations, on the same weights.
+"""Fused decoder layer of the Llama family, with unchanged parameters.
 
 transformers computes queries, keys and values, and the gate and up projections, in five matrix
-products, and multiplies activations by the weights of the norms. Here one product makes queries,
-keys and values, one makes gate and up, and the norm weights scale the columns of these matrices:
-`(x * w) @ W.T == x @ (W * w).T`. On a CPU with AMX matrix products are so fast that everything
-between them decides the speed, so the layer is also compiled as one graph, which all layers share.
+products, and multiplies activations by the norm weights. Here one product computes queries, keys
+and values, another one gate and up, and the norm weights scale the columns of these matrices:
+`(x * w) @ W.T == x @ (W * w).T`. On a CPU with AMX, operations other than matrix products dominate,
+so the layer can also be compiled as one graph, which all layers share.
 
-Parameters, their names and the exported model are untouched; results differ by rounding alone.
+Parameters, their names and the exported model do not change; results differ by rounding only.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _MODEL_TYPES = ("llama", "qwen3")
 
 
 def can_fuse(model: PreTrainedModel) -> bool:
-    """Whether the layers of a model are those that this module knows."""
+    """Whether the layers of a model can be fused."""
     return model.config.model_type in _MODEL_TYPES
 
 
 def is_fused(model: PreTrainedModel) -> bool:
-    """Whether `fuse_layers` was called for a model."""
+    """Whether the layers of a model are fused."""
     layers: Any = getattr(model.base_model, "layers", ())
     return any("forward" in vars(layer) for layer in layers)
 
@@ -42,13 +42,13 @@ def is_fused(model: PreTrainedModel) -> bool:
 def fuse_layers(model: PreTrainedModel, *, compile_dynamic: bool | None = None) -> None:
     """Replace the forward method of every decoder layer by the fused one.
 
-    Call it after `use_attention`, and before the model is wrapped. A second call replaces the
+    Call it after `use_attention` and before the model is wrapped. A second call overrides the
     first.
 
     Args:
         model: Llama or Qwen3 model.
-        compile_dynamic: Compile the layers, for any batch shape or, if False, for the first one;
-            None does not compile them.
+        compile_dynamic: Compile the layers, with dynamic shapes if True, static shapes if False;
+            None for no compilation.
     """
     assert can_fuse(model), model.config.model_type
     attention = attention_of(model)
@@ -65,7 +65,7 @@ def fuse_layers(model: PreTrainedModel, *, compile_dynamic: bool | None = None) 
         use_cache: bool,
         position_ids: Tensor,
         past_key_values: None = None,
-        cache: None = None,  # the name of the former in transformers 5.24 and later
+        cache: None = None,  # name of `past_key_values` in transformers 5.24 and later
         **options: Any,
     ) -> Tensor:
         del use_cache, position_ids
@@ -76,7 +76,7 @@ def fuse_layers(model: PreTrainedModel, *, compile_dynamic: bool | None = None) 
         if attention.name == "padded":  # all rows have the same positions
             phases = [phase[:1] for phase in phases]
             length, device = hidden_states.shape[1], hidden_states.device
-            # Nothing else reads a mask, which for long sequences would take gigabytes.
+            # Only this implementation uses a mask, which takes gigabytes for long sequences.
             if attends_by_matrices(length, device, is_bf16=torch.is_autocast_enabled("cpu")):
                 mask = causal_mask(length, device)
         phases.append(quarter_turn(phases[0].shape[-1], hidden_states.device))
@@ -90,13 +90,13 @@ def fuse_layers(model: PreTrainedModel, *, compile_dynamic: bool | None = None) 
 
 @functools.lru_cache(maxsize=128)
 def causal_mask(length: int, device: torch.device) -> Tensor:
-    """Mask (T, T) that is added to scores: 0 where a query may look, else minus infinity."""
+    """Additive causal mask (T, T): 0 for visible keys, minus infinity for others."""
     return torch.full((length, length), -math.inf, device=device).triu(1)
 
 
 @functools.lru_cache(maxsize=8)
 def quarter_turn(head_dim: int, device: torch.device) -> Tensor:
-    """Matrix that turns (first half, second half) into (-second half, first half)."""
+    """Matrix that maps (first half, second half) to (-second half, first half)."""
     identity = torch.eye(head_dim // 2, device=device)
     return torch.kron(torch.tensor([[0.0, 1.0], [-1.0, 0.0]], device=device), identity)
 
@@ -112,13 +112,13 @@ def forward_layer(
     """Decoder layer on the residual stream x (B, T, d).
 
     Args:
-        layer: Layer of a Llama or Qwen3 model, for its weights.
+        layer: Layer of a Llama or Qwen3 model with the weights.
         x: Residual stream (B, T, d).
         phases: Cosines and sines of the rotary angles, each (B or 1, T, 1, head_dim), and the
             matrix of `quarter_turn`.
-        mask: What is added to the scores (T, T), for the implementations that take it.
-        attend: Attention implementation of `training.models.attention_kernels`.
-        options: Its further arguments, such as the borders of packed sequences.
+        mask: Additive mask (T, T), for the implementation that needs it.
+        attend: Attention function of `training.models.attention_kernels`.
+        options: Further arguments of `attend`, such as the borders of packed sequences.
     """
     attention, mlp = layer.self_attn, layer.mlp
     query_weight, key_weight, value_weight = (

@@ -1,4 +1,4 @@
-"""What a precision policy asks of the device."""
+"""Configuration of torch for a precision policy."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from data.model_format.precision import PrecisionPolicy
 
 
 def apply_precision(policy: PrecisionPolicy, *, device: torch.device) -> Literal["bf16", "no"]:
-    """Prepare torch for a policy; call it once, before the model runs.
+    """Configure torch for a policy; call it once, before the model runs.
 
-    TF32 is turned off under every policy: what is called fp32 is fp32.
+    TF32 is disabled under every policy, so that fp32 is exact.
 
     Returns:
-        The value for accelerate's `mixed_precision`.
+        The value of `mixed_precision` for accelerate.
 
     Raises:
-        ValueError: the device cannot compute in the policy's types.
+        ValueError: The device does not support the policy's dtypes.
     """
     if policy.activations == "bf16" and not _computes_bf16(device):
-        raise ValueError(f"precision bf16: got device {device}, which lacks it; allowed is fp32")
+        raise ValueError(f"precision bf16: not supported on device {device}; allowed is fp32")
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
     return "bf16" if policy.activations == "bf16" else "no"

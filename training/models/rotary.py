@@ -1,9 +1,8 @@
-"""Rotary phases that stay in fp32, and the check that a model uses the base its config names.
+"""Rotary embeddings that stay in fp32, and verification of the rotary base of a model.
 
-In bf16 the positions above 256 collapse onto each other, so a cast of the inverse frequencies
-breaks long traces for a reason that has nothing to do with the precision under study. And some
-configuration classes store a base that the model never reads. Neither shows in a loss curve at
-first, so both are excluded when a model is built.
+In bf16, positions above 256 are not distinct, so a cast of the inverse frequencies degrades long
+traces. Some configuration classes store a base that the model ignores. Neither is visible in early
+loss curves, so both are excluded when a model is built.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ _RELATIVE_TOLERANCE = 1e-4
 
 
 class RotaryPhases(nn.Module):
-    """Drop-in for the rotary module of a transformers model, immune to casts.
+    """Drop-in replacement for the rotary module of a transformers model, unaffected by casts.
 
-    The frequencies are a plain attribute, not a buffer: `model.to(torch.bfloat16)` cannot
-    cast them, and DDP does not broadcast them at every step.
+    The frequencies are a plain attribute, not a buffer, so that `model.to(torch.bfloat16)` does
+    not cast them and DDP does not broadcast them at every step.
     """
 
     def __init__(self, inv_freq: Tensor) -> None:
-        """Keep `inv_freq`, fp32 of shape (head_dim / 2,)."""
+        """Store `inv_freq`, fp32 of shape (head_dim / 2,)."""
         super().__init__()
         self.inv_freq = inv_freq.detach().clone()  # an nn.Buffer would register itself
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RotaryPhases:
-        # `.to()`, `.cuda()`, `.half()` end up here: follow the device, refuse the type.
+        # Called by `.to()`, `.cuda()` and `.half()`: apply the device, ignore the dtype.
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.inv_freq = self.inv_freq.to(fn(self.inv_freq).device)
         return self
@@ -40,8 +39,8 @@ class RotaryPhases(nn.Module):
         """Cosine and sine of position * frequency, computed in fp32.
 
         Args:
-            x: hidden states; only their type matters, it is the type of the result.
-            position_ids: shape (B, T).
+            x: Hidden states, for the dtype of the result.
+            position_ids: Shape (B, T).
 
         Returns:
             Two tensors of shape (B, T, head_dim).
@@ -52,10 +51,10 @@ class RotaryPhases(nn.Module):
 
 
 def find_rotary(model: nn.Module) -> tuple[nn.Module, str]:
-    """Return the parent and the attribute name of the one rotary module in `model`.
+    """Return the parent and the attribute name of the rotary module of `model`.
 
     Raises:
-        ValueError: the model has none, or several.
+        ValueError: The model has none, or several.
     """
     found: list[tuple[nn.Module, str]] = []
     for parent in model.modules():
@@ -75,7 +74,7 @@ def pin_rotary(model: nn.Module) -> None:
 
 
 def effective_rope_base(model: nn.Module) -> float:
-    """Read the base back from the frequencies: `inv_freq[i] = base ** (-2 i / dim)`."""
+    """Compute the base from the frequencies: `inv_freq[i] = base ** (-2 i / dim)`."""
     parent, name = find_rotary(model)
     inv_freq: Any = getattr(parent, name).inv_freq
     dim = 2 * len(inv_freq)
@@ -83,12 +82,10 @@ def effective_rope_base(model: nn.Module) -> float:
 
 
 def check_rotary(model: nn.Module, *, rope_theta: float, rotary_dims: int) -> None:
-    """Check base, rotated dimensions and type of the frequencies that `model` really uses.
-
-    Call it again after anything that wraps or casts the model.
+    """Check base, rotated dimensions and dtype of the frequencies that `model` uses.
 
     Raises:
-        ValueError: one of the three differs; the message has both values.
+        ValueError: One of the three differs; the message has both values.
     """
     parent, name = find_rotary(model)
     inv_freq: Any = getattr(parent, name).inv_freq
@@ -100,4 +97,4 @@ def check_rotary(model: nn.Module, *, rope_theta: float, rotary_dims: int) -> No
         )
     base = effective_rope_base(model)
     if abs(base - rope_theta) > _RELATIVE_TOLERANCE * rope_theta:
-        raise ValueError(f"rope base: the model uses {base:g}, the config says {rope_theta:g}")
+        raise ValueError(f"rotary base: the model uses {base:g}, the config says {rope_theta:g}")

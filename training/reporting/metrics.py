@@ -1,13 +1,13 @@
-"""`metrics.jsonl`: the record of a run, one JSON object a line, appended as it happens.
+"""`metrics.jsonl`: the metrics of a run, appended as one JSON object per line.
 
     {"schema": 1, "kind": "start", "step": 0, ...}     a session began at this step
-    {"schema": 1, "kind": "train", "step": 20, ...}    counts, loss, speed
-    {"schema": 1, "kind": "eval", "step": 500, ...}    held-out match
-    {"schema": 1, "kind": "stop", "step": 730, ...}    a signal ended the session, after a save
+    {"schema": 1, "kind": "train", "step": 20, ...}    counts, loss, throughput
+    {"schema": 1, "kind": "eval", "step": 500, ...}    evaluation on held-out puzzles
+    {"schema": 1, "kind": "stop", "step": 730, ...}    a signal ended the session after a save
 
 A session that resumes from a checkpoint repeats the steps after it, and the evaluation at it.
-`read_metrics` drops what the sessions before wrote of these, so each step comes once.
-Everything else that shows a run (W&B, plots) is a copy made from this file.
+`read_metrics` drops the superseded rows, so that each step occurs once. W&B runs and plots are
+derived from this file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MetricsLog:
         self.path = path
 
     def __enter__(self) -> MetricsLog:
-        """Open the file, without the half line that a killed session may have left."""
+        """Open the file and truncate an incomplete last line left by a killed session."""
         self._file = self.path.open("ab+")
         self._file.seek(0)
         content = self._file.read()
@@ -48,10 +48,10 @@ class MetricsLog:
         self._file.close()
 
     def write(self, kind: str, *, step: int, **values: Value) -> Row:
-        """Append a row and hand it to the operating system, which keeps it if we are killed.
+        """Append a row and flush it to the operating system, so that it survives a kill.
 
         Raises:
-            ValueError: If a number is not finite: JSON has no word for it.
+            ValueError: A number is not finite, which JSON cannot represent.
         """
         row: Row = {"schema": SCHEMA, "kind": kind, "step": step, **values}
         self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
@@ -59,17 +59,17 @@ class MetricsLog:
         return row
 
     def sync(self) -> None:
-        """Wait until the rows are on the disk."""
+        """Flush the rows to the disk."""
         os.fsync(self._file.fileno())
 
 
 def read_metrics(path: Path) -> list[Row]:
-    """Rows of a run, in order, without those that a later session superseded.
+    """Read the rows of a run in order, without those superseded by a later session.
 
-    A last line without its end, from a session that was killed, is left out.
+    An incomplete last line, left by a killed session, is ignored.
 
     Raises:
-        ValueError: If a line is no row of a known schema; the message has its number.
+        ValueError: A line is not a row of a known schema; the message has its number.
     """
     kept: list[Row] = []
     lines = path.read_bytes().split(b"\n")[:-1]

@@ -1,6 +1,6 @@
-"""Curves of runs, drawn from their `metrics.jsonl`: loss and held-out solve rate over tokens.
+"""Plots of runs from their `metrics.jsonl`: loss and held-out solve rate over training tokens.
 
-Runs that differ in the seed alone can be drawn as one curve: the mean, with the range as a band.
+Runs that differ only in the seed can be drawn as one curve: the mean, with the range as a band.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
-    """One quantity of a run over the tokens trained on."""
+    """One metric of a run over its training tokens."""
 
     tokens: Floats
-    """Non-padding tokens, shape (n,)."""
+    """Non-padding training tokens, shape (n,)."""
     values: Floats
-    """The quantity there, shape (n,)."""
+    """Values of the metric, shape (n,)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunCurves:
-    """What is drawn of a run."""
+    """Curves of a run."""
 
     loss: Curve
-    """Mean training loss since the row before."""
+    """Mean training loss since the previous row."""
     solve_rate: Curve
-    """Share of held-out puzzles of which every segment matches; empty without evaluations."""
+    """Share of held-out puzzles whose every segment matches; empty without evaluations."""
 
 
 def read_curves(run: Path) -> RunCurves:
     """Read the curves of a run folder.
 
     Raises:
-        OSError: no metrics there.
-        ValueError: no row of training yet, or a line that is no row; the message names it.
+        OSError: the folder has no metrics.
+        ValueError: no row of training yet, or a malformed line; the message names it.
     """
     path = run / METRICS_FILE
     rows = read_metrics(path)
@@ -70,16 +70,16 @@ def _curve(rows: Sequence[Row], tokens: str, value: str) -> Curve:
 
 
 def tokens_to_reach(curve: Curve, level: float, *, from_above: bool) -> float | None:
-    """Tokens at the first point at or beyond `level`, None if it is never reached."""
+    """Return the tokens at the first point at or beyond `level`; None if it is never reached."""
     reached = curve.values <= level if from_above else curve.values >= level
     return float(curve.tokens[np.argmax(reached)]) if reached.any() else None
 
 
 def draw_curves(groups: Mapping[str, Sequence[RunCurves]], path: Path, *, title: str) -> None:
-    """Draw loss and solve rate of every group into an SVG, PNG or PDF file, by its ending.
+    """Draw loss and solve rate of every group to a file; its suffix selects SVG, PNG or PDF.
 
     Raises:
-        ValueError: an ending that matplotlib does not know.
+        ValueError: matplotlib does not support the suffix.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -95,7 +95,7 @@ def draw_curves(groups: Mapping[str, Sequence[RunCurves]], path: Path, *, title:
         "png": {"Software": OUR_MARK},
     }.get(kind, {})
     mark = OUR_MARK if metadata else None
-    # Names inside an SVG are random without a salt.
+    # Without a salt, ids inside an SVG are random.
     with rc_context({"font.family": installed_fonts(), "svg.hashsalt": "sudocot"}):
         figure = _draw(groups, title=title)
         with staged_file(path, mark=mark) as staged:
@@ -109,10 +109,10 @@ def _draw(groups: Mapping[str, Sequence[RunCurves]], *, title: str) -> Figure:
     left, right = figure.subplots(1, 2, sharex=True)
     lines, labels = [], []
     for index, (name, runs) in enumerate(groups.items()):
-        color = f"C{index}"  # the same in both, though a group may have no solve rate
+        color = f"C{index}"  # the same in both axes, even if a group has no solve rate
         for axes, curves, marker in (
             (left, [run.loss for run in runs], ""),
-            # A short run is evaluated only once, at its end.
+            # A short run has a single evaluation, so points are marked.
             (right, [run.solve_rate for run in runs if run.solve_rate.tokens.size], "."),
         ):
             if not curves:
@@ -135,7 +135,7 @@ def _draw(groups: Mapping[str, Sequence[RunCurves]], *, title: str) -> Figure:
 
 
 def _band(curves: Sequence[Curve]) -> tuple[Floats, Floats, Floats, Floats]:
-    """Tokens that all curves cover, and least, mean and greatest value there."""
+    """Return the tokens covered by all curves, and the minimum, mean and maximum there."""
     end = min(curve.tokens[-1] for curve in curves)
     tokens = curves[0].tokens[curves[0].tokens <= end]
     values = np.stack([np.interp(tokens, curve.tokens, curve.values) for curve in curves])

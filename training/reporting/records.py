@@ -1,4 +1,4 @@
-"""The records of a session: rows of `metrics.jsonl`, their copy in W&B, and lines of the log."""
+"""Recording of a session: rows of `metrics.jsonl`, their copy in W&B, and log messages."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ logger = logging.getLogger(__name__)
 
 
 class RunRecords:
-    """Writes what a session did; processes other than the first write nothing."""
+    """Records of a session; only the main process writes."""
 
     def __init__(self, run: Run, *, log: MetricsLog | None, mirror: WandbMirror) -> None:
         """Start the clock of the session.
 
         Args:
             run: The run.
-            log: Metrics file; the first process alone has one.
-            mirror: Copy of the metrics elsewhere.
+            log: Metrics file in the main process, else None.
+            mirror: Copy of the metrics in W&B.
         """
         self._run, self._log, self._mirror = run, log, mirror
         self._started_s = time.perf_counter()
         self._update_started_s = self._started_s
         self._interval_s, self._interval_tokens = 0.0, 0
         self.saved_step = run.usage.step
-        """Updates in the newest checkpoint."""
+        """Step of the newest checkpoint."""
         self._flops_per_token = flops_per_token(
             run.config.architecture, context=mean_context(run.sampler)
         )
 
     def start(self) -> None:
-        """Record what the session runs on."""
+        """Record the start of the session: devices, versions, environment, model and data."""
         accelerator = self._run.accelerator
         is_cuda = accelerator.device.type == "cuda"
         held_out = self._run.held_out
@@ -72,16 +72,16 @@ class RunRecords:
         self._update_started_s = time.perf_counter()
 
     def end_update(self, update: Update) -> None:
-        """Add an update to the speed of the interval."""
+        """Add an update to the throughput of the interval."""
         self._interval_s += time.perf_counter() - self._update_started_s
         self._interval_tokens += update.num_tokens
 
     @contextlib.contextmanager
-    def naming(self, update: Update) -> Iterator[None]:
-        """Say which update an error belongs to.
+    def locating_errors(self, update: Update) -> Iterator[None]:
+        """Add the step and the rows of the update to the message of a `FloatingPointError`.
 
         Raises:
-            FloatingPointError: If loss or gradient is not finite; the update is not applied.
+            FloatingPointError: Loss or gradient is not finite; the update is not applied.
         """
         try:
             yield
@@ -92,7 +92,7 @@ class RunRecords:
             ) from error
 
     def training(self, report: UpdateReport, *, lr: float, progress: float) -> None:
-        """Record the updates since the last such row."""
+        """Record the updates since the previous row of training."""
         run, usage = self._run, self._run.usage
         counts = usage.counts()
         del counts["step"]
@@ -118,7 +118,7 @@ class RunRecords:
         """Record an evaluation on the held-out puzzles.
 
         Raises:
-            FloatingPointError: If the loss is not finite: the weights are of no use any more.
+            FloatingPointError: The loss is not finite.
         """
         step = self._run.usage.step
         if not math.isfinite(result.loss):
@@ -147,14 +147,14 @@ class RunRecords:
         )
 
     def stop(self, *, signal: str) -> None:
-        """Record that a signal ends the session."""
+        """Record that a signal ended the session."""
         self._write("stop", signal=signal)
         if self._log is not None:
             step = self._run.usage.step
             logger.warning("%s: saved at step %d, to be continued", signal, step)
 
     def sync(self) -> None:
-        """Wait until the rows are on the disk."""
+        """Flush the metrics file to the disk."""
         if self._log is not None:
             self._log.sync()
 
@@ -167,6 +167,6 @@ class RunRecords:
 
 
 def mean_context(sampler: Sampler) -> float:
-    """Mean sequence length, weighted by tokens, of the first window: what attention costs."""
+    """Token-weighted mean sequence length of the first window, for the cost of attention."""
     lengths = sampler.lengths[sampler.samples(0, sampler.window_rows)].astype(np.float64)
     return float((lengths**2).sum() / lengths.sum())

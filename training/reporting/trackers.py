@@ -1,9 +1,9 @@
-"""The mirror of the metrics in Weights & Biases: off unless asked for, and never fatal.
+"""Optional logging to Weights & Biases; a failure of W&B never ends the run.
 
-The tracker is accelerate's, on the first process only. W&B goes offline where there is no key or
-no network, so a run on a closed cluster neither waits for a login nor for a time-out; the offline
-files can be uploaded later with `wandb sync`, or the whole run rebuilt with
-`sudocot train wandb-sync`. A resumed run begins a new W&B run: W&B refuses steps that go back.
+The tracker is that of accelerate, in the main process. W&B runs offline without an API key or a
+network, so a run on an isolated cluster waits neither for a login nor for a timeout. Offline files
+can be uploaded later with `wandb sync`, or the whole run rebuilt with `sudocot train wandb-sync`.
+A resumed run starts a new W&B run, since W&B rejects decreasing steps.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 MIRRORED_KINDS = ("train", "eval")
-"""Kinds of rows that have a curve; the others tell of sessions."""
+"""Kinds of rows with metrics; the others mark starts and ends of sessions."""
 
 logger = logging.getLogger(__name__)
 
 
 class WandbMirror:
-    """Copies rows to W&B; after its first failure it says so and stays silent."""
+    """Logs rows to W&B; the first failure is logged as a warning and disables it."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self._accelerator = accelerator
         self._is_working = accelerator.is_main_process
 
     def start(self, *, project: str, name: str, folder: Path, config: dict[str, Any]) -> None:
-        """Begin a W&B run, whose files go to `folder`."""
+        """Start a W&B run, with its local files in `folder`."""
         options = {"name": name, "dir": choose_folder(folder), "mode": choose_mode()}
         self._attempt(lambda: self._accelerator.init_trackers(project, config, {"wandb": options}))
 
     def log(self, row: Row) -> None:
-        """Copy a row of the metrics."""
+        """Log a row of the metrics."""
         if row["kind"] in MIRRORED_KINDS:
             step, values = row_values(row)
             self._attempt(lambda: self._accelerator.log(values, step=step))
 
     def log_results(self, *, model: Path, data: Path) -> None:
-        """Record the exported model and what it was trained on as artifacts."""
+        """Log the exported model and its data set as artifacts."""
         for tracker in self._accelerator.trackers:
             self._attempt(partial(log_results, tracker.tracker, model=model, data=data))
 
     def finish(self) -> None:
-        """Wait for W&B to write what it has."""
+        """Finish the W&B run."""
         for tracker in self._accelerator.trackers:
             self._attempt(tracker.finish)
         self._accelerator.trackers = []
@@ -63,14 +63,14 @@ class WandbMirror:
             return
         try:
             action()
-        except Exception as error:  # a mirror must not end the run, whatever fails in it
+        except Exception as error:  # no failure of W&B may end the run
             self._is_working = False
             self._accelerator.trackers = []
             logger.warning("W&B failed, the run goes on without it: %s", error)
 
 
 def log_results(run: Any, *, model: Path, data: Path) -> None:
-    """Record an exported model and its data set as artifacts of a W&B run; either may be gone."""
+    """Log an exported model and its data set as artifacts, each only if it exists."""
     if (data / "manifest.json").exists():
         manifest = TokenStore.open(data).manifest
         names = ("board", "mode", "trace_rule", "num_rows", "num_puzzles", "num_tokens", "digest")
@@ -81,7 +81,7 @@ def log_results(run: Any, *, model: Path, data: Path) -> None:
 
 
 def row_values(row: Row) -> tuple[int, dict[str, float]]:
-    """Step of a metrics row and its numbers, named by the kind of row: `train/loss`."""
+    """Return the step of a metrics row and its numbers, prefixed by the kind: `train/loss`."""
     step, kind = row["step"], row["kind"]
     assert isinstance(step, int)
     numbers = {

@@ -1,7 +1,7 @@
-"""Rebuild one clean W&B run from a run's own record.
+"""Rebuild one clean W&B run from `metrics.jsonl`.
 
-W&B cannot take back a step, so a run that was requeued has holes or several parts there. The
-record knows which rows were superseded, and this writes what is left as one new run, steps rising.
+W&B rejects decreasing steps, so a requeued run has gaps or several parts there. Superseded rows are
+dropped here, and the others are written as one new run with increasing steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def merge_by_step(rows: list[Row]) -> list[tuple[int, dict[str, float]]]:
-    """Numbers of all rows of a step together, steps rising."""
+    """Merge the numbers of all rows of a step, in increasing order of steps."""
     pairs = [row_values(row) for row in rows if row["kind"] in MIRRORED_KINDS]
     pairs.sort(key=lambda pair: pair[0])
     merged = []
@@ -32,19 +32,19 @@ def merge_by_step(rows: list[Row]) -> list[tuple[int, dict[str, float]]]:
 
 
 def sync_run(folder: Path, *, project: str, name: str | None = None) -> int:
-    """Write a run folder's metrics, model and data set as a new W&B run.
+    """Write the metrics, model and data set of a run folder as a new W&B run.
 
     Args:
         folder: Run folder.
         project: W&B project.
-        name: Name of the W&B run; None takes the folder's.
+        name: Name of the W&B run; None for the name of the folder.
 
     Returns:
         Number of steps written.
 
     Raises:
-        ValueError: If the folder's record is damaged.
-        OSError: If the folder is no run folder.
+        ValueError: The metrics or the config of the run are damaged.
+        OSError: The folder is not a run folder.
     """
     import wandb
 
