@@ -1,1 +1,1 @@
-"""Segments, data sets on disk and the builder: puzzles in, training data out."""
+"""Data sets of solver traces: segments, storage, builder, statistics and export."""

@@ -1,4 +1,4 @@
-"""The card of an exported data set: `README.md` with the front matter that the hub reads."""
+"""Dataset card: `README.md` of an exported data set, with the front matter for the hub."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNSTATED_LICENSE = "unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedPart:
-    """One data set in an export: a split of a config."""
+    """One data set of an export: a split of a config."""
 
     config: str
     """`cot` or `scot`."""
@@ -30,13 +30,13 @@ class ExportedPart:
     manifest: Manifest
     """Manifest of the data set."""
     num_bytes: int
-    """Bytes in memory, as Arrow."""
+    """Size in memory as Arrow, in bytes."""
     download_size: int
-    """Bytes of its Parquet files."""
+    """Size of the Parquet files, in bytes."""
 
     @property
     def origin(self) -> str:
-        """Where its puzzles come from, in words."""
+        """Description of the source of its puzzles."""
         source = self.manifest.source
         if source["kind"] == "generator":
             return f"puzzles made by sudocot's generator, seed {source['seed']}"
@@ -52,12 +52,12 @@ def dataset_card(
     license_id: str | None = None,
     repository: str = "<this repository>",
 ) -> str:
-    """Write the card.
+    """Render the card.
 
     Args:
-        parts: Data sets of one board, those of a config adjacent.
-        license_id: Identifier of the license as the hub knows it; None if it is not known.
-        repository: Name on the hub, for the example of how to load it.
+        parts: Data sets of one board, grouped by config.
+        license_id: License identifier of the hub; None if unknown.
+        repository: Repository name on the hub, for the loading example.
     """
     manifest = parts[0].manifest
     board = get_board(manifest.board)
@@ -117,7 +117,7 @@ def _front_matter(
 
 
 def _yaml_features(board: Board) -> list[dict[str, str]]:
-    """The columns as the hub's front matter writes them."""
+    """Columns in the front-matter format of the hub."""
     return [
         {"name": name, "list": feature["feature"]["dtype"]}
         if "feature" in feature
@@ -127,7 +127,7 @@ def _yaml_features(board: Board) -> list[dict[str, str]]:
 
 
 def _size_category(num_rows: int) -> str:
-    """The hub's name of a number of rows, such as `10K<n<100K`."""
+    """Size category of the hub, such as `10K<n<100K`."""
     exponent = max(0, len(str(num_rows)) - 3)
     if exponent == 0:
         return f"n<{_SIZES[0]}"

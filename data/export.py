@@ -1,17 +1,16 @@
-"""Data sets as a folder for the hub: Parquet files, card, tokenizer, manifests.
+"""Export of data sets to a folder for the hub: Parquet files, card, tokenizer, manifests.
 
-    README.md                             the card, with configs and features
+    README.md                             card, with configs and features
     tokenizer.json, tokenizer_config.json
-    cot/train-00000-of-00002.parquet      the rows of the data set, in order
-    cot/train-manifest.json               what was built, and from what
-    cot/train-build.json                  the configuration that builds it again
+    cot/train-00000-of-00002.parquet      rows of the data set, in order
+    cot/train-manifest.json               manifest: contents and source
+    cot/train-build.json                  configuration that reproduces the data set
 
-`datasets.load_dataset(FOLDER, "cot")` reads it, and `hf upload` sends it.
+`datasets.load_dataset(FOLDER, "cot")` loads it, and `hf upload` uploads it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data.card import ExportedPart, dataset_card
+from data.runtime.digests import file_digest
 from data.runtime.files import check_replaceable, staged_directory
 from data.runtime.parallel import map_in_order
 from data.runtime.progress import progress
@@ -33,7 +33,7 @@ _DEFAULT_SPLIT = "train"
 
 
 class _File(NamedTuple):
-    """One Parquet file to write, and the shards that it holds."""
+    """One Parquet file to write, with its shards."""
 
     path: Path
     folder: Path
@@ -55,21 +55,21 @@ def export_datasets(
     workers: int = 1,
     rebuild: bool = False,
 ) -> list[ExportedPart]:
-    """Write data sets of one board into a folder that is ready to upload.
+    """Write data sets of one board to a folder for upload.
 
     Args:
-        folders: Data sets; each has another mode or split. The split is the one that the puzzles
-            come from, `train` where there was none.
-        out: The folder to make.
-        file_tokens: Tokens of a Parquet file, about; shards are not divided.
-        license_id: Identifier of the license for the card; None if it is not known.
-        repository: Name on the hub, for the card.
-        workers: Threads.
+        folders: Data sets with distinct modes or splits. The split is that of the source, or
+            `train` if the source has none.
+        out: Output folder.
+        file_tokens: Approximate tokens per Parquet file; shards are not split.
+        license_id: License identifier for the card; None if unknown.
+        repository: Repository name on the hub, for the card.
+        workers: Number of threads.
         rebuild: Replace `out` if it exists.
 
     Raises:
-        FileExistsError: `out` exists and `rebuild` is off; or it is no export.
-        ValueError: the data sets do not go together, or one is damaged.
+        FileExistsError: `out` exists and `rebuild` is off, or it is not an export.
+        ValueError: The data sets are incompatible, or one is damaged.
     """
     if rebuild:
         check_replaceable(out, marker=f"*/*-{MANIFEST_NAME}")
@@ -106,7 +106,7 @@ def export_datasets(
 
 
 def _in_order(stores: Sequence[TokenStore]) -> dict[tuple[str, str], TokenStore]:
-    """Stores by config and split, sorted, after a check that they go together."""
+    """Check that the stores are compatible; return them by config and split, sorted."""
     named: dict[tuple[str, str], TokenStore] = {}
     for store in stores:
         name = store.manifest.mode, store.manifest.source.get("split") or _DEFAULT_SPLIT
@@ -125,7 +125,7 @@ def _in_order(stores: Sequence[TokenStore]) -> dict[tuple[str, str], TokenStore]
 
 
 def _plan_files(store: TokenStore, folder: Path, split: str, *, file_tokens: int) -> list[_File]:
-    """Divide the shards into files, in order."""
+    """Group the shards into files, in order."""
     groups: list[list[Shard]] = [[]]
     for shard in store.manifest.shards:
         if groups[-1] and sum(s.num_tokens for s in groups[-1]) + shard.num_tokens > file_tokens:
@@ -144,17 +144,15 @@ def _plan_files(store: TokenStore, folder: Path, split: str, *, file_tokens: int
 
 
 def _write_file(file: _File) -> int:
-    """Write one Parquet file; returns the bytes of its rows in memory."""
+    """Write one Parquet file; return the size of its rows in memory, in bytes."""
     num_bytes = 0
-    # Ids repeat too irregularly for dictionaries: without them files are a fifth smaller.
+    # Without dictionary encoding, which suits token ids badly, files are a fifth smaller.
     with pq.ParquetWriter(
         file.path, file.schema, compression="zstd", use_dictionary=False
     ) as writer:
         for shard in file.shards:
             path = file.folder / shard.name
-            with path.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            if digest != shard.sha256:
+            if file_digest(path) != shard.sha256:
                 raise ValueError(f"{path}: damaged, its digest is not that of the manifest")
             with pa.ipc.open_stream(pa.memory_map(str(path))) as reader:
                 table = reader.read_all()

@@ -1,13 +1,13 @@
-"""Summarized chain of thought: a CoT cut into segments that hand over the search state.
+"""Summarized chain of thought (SCoT): splitting a CoT into segments linked by summaries.
 
-Before a trace line, if at least `segment_tokens` trace tokens were written since the last summary
-and the decision stack is not empty, a summary goes in:
+A summary is inserted before a trace line if at least `segment_tokens` trace tokens were written
+since the last summary and the decision stack is not empty:
 
     <summary> givens, latest line of each cell on the stack </summary>
 
 It ends one segment and is the prompt of the next (paper, "SCoT Tokenization"). The first prompt is
-the input block, the last segment ends with the output block. A line after `<none>` is a retry: it
-replaces the line of its cell on the stack and drops all above; every other line is a new decision.
+the input block; the last segment ends with the output block. A line after `<none>` is a retry: it
+replaces the line of its cell on the stack and pops all above. Every other line is a new decision.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ class Segments:
     """Segments of consecutive puzzles, in order."""
 
     tokens: Tokens
-    """Ids of all segments, one after another."""
+    """Concatenated token ids of all segments."""
     ends: npt.NDArray[np.int64]
-    """Where each segment's tokens end, shape (n,)."""
+    """End offset of each segment in `tokens`, shape (n,)."""
     prompt_lengths: npt.NDArray[np.int64]
-    """Tokens of each segment's prompt, shape (n,)."""
+    """Prompt tokens of each segment, shape (n,)."""
     puzzles: npt.NDArray[np.int64]
-    """Row of each segment's puzzle in the input, shape (n,)."""
+    """Input row of the puzzle of each segment, shape (n,)."""
     indices: npt.NDArray[np.int64]
-    """Position of each segment among its puzzle's, shape (n,)."""
+    """Index of each segment within its puzzle, shape (n,)."""
 
 
 @inline_kernel
 def _copy(source: Any, start: int, end: int, out: Any, position: int) -> int:
-    """Copy `source[start:end]` to `out`; returns the next position."""
+    """Copy `source[start:end]` to `out`; return the next position."""
     for k in range(end - start):
         out[position + k] = source[start + k]
     return position + end - start
@@ -59,7 +59,7 @@ def _copy(source: Any, start: int, end: int, out: Any, position: int) -> int:
 def _write_summary(
     tokens: Any, num_givens: int, num_cells: int, stack: Any, depth: int, out: Any, position: int
 ) -> int:
-    """Write a summary of the input block at `tokens[0]` and the lines at `stack[:depth]`."""
+    """Write a summary of the givens at `tokens[1]` and of the lines at `stack[:depth]`."""
     out[position] = SUMMARY
     position = _copy(tokens, 1, 1 + 2 * num_givens, out, position + 1)
     for level in range(depth):
@@ -77,9 +77,9 @@ def _write_summary(
 
 @inline_kernel
 def _push(tokens: Any, k: int, is_line: Any, stack: Any, depth: int) -> int:
-    """Take `tokens[k]`, where a line may start, onto the stack; returns the new depth."""
+    """Push `tokens[k]` onto the stack if a line starts there; return the new depth."""
     if tokens[k - 1] == NONE:
-        # The line takes the place of the latest one of its cell; the lines above are gone.
+        # The line replaces the latest one of its cell; the lines above are popped.
         depth -= 1
         while depth > 0 and tokens[stack[depth]] != tokens[k]:
             depth -= 1
@@ -99,9 +99,9 @@ def _split(
     prompt_lengths: Any,
     num_segments: int,
 ) -> tuple[int, int]:
-    """Cut one whole CoT; returns the next position and the number of segments so far.
+    """Split one CoT; return the next position and the number of segments so far.
 
-    `stack` (S + 1,) gets the positions of the lines on the decision stack.
+    `stack` (S + 1,) is a buffer for the positions of the lines on the decision stack.
     """
     num_givens = 0
     while tokens[1 + 2 * num_givens] != END_INPUT:
@@ -132,9 +132,9 @@ def _split(
 def _cut_first(
     tokens: Any, start: int, num_givens: int, num_cells: int, segment_tokens: int, out: Any
 ) -> int:
-    """Cut what follows `tokens[start]` where a summary is due; returns the tokens written.
+    """Write the first segment of a continuation to `out`; return the number of tokens.
 
-    `tokens` is a prompt without its closing mark, and from `start` its continuation.
+    `tokens` is a prompt without its closing token, followed from `start` by its continuation.
     """
     stack = np.empty(num_cells + 1, dtype=np.int64)
     depth = 0
@@ -188,13 +188,13 @@ def _split_many(
 def split_into_segments(
     board: Board, tokens: Tokens, ends: npt.NDArray[np.int64], *, segment_tokens: int
 ) -> Segments:
-    """Cut the CoTs of solved puzzles into segments.
+    """Split the CoTs of solved puzzles into segments.
 
     Args:
         board: The board.
-        tokens: Ids of whole CoTs, one after another, as `solver.mrv.tracer` writes them.
-        ends: Where each puzzle's tokens end, shape (n,); a puzzle without tokens gets no segment.
-        segment_tokens: Trace tokens after which a summary is due.
+        tokens: Concatenated token ids of whole CoTs, from `solver.mrv.tracer`.
+        ends: End offset of each CoT, shape (n,); a puzzle without tokens gets no segment.
+        segment_tokens: Minimum trace tokens before a summary.
 
     Raises:
         ValueError: `segment_tokens` < 1.
@@ -203,7 +203,7 @@ def split_into_segments(
         raise ValueError(f"segment_tokens: got {segment_tokens}, must be at least 1")
     max_segments = len(tokens) // segment_tokens + len(ends)
     max_summary = 2 + board.num_cells * (board.side + 1)
-    # Far more than is written; pages that are not touched cost nothing.
+    # An upper bound far above the actual size; pages that are not written take no memory.
     out = np.empty(len(tokens) + 2 * max_segments * max_summary, dtype=tokens.dtype)
     numbers = np.empty((4, max_segments + 1), dtype=np.int64)
     stack = np.empty(board.num_cells + 1, dtype=np.int64)
@@ -223,22 +223,21 @@ def split_into_segments(
 def cut_segment(
     board: Board, prompt: Tokens, continuation: Tokens, *, num_givens: int, segment_tokens: int
 ) -> Tokens:
-    """Return the generated part of the first segment after a prompt.
+    """Return the tokens of the first segment after a prompt.
 
     Args:
         board: The board.
         prompt: An input block or a summary, whose first lines are the givens.
-        continuation: What the solver writes after it, from `solver.mrv.tracer`; it may be cut
-            short.
-        num_givens: Givens of the puzzle.
-        segment_tokens: Trace tokens after which a summary is due.
+        continuation: Continuation by the solver, from `solver.mrv.tracer`; it may be truncated.
+        num_givens: Number of givens of the puzzle.
+        segment_tokens: Minimum trace tokens before a summary.
 
     Returns:
-        Ids up to the end of the summary; the whole continuation if none is due in it.
+        Ids up to the end of the summary, or the whole continuation if it has no summary.
 
     Raises:
-        ValueError: `segment_tokens` < 1, or the prompt does not begin with so many lines of one
-            cell and one digit each.
+        ValueError: `segment_tokens` < 1, or the prompt does not begin with `num_givens` lines of
+            one cell and one digit.
     """
     if segment_tokens < 1:
         raise ValueError(f"segment_tokens: got {segment_tokens}, must be at least 1")

@@ -1,4 +1,4 @@
-"""Statistics of data sets and tables of lengths: the paper's table of sizes, and token budgets."""
+"""Statistics of data sets and CoT length tables: the paper's table of sizes, and token budgets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from solver.boards import Board
 
 PAPER_CUTOFFS = (2**10, 2**11, 2**12, 2**13, 2**14)
 PAPER_NUM_ROWS = 3_831_994
-"""Rows of the training set that the paper's table is about."""
+"""Rows of the training set of the paper's table."""
 PAPER_SEGMENT_TOKENS = 512
 PAPER_TABLE = {
     2**10: (1_003_062, 549_886_480, 1_216_586, 597_636_422),
@@ -31,63 +31,63 @@ _QUANTILES = (0.0, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutoff:
-    """The training set of the puzzles whose CoT has at most N tokens."""
+    """Sizes of the training set with cut-off N on the CoT length."""
 
     max_cot_length: int
-    """The cut-off N."""
+    """Cut-off N."""
     num_puzzles: int
-    """Puzzles."""
+    """Number of puzzles."""
     cot_tokens: int
     """Tokens of their CoTs."""
     num_segments: int | None
-    """Segments of their SCoTs; None where the input does not tell."""
+    """Segments of their SCoTs; None if unknown."""
     scot_tokens: int | None
-    """Tokens of these segments; None where the input does not tell."""
+    """Tokens of these segments; None if unknown."""
     cot_loss_tokens: int
-    """CoT tokens outside prompts."""
+    """Loss tokens of the CoTs."""
     scot_loss_tokens: int | None
-    """SCoT tokens outside prompts; None where the input does not tell."""
+    """Loss tokens of the SCoTs; None if unknown."""
 
     @property
     def sizes(self) -> tuple[int, int, int | None, int | None]:
-        """The paper's columns: puzzles, CoT tokens, segments, SCoT tokens."""
+        """Columns of the paper's table: puzzles, CoT tokens, segments, SCoT tokens."""
         return self.num_puzzles, self.cot_tokens, self.num_segments, self.scot_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """What `sudocot data stats` reports."""
+    """Statistics reported by `sudocot data stats`."""
 
     input: str
     """Path of the input."""
     kind: Literal["lengths", "cot", "scot"]
-    """A table of lengths, or the mode of a data set."""
+    """`lengths` for a CoT length table, or the mode of a data set."""
     board: str
     """Name of the board."""
     segment_tokens: int | None
-    """Trace tokens after which a summary is due; None where there are no segments."""
+    """Minimum trace tokens before a summary; None for CoT data."""
     num_rows_read: int
-    """Rows of the puzzle list that the input was made from."""
+    """Rows of the source puzzle list."""
     is_whole_list: bool
     """Whether the input covers that list: nothing excluded or sampled, no copies added."""
     num_sequences: int | None
-    """Sequences of a data set; None for a table of lengths."""
+    """Sequences of a data set; None for a length table."""
     bytes_per_token: float | None
-    """Bytes on disk for each token of a data set; None for a table of lengths."""
+    """Bytes on disk per token of a data set; None for a length table."""
     branching_share: float | None
-    """Share of the puzzles whose trace branches: it is longer than a trace without a choice, which
-    has `4 * num_cells + 4` tokens; None without puzzles."""
+    """Share of the puzzles whose trace branches, that is, exceeds the `4 * num_cells + 4` tokens
+    of a trace without choices; None without puzzles."""
     cot_length_quantiles: dict[str, int]
-    """CoT lengths of all puzzles at some quantiles."""
+    """Quantiles of the CoT lengths of all puzzles."""
     total: Cutoff
     """All puzzles; N is the longest CoT."""
     cutoffs: list[Cutoff]
-    """Puzzles up to each N."""
+    """Puzzles within each cut-off N."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Puzzles:
-    """Counts of puzzles that are solved, in order and distinct; int64 (n,)."""
+    """Counts of the distinct, solved puzzles; int64 (n,)."""
 
     cot_lengths: npt.NDArray[np.int64]
     cot_loss_tokens: npt.NDArray[np.int64]
@@ -115,16 +115,16 @@ def _sum(values: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_]) -> int:
 
 
 def compute_statistics(path: Path, *, cutoffs: Sequence[int] | None = None) -> Statistics:
-    """Compute the statistics of a data set directory or a table of lengths.
+    """Compute the statistics of a data set or a CoT length table.
 
     Args:
-        path: The data set or the table.
+        path: Data set folder or table file.
         cutoffs: Values of N; None for the paper's on 9x9, and on other boards for the powers of
-            two that cover the lengths; N beyond what the input covers are left out.
+            two that cover the lengths, up to the limit of the input.
 
     Raises:
-        FileNotFoundError: no such data set or table.
-        ValueError: the input is damaged, or does not cover one of the asked `cutoffs`.
+        FileNotFoundError: The data set or table does not exist.
+        ValueError: The input is damaged, or one of `cutoffs` exceeds its limit.
     """
     if path.is_dir():
         return _of_store(TokenStore.open(path), cutoffs)
@@ -198,7 +198,7 @@ def _scot_puzzles(store: TokenStore) -> _Puzzles:
     cot_lengths = store.cot_lengths[first].astype(np.int64)
     return _Puzzles(
         cot_lengths=cot_lengths,
-        # The first prompt of a SCoT is that of the CoT.
+        # The first prompt of an SCoT equals that of the CoT.
         cot_loss_tokens=cot_lengths - prompts[first],
         num_segments=np.diff(ends),
         scot_tokens=np.diff(cumulative[ends]),
@@ -209,7 +209,7 @@ def _scot_puzzles(store: TokenStore) -> _Puzzles:
 def _summaries(
     puzzles: _Puzzles, board: Board, cutoffs: Sequence[int] | None, *, limit: int | None
 ) -> dict[str, Any]:
-    """The fields of `Statistics` that come from the puzzles; `limit` is the longest CoT covered."""
+    """Fields of `Statistics` computed from the puzzles; `limit` is the longest CoT covered."""
     longest = int(puzzles.cot_lengths.max(initial=0))
     if cutoffs is None:
         cutoffs = [n for n in _default_cutoffs(board, puzzles.cot_lengths) if n <= (limit or n)]
@@ -240,10 +240,10 @@ def _default_cutoffs(board: Board, lengths: npt.NDArray[np.int64]) -> list[int]:
 
 
 def check_comparable(statistics: Statistics) -> None:
-    """Check that the numbers are about what the paper's table is about.
+    """Check that the statistics are comparable with the paper's table.
 
     Raises:
-        ValueError: they are not; the message says what differs.
+        ValueError: They are not; the message lists the differences.
     """
     problems = []
     if statistics.board != "9x9":

@@ -1,16 +1,16 @@
-"""A data set directory: Arrow shards that `datasets.load_from_disk` opens, and a manifest.
+"""On-disk data sets: Arrow shards readable by `datasets.load_from_disk`, and a manifest.
 
-    manifest.json                  written last: what was built, counts, shard digests
-    dataset_info.json, state.json  what `datasets.load_from_disk` reads
-    data-00000-of-00007.arrow ...  one row a sequence:
+    manifest.json                  written last: contents, counts, shard digests
+    dataset_info.json, state.json  metadata for `datasets.load_from_disk`
+    data-00000-of-00007.arrow ...  one row per sequence:
         input_ids       list<uint8> (uint16 on 16x16)
-        prompt_length   uint16, tokens at the start that bear no loss
+        prompt_length   uint16, prompt tokens, excluded from the loss
         cot_length      uint32, tokens of the puzzle's whole CoT
-        puzzle_id       uint64, `solver.puzzles.puzzle_id` of the puzzle traced
+        puzzle_id       uint64, `solver.puzzles.puzzle_id` of the puzzle
         segment_index   uint32, 0 in CoT data
 
-The rows of a puzzle are adjacent, in the order of their segments. Reading maps the files into
-memory; a row's tokens are a view.
+The rows of a puzzle are adjacent, in the order of their segments. Files are memory-mapped; the
+tokens of a row are a view.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class Shard:
     name: str
     """File name."""
     num_rows: int
-    """Sequences."""
+    """Number of sequences."""
     num_tokens: int
     """Tokens of all sequences."""
     sha256: str
-    """Hex digest of the file."""
+    """Hex SHA-256 of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a data set holds; two builds with equal manifests hold equal bytes."""
+    """Manifest of a data set; builds with equal manifests have equal bytes."""
 
     schema_version: int
     """Version of this layout."""
@@ -66,33 +66,33 @@ class Manifest:
     mode: str
     """`cot` or `scot`."""
     vocabulary_digest: str
-    """Digest of the token texts, in the order of their ids."""
+    """Digest of the vocabulary."""
     trace_rule: str
-    """Name of the rule that the traces follow."""
+    """Identifier of the trace rule."""
     segment_tokens: int | None
-    """Trace tokens after which a summary is due; None for CoT."""
+    """Minimum trace tokens before a summary; None for CoT."""
     max_cot_length: int | None
     """Cut-off N on the CoT length; None for none."""
     seed: int
     """Seed of sampling, order and augmentation."""
     source: dict[str, Any]
-    """Where the puzzles came from, with a digest of their bytes."""
+    """Description of the source, with a digest of its bytes."""
     funnel: dict[str, Any]
-    """What became of every row that was read."""
+    """Counts of the rows read, by outcome."""
     num_rows: int
-    """Sequences."""
+    """Number of sequences."""
     num_puzzles: int
-    """Puzzles."""
+    """Number of puzzles."""
     num_tokens: int
     """Tokens of all sequences."""
     num_loss_tokens: int
-    """Tokens outside prompts."""
+    """Loss tokens: the tokens outside prompts."""
     shards: list[Shard]
-    """The files, in order."""
+    """Files, in order."""
 
     @property
     def digest(self) -> str:
-        """Hex sha256 of the manifest: it names the data in checkpoints and results."""
+        """Hex SHA-256 of the manifest, which identifies the data in checkpoints and results."""
         return hashlib.sha256(to_json(asdict(self))).hexdigest()
 
     def to_bytes(self) -> bytes:
@@ -104,7 +104,7 @@ class Manifest:
         """Read `manifest.json`.
 
         Raises:
-            ValueError: another schema version, a missing field, or a digest that does not fit.
+            ValueError: Another schema version, a missing field, or a digest mismatch.
         """
         fields = read_json(path)
         stored_digest = fields.pop("digest", None)
@@ -115,7 +115,7 @@ class Manifest:
             )
         manifest = parse_record(cls, fields, path=path)
         if manifest.digest != stored_digest:
-            raise ValueError(f"{path}: its digest does not fit its content, it was edited")
+            raise ValueError(f"{path}: digest does not match the content, which was edited")
         return manifest
 
 
@@ -136,7 +136,7 @@ def record_batch(
     puzzle_ids: npt.NDArray[np.uint64],
     segment_indices: npt.NDArray[Any],
 ) -> pa.RecordBatch:
-    """Make a batch of sequences; row k holds `tokens[ends[k - 1]:ends[k]]`, arrays (n,)."""
+    """Create a batch of sequences; row k has `tokens[ends[k - 1]:ends[k]]`, arrays (n,)."""
     offsets = np.zeros(len(ends) + 1, dtype=np.int32)
     offsets[1:] = ends
     schema = arrow_schema(board)
@@ -150,20 +150,20 @@ def record_batch(
 
 
 def hub_features(board: Board) -> dict[str, Any]:
-    """Columns as `datasets` writes them in `dataset_info.json`."""
+    """Return the columns in the format of `dataset_info.json`."""
     ids = {"dtype": str(Vocabulary(board).dtype), "_type": "Value"}
     numbers = {name: {"dtype": dtype, "_type": "Value"} for name, dtype in _HUB_TYPES.items()}
     return {"input_ids": {"feature": ids, "_type": "List"}, **numbers}
 
 
 def write_metadata(folder: Path, manifest: Manifest) -> None:
-    """Write what `datasets.load_from_disk` needs, then the manifest."""
+    """Write the metadata for `datasets.load_from_disk`, then the manifest."""
     for name, content in metadata_files(manifest).items():
         (folder / name).write_bytes(content)
 
 
 def metadata_files(manifest: Manifest) -> dict[str, bytes]:
-    """Return the content of each file that follows from the manifest, itself last."""
+    """Return the contents of the metadata files derived from the manifest, and of itself, last."""
     state: dict[str, Any] = {
         "_data_files": [{"filename": shard.name} for shard in manifest.shards],
         "_fingerprint": manifest.digest[:16],
@@ -185,8 +185,8 @@ def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a finished data set.
 
     Raises:
-        FileNotFoundError: no manifest: not a data set, or an unfinished build.
-        ValueError: another schema version or vocabulary.
+        FileNotFoundError: No manifest: not a data set, or an unfinished build.
+        ValueError: Another schema version or vocabulary.
     """
     path = folder / MANIFEST_NAME
     if not path.is_file():
@@ -198,7 +198,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 class TokenStore:
-    """The sequences of a data set, mapped into memory."""
+    """Memory-mapped sequences of a data set."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
@@ -218,9 +218,8 @@ class TokenStore:
         """Open a finished data set.
 
         Raises:
-            FileNotFoundError: no manifest: not a data set, or an unfinished build.
-            ValueError: another schema version or vocabulary, or shards that differ from their
-                digests.
+            FileNotFoundError: No manifest: not a data set, or an unfinished build.
+            ValueError: Another schema version or vocabulary, or a shard does not match its digest.
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
@@ -276,7 +275,7 @@ class TokenStore:
 
     @cached_property
     def segment_indices(self) -> npt.NDArray[np.uint32]:
-        """Position of each row among its puzzle's segments."""
+        """Index of each row within its puzzle's segments."""
         return self._column("segment_index")
 
 

@@ -1,8 +1,8 @@
-"""Token ids as text and back, without any tokenizer library.
+"""Conversion between token ids and text, without a tokenizer library.
 
-The text is the words of the vocabulary separated by white space, as in the paper's trace figure:
-`<input> (1,2) 9 ... </input> (7,3) 6 ... </output>`. Writing puts one space between two words;
-reading accepts any white space, so the indented form for people reads back to the same ids.
+Text consists of tokens separated by whitespace, as in the paper's trace figure:
+`<input> (1,2) 9 ... </input> (7,3) 6 ... </output>`. Encoding accepts any whitespace, so the
+indented form of `tokens_to_lines` is converted back to the same ids.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def _id_of_word(board: Board) -> dict[str, int]:
 
 
 def tokens_to_text(board: Board, ids: Sequence[int] | Tokens) -> str:
-    """Write token ids as words with one space between them.
+    """Convert token ids to text, with one space between tokens.
 
     Args:
-        board: Board whose vocabulary the ids belong to.
+        board: Board of the vocabulary.
         ids: Token ids, shape (length,).
 
     Raises:
-        ValueError: an id is outside the vocabulary; the message names its position.
+        ValueError: An id is outside the vocabulary; the message has its position.
     """
     words = Vocabulary(board).tokens
     for position, token in enumerate(ids):
@@ -45,10 +45,10 @@ def tokens_to_text(board: Board, ids: Sequence[int] | Tokens) -> str:
 
 
 def text_to_tokens(board: Board, text: str) -> Tokens:
-    """Read words back to token ids, shape (length,), in the board's smallest type.
+    """Convert text to token ids, shape (length,), with the dtype of the board's vocabulary.
 
     Raises:
-        ValueError: a word is not in the vocabulary; the message names it and its position.
+        ValueError: A word is not in the vocabulary; the message has the word and its position.
     """
     id_of_word = _id_of_word(board)
     ids: list[int] = []
@@ -65,21 +65,21 @@ def text_to_tokens(board: Board, text: str) -> Tokens:
 
 
 def tokens_to_lines(board: Board, ids: Sequence[int] | Tokens) -> str:
-    """Write a CoT or a segment for people: a block or a trace line each line, indented by depth.
+    """Format a CoT or a segment with one block or trace line per line, indented by depth.
 
-    Depth is the number of cells on the decision stack that have candidates left to try; where a
-    line stands further left than the one above it, the search went back.
+    The depth is the number of cells on the decision stack with untried candidates, so a smaller
+    indentation than that of the line above marks a backtrack.
 
     Args:
-        board: Board whose vocabulary the ids belong to.
-        ids: Token ids, shape (length,), whole or cut short.
+        board: Board of the vocabulary.
+        ids: Token ids, shape (length,), possibly truncated.
 
     Raises:
-        ValueError: as for `tokens_to_text`.
+        ValueError: As for `tokens_to_text`.
     """
     written: list[str] = []
     block: list[str] = []
-    stack: dict[str, bool] = {}  # coordinates on the active path -> candidates left to try?
+    stack: dict[str, bool] = {}  # coordinates on the active path -> has untried candidates
     depth = 0
     for phrase in _phrases(board, ids):
         head = phrase[0]
@@ -101,7 +101,7 @@ def tokens_to_lines(board: Board, ids: Sequence[int] | Tokens) -> str:
 
 
 def _phrases(board: Board, ids: Sequence[int] | Tokens) -> list[list[str]]:
-    """Split into block marks, and coordinates with what follows them."""
+    """Split into block tokens, and coordinates with the tokens that follow them."""
     phrases: list[list[str]] = []
     for word in tokens_to_text(board, ids).split():
         if word in _OPENING + _CLOSING or word.startswith("(") or not phrases:

@@ -91,7 +91,7 @@ def get_board(name: str) -> Board:
     """Return the board called `name`.
 
     Raises:
-        ValueError: no such board; the message lists the names.
+        ValueError: Unknown name; the message lists the names.
     """
     try:
         return BOARDS[name]
@@ -110,7 +110,7 @@ def checked_grids(board: Board, grids: npt.NDArray[np.integer]) -> Grid:
     """Return grids as contiguous uint8, shape (n, num_cells).
 
     Raises:
-        ValueError: wrong shape, or a digit that the board does not have.
+        ValueError: Wrong shape, or a digit out of range.
     """
     if grids.ndim != 2 or grids.shape[1] != board.num_cells:
         raise ValueError(f"grids of shape {grids.shape}: allowed is (n, {board.num_cells})")
@@ -125,7 +125,7 @@ def checked_grid(board: Board, grid: npt.NDArray[np.integer]) -> Grid:
     """Return one grid of any shape as contiguous uint8, shape (num_cells,).
 
     Raises:
-        ValueError: another number of cells, or a digit that the board does not have.
+        ValueError: Wrong number of cells, or a digit out of range.
     """
     row = np.reshape(grid, (1, -1))
     if row.size != board.num_cells:

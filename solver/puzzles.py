@@ -1,21 +1,20 @@
-"""Reading and writing puzzles: one reader for every form that puzzle lists come in.
+"""Reading and writing of puzzles: one reader for all common formats of puzzle lists.
 
     for block in read_puzzles("train.csv"):
         block.grids     # uint8 (n, 81)
         block.errors    # malformed rows, each `file:line:column: what was found, what is allowed`
 
-Formats, told apart by their first lines (`PuzzleReader.format_name` says which was found):
+Formats, detected from the first lines (see `PuzzleReader.format_name`):
 
-lines     one puzzle a line, with comments, ids, answers and ratings  (solver.puzzle_io.lists)
-csv, tsv  a table with a header; columns by name                      (solver.puzzle_io.tables)
-grids     one row a line, drawn boards, `.sdk` and `.ss` files        (solver.puzzle_io.grids)
-parquet   columns by name                                             (solver.puzzle_io.parquet)
+lines     one puzzle per line, with comments, ids, answers, ratings  (solver.puzzle_io.lists)
+csv, tsv  a table with a header; columns by name                     (solver.puzzle_io.tables)
+grids     one row per line, drawn boards, `.sdk` and `.ss` files     (solver.puzzle_io.grids)
+parquet   columns by name                                            (solver.puzzle_io.parquet)
 
-Text is UTF-8 with LF, CRLF or CR, with or without a byte order mark, and may be compressed with
-gzip, bz2, xz or zip. No puzzle is lost silently: whatever is neither a puzzle nor a comment or a
-line of text is a malformed row, with its file, line and column. Reading checks the form of a row
-only: whether givens clash, whether there is a solution, and whether an answer is right are separate
-questions.
+Text is UTF-8 with LF, CRLF or CR, with or without a byte order mark, optionally compressed with
+gzip, bz2, xz or zip. No puzzle is lost silently: anything other than a puzzle, a comment or a line
+of text is reported as a malformed row with file, line and column. Reading validates only the format
+of a row, not whether givens clash, a solution exists or an answer is correct.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ _SPLIT_SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PuzzleReader(Iterator[PuzzleBlock]):
-    """The blocks of an input, to be iterated once, and what the input was found to be."""
+    """Iterator over the blocks of an input, with its detected format and board."""
 
     file: str
     """Name of the input."""
@@ -76,11 +75,11 @@ class PuzzleReader(Iterator[PuzzleBlock]):
     board: Board
     """Board of all puzzles."""
     column_names: dict[str, str]
-    """Column that gives the `puzzle`, `answer`, `rating` and `source`; empty without a header."""
+    """Name of the `puzzle`, `answer`, `rating` and `source` column; empty without a header."""
     skipped: SkippedLines
-    """Comments and text between grids that were skipped so far."""
+    """Comments and text between grids skipped so far."""
     blocks: Iterator[PuzzleBlock]
-    """The remaining blocks."""
+    """Remaining blocks."""
 
     def __next__(self) -> PuzzleBlock:
         return next(self.blocks)
@@ -94,19 +93,19 @@ def read_puzzles(
     block_rows: int = BLOCK_ROWS,
     columns: ColumnNames = NO_COLUMN_NAMES,
 ) -> PuzzleReader:
-    """Open a puzzle list and find its format; the blocks are read while they are iterated.
+    """Open a puzzle list and detect its format; blocks are read lazily.
 
     Args:
-        source: A file, a folder that holds `split` as one file (`train.csv`, `test.csv`, or the
-            same in Parquet), or a binary stream such as `sys.stdin.buffer`.
-        board: Board that the puzzles must have, or None for the one that they have.
-        split: Name of a file in the folder, without its ending.
-        block_rows: Rows of a block at most; memory is a few times this and 4 MiB.
-        columns: Columns of a table to read in place of those with known names.
+        source: A file, a folder with `split` as one file (`train.csv`, `test.csv`, or the same in
+            Parquet), or a binary stream such as `sys.stdin.buffer`.
+        board: Required board of the puzzles, or None to detect it.
+        split: Name of a file in the folder, without suffix.
+        block_rows: Maximum rows per block; memory use is a few times this plus 4 MiB.
+        columns: Columns of a table to read instead of those with known names.
 
     Raises:
-        OSError: the input cannot be read.
-        ValueError: the input holds no puzzles of a known form; the message says what it holds.
+        OSError: The input cannot be read.
+        ValueError: The input has no puzzles in a known format; the message describes it.
     """
     if block_rows < 1:
         raise ValueError(f"block_rows: got {block_rows}; allowed is 1 or more")
@@ -157,20 +156,20 @@ def read_puzzles(
 def _warn_of_skipped(
     blocks: Iterator[PuzzleBlock], skipped: SkippedLines, *, file: str
 ) -> Iterator[PuzzleBlock]:
-    """Yield the blocks, then warn of comments that hold puzzles."""
+    """Yield the blocks, then warn of comments with puzzles."""
     yield from blocks
     if message := skipped.describe():
         logger.warning("%s: %s", file, message)
 
 
 def parse_puzzle(text: str, *, board: Board | None = None) -> tuple[Board, Grid]:
-    """Read one puzzle in any form of text.
+    """Parse one puzzle in any text format.
 
     Returns:
         The board and the givens, shape (num_cells,).
 
     Raises:
-        ValueError: the text is malformed, or does not hold exactly one puzzle.
+        ValueError: The text is malformed, or does not have exactly one puzzle.
     """
     stream = io.BytesIO(text.encode(errors="replace"))
     stream.name = "puzzle"
@@ -200,7 +199,7 @@ def _read_parquet(
 
 
 def _resolve_file(path: Path, split: str | None) -> Path:
-    """Return the file itself, or the one file of a folder that is the split."""
+    """Return the file itself, or the file of a split in a folder."""
     if not path.is_dir():
         if split is not None:
             raise ValueError(f"{path}: split {split!r} of a file; allowed is a folder with splits")

@@ -1,1 +1,1 @@
-"""The data set builder: ingestion, sharding, publication."""
+"""Data set builder: ingestion, sharding, publication."""

@@ -1,9 +1,9 @@
-"""Building a data set: read, make shards in parallel, publish.
+"""Data set builds: ingest the source, write shards in parallel, publish.
 
-Everything happens in a folder beside the output, `.NAME.partial`, which is renamed to the output
-at the end. An interrupted build leaves it there, and `resume` goes on from the shards that are
-finished. Part i of n of a job array makes every n-th shard, in a folder `NAME.parts/i-of-n`;
-`merge` puts the parts together into the very bytes that one build makes.
+A build works in a staging folder next to the output, `.NAME.partial`, which is renamed at the end.
+An interrupted build leaves it there, and `resume` continues from the finished shards. Part i of n
+of a job array writes every n-th shard to `NAME.parts/i-of-n`, and `merge` combines the parts into
+the same bytes as a single build.
 """
 
 from __future__ import annotations
@@ -85,26 +85,26 @@ def build(
     """Build a data set, or one part of it.
 
     Args:
-        source: The puzzles.
+        source: Source of the puzzles.
         out: Folder of the data set.
-        config: What to make of the puzzles.
-        workers: Threads; None for the CPUs that this process may use.
-        part: Make this part only, for `merge`.
-        exclude: Data sets whose puzzles are left out: the training data, for test data.
-        resume: Go on with an interrupted build of the same source and configuration; a finished
-            one is left as it is.
-        rebuild: Start afresh and replace what is there.
-        strict: Stop at the first bad row instead of counting it.
+        config: Build configuration.
+        workers: Number of threads; None for the CPUs available to this process.
+        part: Build only this part, for `merge`.
+        exclude: Data sets whose puzzles are excluded, such as the training data for test data.
+        resume: Continue an interrupted build of the same source and configuration; a finished
+            one is kept.
+        rebuild: Discard and replace an existing build.
+        strict: Raise at the first invalid row instead of counting it.
 
     Returns:
         The manifest; None for a part.
 
     Raises:
-        FileExistsError: `out`, or an interrupted build, is there and neither flag is set; or `out`
-            is no data set, which `rebuild` does not replace.
-        ValueError: `resume` with another source or configuration; a bad row when `strict`; another
-            process is building the same.
-        OSError: the disk is full, say; what is finished stays, for `resume`.
+        FileExistsError: `out` or an interrupted build exists and neither flag is set; or `out`
+            is not a data set, which `rebuild` does not replace.
+        ValueError: `resume` with another source or configuration, an invalid row if `strict`, or
+            another process is building the same output.
+        OSError: For example, the disk is full; finished shards are kept for `resume`.
     """
     final = resolve_output(part_folder(out, part) if part else out)
     wanted = identity(source, config, exclude=exclude)
@@ -134,11 +134,11 @@ def build(
         else:
             manifest = _manifest(wanted, plan.choice.counts, reports)
             write_metadata(staging, manifest)
-        # What a resume needs goes when nothing is left that could fail for want of room.
+        # Files for a resume are removed only after all writes, which may fail on a full disk.
         _remove_files(staging / name for name in SPOOL_FILES)
         if not part:
             _remove_files(report_path(staging, number) for number in numbers)
-        _remove_files(staging.glob(".*.tmp"))  # of a kill in the middle of a file's publication
+        _remove_files(staging.glob(".*.tmp"))  # left by a kill during the publication of a file
     return manifest
 
 
@@ -148,16 +148,16 @@ def _remove_files(paths: Iterable[Path]) -> None:
 
 
 def merge(out: Path, *, rebuild: bool = False) -> Manifest:
-    """Put the parts in `NAME.parts` together into the data set `out`, and remove them.
+    """Merge the parts in `NAME.parts` into the data set `out`, and remove them.
 
-    Done again it changes nothing; cut short, it is finished by doing it again.
+    The operation is idempotent; an interrupted merge is completed by running it again.
 
     Raises:
-        FileExistsError: `out` is another data set than that of the parts, and `rebuild` is off; or
-            it is no data set.
-        FileNotFoundError: no parts, or some are missing; the message lists them.
-        ValueError: parts of different builds, or a shard that does not fit its report; or another
-            process is merging the same.
+        FileExistsError: `out` is not the data set of the parts and `rebuild` is off, or it is not
+            a data set.
+        FileNotFoundError: No parts, or some are missing; the message lists them.
+        ValueError: Parts of different builds, a shard that does not match its report, or another
+            process is merging the same output.
     """
     out = resolve_output(out)
     with locked_output(out):
@@ -171,7 +171,7 @@ def merge(out: Path, *, rebuild: bool = False) -> Manifest:
             check_identity(folder, wanted)
             if read_record(folder / _PART_FILE, _PartFacts) != first:
                 raise ValueError(f"{folder}: read other rows than {folders[0]}")
-        # Not `.NAME.partial`: that may be an interrupted build.
+        # Not `.NAME.partial`, which may be an interrupted build.
         staging = out.with_name(f".{out.name}.merging")
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
@@ -185,24 +185,24 @@ def merge(out: Path, *, rebuild: bool = False) -> Manifest:
 
 
 def _take_shards(folders: Sequence[Path], staging: Path, *, num_shards: int) -> list[ShardReport]:
-    """Put the shards of all parts into a folder too; returns their reports in order."""
+    """Link or copy the shards of all parts into a folder; return their reports in order."""
     reports = []
     for number in range(num_shards):
         folder = folders[number % len(folders)]
         report = finished_report(folder, number)
         if report is None:
-            raise ValueError(f"{folder}: shard {number} is missing or damaged; make the part again")
+            raise ValueError(f"{folder}: shard {number} is missing or damaged; rebuild the part")
         shard, target = folder / report.shard.name, staging / report.shard.name
         try:
             target.hardlink_to(shard)
-        except OSError:  # some file systems have no hard links, or none between folders
+        except OSError:  # hard links are not supported by all file systems
             shutil.copyfile(shard, target)
         reports.append(report)
     return reports
 
 
 def _finish_merge(out: Path) -> Manifest:
-    """Remove what is left of parts that are in `out`, which appears whole or not at all."""
+    """Remove the remaining parts of a merge that has already published `out`."""
     parts = parts_folder(out)
     identities = {path.read_bytes() for path in parts.glob(f"*-of-*/{BUILD_FILE}")}
     if not (out / BUILD_FILE).exists() or identities - {(out / BUILD_FILE).read_bytes()}:
@@ -215,7 +215,7 @@ def _finish_merge(out: Path) -> Manifest:
 def _make_shards(
     plan: Plan, folder: Path, numbers: Sequence[int], *, workers: int | None
 ) -> list[ShardReport]:
-    """Make the shards that are not finished; returns the reports in the order of `numbers`."""
+    """Write the shards that are not finished; return all reports in the order of `numbers`."""
     logger.info("%d shards of %d puzzles", len(numbers), plan.shard_puzzles)
     workers = num_threads(workers)
     reports = {number: finished_report(folder, number) for number in numbers}
@@ -249,7 +249,7 @@ def _make_shard(plan: Plan, folder: Path, number: int) -> ShardReport:
 
 
 def _log_size(report: ShardReport, folder: Path, *, num_shards: int) -> None:
-    """Say from the first shard what the build will take, and warn of a disk that is too small."""
+    """Extrapolate the total size from the first shard; warn if it exceeds the free disk space."""
     expected = (folder / report.shard.name).stat().st_size * num_shards
     free = shutil.disk_usage(folder).free
     level = logging.WARNING if expected > free else logging.INFO

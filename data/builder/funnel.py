@@ -1,4 +1,4 @@
-"""What became of every row that a build read; the counts add up or an assertion fails."""
+"""Outcomes of all rows read by a build; each row is counted exactly once."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ NUM_LENGTH_BINS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadCounts:
-    """Rows of the input, up to the choice of puzzles."""
+    """Outcomes of the input rows, up to the selection of puzzles."""
 
     read: int
-    """Rows read; the others sum to it."""
+    """Rows read; the sum of the other counts."""
     malformed: int
-    """Rows that hold no puzzle of the board."""
+    """Rows without a puzzle of the board."""
     conflicting: int
     """Puzzles with two equal givens in a unit."""
     duplicate: int
-    """Puzzles that stand in an earlier row."""
+    """Puzzles that occur in an earlier row."""
     excluded: int
-    """Puzzles of the data sets to exclude."""
+    """Puzzles of the excluded data sets."""
     not_sampled: int
-    """Puzzles left out by sampling."""
+    """Puzzles dropped by sampling."""
     chosen: int
     """Puzzles to trace."""
 
@@ -37,21 +37,21 @@ class ReadCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceCounts:
-    """Puzzles traced, symmetric copies included."""
+    """Outcomes of the traced puzzles, including symmetric copies."""
 
     traced: int = 0
-    """Puzzles traced: all that were chosen and their copies, but no copy that is a puzzle to
-    exclude; those not kept and kept sum to it."""
+    """Chosen puzzles and their copies, except copies that are excluded puzzles; the sum of the
+    other counts."""
     unsolvable: int = 0
     """Puzzles without a solution."""
     too_long: int = 0
-    """Puzzles whose CoT is longer than N; whether they have a solution is not known."""
+    """Puzzles whose CoT is longer than the cut-off N; they may have no solution."""
     capped: int = 0
-    """Puzzles not solved within the token limit that holds without N."""
+    """Puzzles not solved within the token limit, in builds without a cut-off."""
     ambiguous: int = 0
     """Puzzles with more than one solution."""
     wrong_answer: int = 0
-    """Puzzles with one solution, which is not the stated answer."""
+    """Puzzles whose unique solution differs from the stated answer."""
     kept: int = 0
     """Puzzles in the data set."""
 
@@ -75,7 +75,7 @@ def length_bins(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 def funnel_record(
     read: ReadCounts, traces: TraceCounts, bins: npt.NDArray[np.int64]
 ) -> dict[str, Any]:
-    """Counts for the manifest; `cot_lengths` lists [from, to, puzzles] of the bins in use."""
+    """Return the counts for the manifest; `cot_lengths` lists [from, to, puzzles] per bin."""
     used = np.flatnonzero(bins)
     histogram = [[2 ** int(k), 2 ** int(k + 1) - 1, int(bins[k])] for k in used]
     return {**asdict(read), **asdict(traces), "cot_lengths": histogram}

@@ -1,7 +1,7 @@
-"""From a source to the puzzles to trace: a spool on disk, without duplicates, in the asked order.
+"""Ingestion: from a source to the selected puzzles, deduplicated and ordered, via a spool on disk.
 
-The spool holds the well-formed, consistent puzzles of the source in arrays on disk that are mapped
-into memory, so that memory does not grow with the input beyond a few bytes a puzzle.
+The spool stores the well-formed, consistent puzzles of the source in memory-mapped arrays, so that
+memory use is a few bytes per puzzle.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _MAX_LOGGED_ERRORS = 20
 _DONE = "spool.json"
 _ARRAYS = ("grids", "ids", "answer_ids")
 SPOOL_FILES = (_DONE, *_ARRAYS)
-"""Files of a spool; first the one that says that the others are whole."""
+"""Files of a spool, starting with the marker that the others are complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolCounts:
-    """Rows of the source."""
+    """Outcomes of the rows of the source."""
 
     read: int
     """Rows read."""
     malformed: int
     """Rows without a puzzle."""
     conflicting: int
-    """Puzzles with givens that clash."""
+    """Puzzles with clashing givens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class _Done:
 
 
 class Spool:
-    """Consistent puzzles of a source, mapped from disk; row k of every array is puzzle k."""
+    """Memory-mapped consistent puzzles of a source; row k of every array is puzzle k."""
 
     def __init__(self, folder: Path, board: Board) -> None:
         self.counts = read_record(folder / _DONE, _Done).counts
@@ -67,7 +67,7 @@ class Spool:
         self.ids = _mapped(folder / "ids", np.uint64, (size,))
         """Puzzle ids, uint64 (n,)."""
         self.answer_ids = _mapped(folder / "answer_ids", np.uint64, (size,))
-        """Id of the stated answer taken as a grid, 0 where none is stated, uint64 (n,)."""
+        """Grid id of the stated answer, 0 if none is stated, uint64 (n,)."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -80,15 +80,15 @@ def _mapped(path: Path, dtype: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
 
 
 def fill_spool(source: Source, folder: Path, *, strict: bool) -> Spool:
-    """Read the whole source into `folder`, unless an earlier session finished that.
+    """Read the whole source into `folder`, unless an earlier session has done so.
 
     Args:
-        source: The source.
+        source: Source of puzzles.
         folder: Existing folder for the arrays.
-        strict: Stop at the first row that is malformed or has clashing givens.
+        strict: Raise at the first row that is malformed or has clashing givens.
 
     Raises:
-        ValueError: such a row, when `strict`; the message says where it is.
+        ValueError: Such a row, if `strict`; the message has its location.
     """
     if _is_whole(folder):
         return Spool(folder, source.board)
@@ -111,7 +111,7 @@ def fill_spool(source: Source, folder: Path, *, strict: bool) -> Spool:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Tell whether an earlier session finished the spool, and it is undamaged."""
+    """Whether the spool is complete and undamaged."""
     try:
         digests = read_record(folder / _DONE, _Done).sha256
         problems = find_damaged(folder, {name: digests[name] for name in _ARRAYS})
@@ -140,7 +140,7 @@ def _spool_block(
         if logged < _MAX_LOGGED_ERRORS:
             logger.warning("skipped: %s", problem)
         elif logged == _MAX_LOGGED_ERRORS:
-            logger.warning("further bad rows are counted, not listed")
+            logger.warning("further invalid rows are counted but not listed")
     counts["read"] += len(block.grids) + len(block.errors)
     counts["malformed"] += len(block.errors)
     counts["conflicting"] += int(clashes.sum())
@@ -152,11 +152,11 @@ def _spool_block(
 
 
 def find_problems(board: Board, block: PuzzleBlock) -> tuple[list[str], npt.NDArray[np.bool_]]:
-    """Say what is wrong with each bad row of a block, in order.
+    """Describe the invalid rows of a block.
 
     Returns:
-        A message for each row that is malformed or has clashing givens, and which of the grids
-        have such givens, shape (n,).
+        A message for each row that is malformed or has clashing givens, in order of rows, and a
+        mask of the grids with clashing givens, shape (n,).
     """
     clashes = clashing_givens(board, block.grids)
     problems = [(error.row, str(error)) for error in block.errors]
@@ -168,7 +168,7 @@ def find_problems(board: Board, block: PuzzleBlock) -> tuple[list[str], npt.NDAr
 
 
 def first_occurrences(ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """Tell which ids (n,) appear for the first time; takes one byte an id and 200 MB at most."""
+    """Return the mask of first occurrences of ids (n,); takes a byte per id and up to 200 MB."""
     is_first = np.zeros(len(ids), dtype=np.bool_)
     num_passes = max(1, -(-len(ids) // _IDS_PER_PASS))
     for remainder in range(num_passes):
@@ -184,12 +184,12 @@ def first_occurrences(ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The puzzles to trace, in order."""
+    """Puzzles to trace, in order."""
 
     rows: npt.NDArray[np.uint32]
     """Rows of the spool, shape (n,)."""
     counts: ReadCounts
-    """What became of all rows of the source."""
+    """Outcomes of all rows of the source."""
 
 
 def choose_puzzles(
@@ -203,14 +203,14 @@ def choose_puzzles(
     """Drop duplicates and excluded puzzles, then sample and shuffle by a seeded permutation.
 
     Args:
-        spool: The puzzles.
-        excluded_ids: Ids of puzzles to leave out, shape (m,).
+        spool: Puzzles of the source.
+        excluded_ids: Ids of puzzles to exclude, shape (m,).
         sample: Number of puzzles to keep, or None for all.
-        shuffle: Put them into random order; else they keep that of the source.
+        shuffle: Shuffle the puzzles; otherwise the order of the source is kept.
         seed: Seed of the permutation.
 
     Raises:
-        ValueError: `sample` is more than the puzzles that are left.
+        ValueError: `sample` exceeds the number of remaining puzzles.
     """
     distinct = np.flatnonzero(first_occurrences(spool.ids)).astype(np.uint32)
     rows = distinct[~np.isin(spool.ids[distinct], excluded_ids)]

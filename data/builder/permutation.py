@@ -1,10 +1,10 @@
-"""A pseudo-random order of rows that takes no memory.
+"""Pseudo-random permutations with random access and constant memory.
 
-The order of epoch `e` is a bijection of `0 .. size-1`, computed for any index on its own, so that a
-run seeks to any sample at once and no shuffled copy of 27 million row numbers exists. It is a
-balanced Feistel network on the smallest even number of bits that holds `size`; an index that lands
-outside the range is sent through again until it lands inside (cycle walking), which takes fewer
-than four passes on average because the bits hold fewer than `4 * size` values.
+The order of epoch `e` is a bijection of `0 .. size-1` that is computed per index, so a run can seek
+to any sample without a shuffled array of row numbers. It is a balanced Feistel network on the
+smallest even number of bits that can represent `size` values. An index mapped outside the range is
+mapped again until it is inside (cycle walking), fewer than four times on average, because the
+domain has fewer than `4 * size` values.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ Indices = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
 
 NUM_ROUNDS = 6
-"""Feistel rounds: four already give a random-looking permutation, two more cost microseconds."""
+"""Feistel rounds; four are sufficient for a pseudo-random permutation."""
 
 
 def permuted(index: Indices, *, size: int, seed: int, epoch: int) -> Indices:
-    """Rows at the given places of an epoch's order.
+    """Return the rows at given indices of the order of an epoch.
 
     Args:
-        index: Places in the order, each in `0 .. size-1`, any shape.
+        index: Indices in `0 .. size-1`, any shape.
         size: Number of rows.
-        seed: Seed of the whole run's order.
-        epoch: Epoch, from 0; each has its own order.
+        seed: Seed of the permutations.
+        epoch: Epoch, counted from 0; each has its own permutation.
 
     Returns:
         Row numbers, the shape of `index`.
 
     Raises:
-        ValueError: If a place is outside the epoch.
+        ValueError: An index is out of range.
     """
     if index.size and not (index.min() >= 0 and index.max() < size):
         raise ValueError(f"index must lie in 0..{size - 1}, got {index.min()}..{index.max()}")
@@ -53,7 +53,7 @@ def permuted(index: Indices, *, size: int, seed: int, epoch: int) -> Indices:
 
 
 def _feistel(words: _Words, keys: _Words, half_bits: int) -> _Words:
-    """One pass of the network over words of `2 * half_bits` bits."""
+    """Apply the network once to words of `2 * half_bits` bits."""
     shift = np.uint64(half_bits)
     mask = np.uint64((1 << half_bits) - 1)
     left, right = words >> shift, words & mask

@@ -1,4 +1,4 @@
-"""What a build will do: its configuration, its identity on disk, and its division into shards."""
+"""Plan of a build: configuration, identity, and division into shards."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from data.store import TokenStore
 from solver.mrv.tracer import DEFAULT_MAX_TOKENS, TRACE_RULE
 
 MAX_PARTS = 65536
-"""Parts that a build or an evaluation can be divided into."""
+"""Maximum number of parts of a build or an evaluation."""
 _FEWEST_PUZZLES, _MOST_PUZZLES, _WANTED_SHARDS = 32, 4096, 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildConfig:
-    """What the bytes of a data set depend on, beside its source."""
+    """Options that determine the bytes of a data set, together with its source."""
 
     mode: Literal["cot", "scot"] = "cot"
     """Whole chains of thought, or summarized segments."""
     max_cot_length: CotLength | None = 16384
-    """Cut-off N: longest CoT that is kept, also for segments; None for no cut-off."""
+    """Cut-off N: maximum CoT length, also for segments; None for no cut-off."""
     segment_tokens: SegmentTokens = 512
-    """Trace tokens after which a summary is due (SCoT)."""
+    """Minimum trace tokens before a summary (SCoT)."""
     sample: Annotated[int, Ge(0), Le(10**12)] | None = None
-    """Number of puzzles to draw at random; None for all."""
+    """Number of puzzles to sample at random; None for all."""
     shuffle: bool = False
-    """Put the puzzles into random order; else they keep that of the source."""
+    """Shuffle the puzzles; otherwise the order of the source is kept."""
     copies: Annotated[int, Ge(0), Le(10**6)] = 0
-    """Random symmetric copies of each puzzle to add."""
+    """Number of random symmetric copies to add per puzzle."""
     check_unique: bool = True
-    """Leave out puzzles with more than one solution."""
+    """Exclude puzzles with more than one solution."""
     seed: Seed = 0
     """Seed of sampling, order and symmetries."""
     shard_puzzles: Annotated[int, Ge(1), Le(10**7)] | None = None
-    """Puzzles traced for a shard; None for 4096, or fewer where that made less than 32 shards."""
+    """Puzzles traced per shard; None for up to 4096, with at least 32 shards if possible."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -51,10 +51,10 @@ class BuildConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Part `index` of `count` of a build; counted from 0."""
+    """Part `index` of `count` of a build."""
 
     index: int
-    """Number of this part."""
+    """Index of this part, counted from 0."""
     count: int
     """Number of parts."""
 
@@ -66,7 +66,7 @@ class Part:
 
     @classmethod
     def parse(cls, text: str) -> Part:
-        """Read `i/n`."""
+        """Parse `i/n`."""
         try:
             index, count = map(int, text.split("/"))
         except ValueError:
@@ -75,25 +75,25 @@ class Part:
 
 
 def part_folder(out: Path, part: Part) -> Path:
-    """Folder of a part of `out`, beside it: `NAME.parts/i-of-n`."""
+    """Return the folder of a part of `out`: `NAME.parts/i-of-n` next to it."""
     return parts_folder(out) / f"{part.index}-of-{part.count}"
 
 
 def parts_folder(out: Path) -> Path:
-    """Folder of all parts of `out`, beside it: `NAME.parts`."""
+    """Return the folder of all parts of `out`: `NAME.parts` next to it."""
     return out.with_name(f"{out.name}.parts")
 
 
 def find_parts(out: Path, *, marker: str) -> list[Path]:
-    """Folders of all parts of `out`, in order.
+    """Return the folders of all parts of `out`, in order.
 
     Args:
-        out: What the parts are parts of.
-        marker: File that a part has.
+        out: Output that the parts belong to.
+        marker: Name of a file that a finished part contains.
 
     Raises:
-        FileNotFoundError: no parts, or some are missing; the message lists them.
-        ValueError: parts of different divisions.
+        FileNotFoundError: No parts, or some are missing; the message lists them.
+        ValueError: The parts are of divisions into different numbers of parts.
     """
     parent = parts_folder(out)
     counts = {path.name.partition("-of-")[2] for path in parent.glob("[0-9]*-of-*")}
@@ -110,7 +110,7 @@ def find_parts(out: Path, *, marker: str) -> list[Path]:
 
 
 def _read_count(text: str, *, parent: Path) -> int:
-    """Read the number of parts from the name of one."""
+    """Parse the number of parts in the name of a part."""
     is_number = text.isascii() and text.isdecimal() and len(text) < 10
     if not is_number or not 1 <= int(text) <= MAX_PARTS:
         raise ValueError(f"{parent}: a part of {text[:20]}; allowed are 1 to {MAX_PARTS} parts")
@@ -119,42 +119,42 @@ def _read_count(text: str, *, parent: Path) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All that the shards depend on."""
+    """Inputs of all shards of a build."""
 
     config: BuildConfig
     """Configuration."""
     recipe: Recipe
-    """What is done with each puzzle."""
+    """Processing of each puzzle."""
     spool: Spool
-    """The puzzles."""
+    """Puzzles of the source."""
     choice: Choice
-    """Which of them, in which order."""
+    """Selected puzzles, in order."""
 
     @property
-    def num_places(self) -> int:
-        """Puzzles to trace, copies included."""
+    def num_variants(self) -> int:
+        """Puzzles to trace, including copies."""
         return len(self.choice.rows) * (1 + self.config.copies)
 
     @property
     def shard_puzzles(self) -> int:
-        """Places of a shard, the last one excepted; it must not depend on the workers."""
+        """Puzzles per shard, except the last; independent of the number of workers."""
         if self.config.shard_puzzles is not None:
             return self.config.shard_puzzles
-        return min(_MOST_PUZZLES, max(_FEWEST_PUZZLES, -(-self.num_places // _WANTED_SHARDS)))
+        return min(_MOST_PUZZLES, max(_FEWEST_PUZZLES, -(-self.num_variants // _WANTED_SHARDS)))
 
     @property
     def num_shards(self) -> int:
-        """Files of the whole data set."""
-        return max(1, -(-self.num_places // self.shard_puzzles))
+        """Shards of the whole data set."""
+        return max(1, -(-self.num_variants // self.shard_puzzles))
 
     def shard_name(self, index: int) -> str:
         """File name of a shard."""
         return f"data-{index:05}-of-{self.num_shards:05}.arrow"
 
     def shard_range(self, index: int) -> tuple[int, int]:
-        """Places that a shard covers, from and to."""
+        """Half-open range of variants of a shard."""
         start = index * self.shard_puzzles
-        return start, min(start + self.shard_puzzles, self.num_places)
+        return start, min(start + self.shard_puzzles, self.num_variants)
 
 
 def make_plan(
@@ -165,10 +165,10 @@ def make_plan(
     exclude: Sequence[TokenStore],
     strict: bool,
 ) -> Plan:
-    """Read the source into `folder` and plan the shards; none will trace a puzzle of `exclude`.
+    """Ingest the source into `folder` and plan the shards, without the puzzles of `exclude`.
 
     Raises:
-        ValueError: more puzzles to sample than there are; a bad row when `strict`.
+        ValueError: The sample is larger than the source, or an invalid row if `strict`.
     """
     spool = fill_spool(source, folder, strict=strict)
     excluded_ids = np.unique(
@@ -198,7 +198,7 @@ def make_plan(
 def identity(
     source: Source, config: BuildConfig, *, exclude: Sequence[TokenStore]
 ) -> dict[str, Any]:
-    """All that decides the bytes of a data set; kept beside it as its resolved configuration."""
+    """Return everything that determines the bytes of a data set, for its `build.json`."""
     return {
         "board": source.board.name,
         "trace_rule": TRACE_RULE,

@@ -1,8 +1,8 @@
-"""One shard of a build: trace a run of puzzles, check them, cut segments, write an Arrow file.
+"""Shards of a build: trace puzzles, check them, split segments, write an Arrow file.
 
-A shard's bytes are a pure function of the recipe and the shard's number, so shards can be made in
-any order, by any number of threads or jobs. A report, written after the Arrow file, tells a later
-session that the shard is done.
+The bytes of a shard are a pure function of the recipe and the shard's index, so shards can be
+written in any order by any number of threads or jobs. The report, written after the Arrow file,
+marks the shard as finished.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ _MAX_GRIDS = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What is done with each puzzle."""
+    """Processing of each puzzle."""
 
     board: Board
     """Board of the puzzles."""
     segment_tokens: int | None
-    """Trace tokens after which a summary is due, for SCoT; None for CoT."""
+    """Minimum trace tokens before a summary for SCoT; None for CoT."""
     max_tokens: int
-    """Longest CoT that is kept."""
+    """Maximum CoT length."""
     has_cutoff: bool
-    """Whether `max_tokens` is the cut-off N, or only a guard."""
+    """Whether `max_tokens` is the cut-off N, or the default token limit."""
     check_unique: bool
-    """Whether puzzles with several solutions are left out."""
+    """Whether puzzles with several solutions are excluded."""
     num_copies: int
-    """Random symmetric copies of each puzzle, beside itself."""
+    """Random symmetric copies per puzzle."""
     seed: int
     """Seed of the symmetries."""
     excluded_ids: npt.NDArray[np.uint64]
-    """Ids of puzzles that no copy may be, ascending, shape (n,)."""
+    """Puzzle ids that are excluded among copies, ascending, shape (n,)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReport:
-    """A finished shard."""
+    """Report of a finished shard."""
 
     shard: Shard
-    """The file."""
+    """File of the shard."""
     num_loss_tokens: int
-    """Tokens outside prompts."""
+    """Loss tokens."""
     counts: TraceCounts
-    """What became of its puzzles."""
+    """Outcomes of its puzzles."""
     bins: list[int]
-    """Kept puzzles by power of two of the CoT length."""
+    """Histogram of the CoT lengths of kept puzzles, in powers of two."""
 
     def to_bytes(self) -> bytes:
         """Serialize for the report file."""
@@ -75,7 +75,7 @@ class ShardReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
-    """The sequences of the puzzles of a batch that stay."""
+    """Sequences of the kept puzzles of a batch; fields as in `data.store.record_batch`."""
 
     tokens: Tokens
     ends: npt.NDArray[np.int64]
@@ -86,12 +86,12 @@ class _Kept:
 
 
 def report_path(folder: Path, index: int) -> Path:
-    """Report file of a shard."""
+    """Return the path of the report of a shard."""
     return folder / f"report-{index:05}.json"
 
 
 def finished_report(folder: Path, index: int) -> ShardReport | None:
-    """Report of a shard made by an earlier session, None if it is missing or its file differs."""
+    """Read the report of a finished shard; None if it is missing or the file does not match."""
     try:
         report = read_record(report_path(folder, index), ShardReport)
         digest = file_digest(folder / report.shard.name)
@@ -103,16 +103,16 @@ def finished_report(folder: Path, index: int) -> ShardReport | None:
 def variants(
     recipe: Recipe, spool: Spool, choice: Choice, start: int, end: int
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Puzzles to trace at places `start` to `end`: each chosen puzzle, then its symmetric copies.
+    """Return variants `start` to `end - 1`: each chosen puzzle, followed by its symmetric copies.
 
-    A copy that is a puzzle to exclude leaves its place empty.
+    Copies that are excluded puzzles are dropped.
 
     Returns:
-        Grids (n, num_cells), the spool rows they come from (n,), and which are copies (n,).
+        Grids (n, num_cells), their spool rows (n,), and the mask of copies (n,).
     """
-    places = np.arange(start, end)
-    rows = choice.rows[places // (1 + recipe.num_copies)].astype(np.int64)
-    copy = places % (1 + recipe.num_copies)
+    numbers = np.arange(start, end)
+    rows = choice.rows[numbers // (1 + recipe.num_copies)].astype(np.int64)
+    copy = numbers % (1 + recipe.num_copies)
     grids = np.ascontiguousarray(spool.grids[rows])
     is_copy = copy > 0
     if not is_copy.any():
@@ -127,7 +127,7 @@ def variants(
 def _are_among(
     ids: npt.NDArray[np.uint64], ascending: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.bool_]:
-    """`np.isin` for a few ids and many sorted ones, which that would sort again each time."""
+    """Return `np.isin(ids, ascending)` by binary search, without sorting `ascending` again."""
     first = np.searchsorted(ascending, ids)
     return np.searchsorted(ascending, ids, side="right") > first
 
@@ -135,7 +135,7 @@ def _are_among(
 def make_shard(
     recipe: Recipe, spool: Spool, choice: Choice, *, folder: Path, name: str, start: int, end: int
 ) -> ShardReport:
-    """Trace the puzzles at places `start` to `end` and write the shard `name` into `folder`."""
+    """Trace variants `start` to `end - 1` and write the shard `name` to `folder`."""
     board = recipe.board
     buffer = np.empty(max(BUFFER_TOKENS, recipe.max_tokens), dtype=tracer(board).dtype)
     counts: list[TraceCounts] = []
@@ -165,7 +165,7 @@ def make_shard(
                 if len(kept.ends):
                     writer.write_batch(record_batch(board, **_columns(kept)))
                 done = part.stop
-    fsync_path(folder / name)  # here, so that there is little left to wait for at the end
+    fsync_path(folder / name)  # spreads the writes to the disk over the build
     sha256 = sink.hexdigest()
     shard = Shard(name=name, num_rows=num_rows, num_tokens=num_tokens, sha256=sha256)
     return ShardReport(
@@ -186,7 +186,7 @@ def _check(
     answers: npt.NDArray[np.uint64],
     batch: TraceBatch,
 ) -> tuple[TraceCounts, npt.NDArray[np.bool_]]:
-    """Count what became of each puzzle of a batch and tell which ones are kept."""
+    """Return the outcomes of the puzzles of a batch, and the mask of kept puzzles."""
     solved = batch.statuses == Status.SOLVED
     num_capped = int((batch.statuses == Status.CAPPED).sum())
     solution_ids = puzzle_id(recipe.board, batch.solutions)
@@ -196,7 +196,7 @@ def _check(
     is_ambiguous[where] = has_other_solution(
         recipe.board, grids[where], solutions=batch.solutions[where]
     )
-    # A puzzle with several solutions is counted as such, whatever answer it states.
+    # A puzzle with several solutions counts as ambiguous, whatever answer is stated.
     is_wrong &= ~is_ambiguous
     is_ambiguous &= recipe.check_unique
     is_kept = solved & ~is_ambiguous & ~is_wrong
@@ -215,7 +215,7 @@ def _check(
 def _drop(
     batch: TraceBatch, is_kept: npt.NDArray[np.bool_]
 ) -> tuple[Tokens, npt.NDArray[np.int64]]:
-    """Tokens and ends of a batch, those of puzzles that are not kept taken out."""
+    """Return the tokens and ends of a batch without those of dropped puzzles."""
     lengths = np.diff(batch.ends, prepend=0)
     if not np.any(lengths[~is_kept]):
         return batch.tokens, batch.ends
@@ -227,7 +227,7 @@ def _cut(
     traces: tuple[Tokens, npt.NDArray[np.int64]],
     puzzle_ids: npt.NDArray[np.uint64],
 ) -> _Kept:
-    """Sequences of the puzzles that have tokens: their CoTs or the segments of these."""
+    """Return the sequences of the puzzles that have tokens: their CoTs or segments."""
     tokens, ends = traces
     lengths = np.diff(ends, prepend=0)
     if recipe.segment_tokens is not None:
@@ -252,7 +252,7 @@ def _cut(
 
 
 def _prompt_lengths(tokens: Tokens, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Length of the input block of each CoT, which ends at the first `</input>`."""
+    """Lengths of the input blocks of the CoTs, up to `</input>`."""
     ends = np.flatnonzero(tokens == END_INPUT)
     lengths: npt.NDArray[np.int64] = ends + 1 - starts
     return lengths

@@ -1,4 +1,4 @@
-"""`sudocot data build`: puzzles in, a data set of CoTs or SCoT segments out."""
+"""`sudocot data build`: build a data set of CoTs or SCoT segments from puzzles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from solver.puzzles import ColumnNames
 class Config:
     """Build a data set of solver traces.
 
-    Sources are files of puzzles in any known form (text, CSV, Parquet, compressed), a folder with
+    Sources are puzzle files in any supported format (text, CSV, Parquet, compressed), a folder with
     train.csv and test.csv, a data set on the hub such as sapientinc/sudoku-extreme, or --generate.
 
     Examples:
@@ -37,7 +37,7 @@ class Config:
     """
 
     sources: Positional[tuple[str, ...]] = ()
-    """Files, pipes, - for the standard input; or one folder; or owner/name on the hub."""
+    """Files, pipes, - for standard input; or one folder; or owner/name on the hub."""
     out: Path
     """Folder of the data set."""
     split: str | None = None
@@ -45,31 +45,31 @@ class Config:
     revision: str | None = None
     """Revision of a hub data set."""
     board: str | None = None
-    """Board: 4x4, 6x6, 9x9 or 16x16; told from the puzzles if not given."""
+    """Board: 4x4, 6x6, 9x9 or 16x16; inferred from the puzzles if not given."""
     puzzle_column: str | None = None
-    """Column of a table that holds the puzzles; by default one with a known name, as `puzzle`."""
+    """Column of the puzzles in a table; by default one with a known name, such as `puzzle`."""
     answer_column: str | None = None
-    """Column of a table that holds the answers; by default one with a known name, as `answer`."""
+    """Column of the answers in a table; by default one with a known name, such as `answer`."""
     generate: Annotated[int, Ge(0), Le(10**12)] = 0
-    """Make this many minimal puzzles in place of reading some."""
+    """Generate this many minimal puzzles instead of reading a source."""
     extra_givens: Annotated[int, Ge(0), Le(256)] = 0
-    """Givens to add to each generated puzzle, which makes it easier."""
+    """Givens to add to each generated puzzle to make it easier."""
     mine: tuple[CotLength, CotLength] | None = None
-    """Least and greatest CoT length; generated puzzles are changed until theirs is in between."""
+    """Minimum and maximum CoT length; puzzles within these lengths are mined by local search."""
     build: OmitArgPrefixes[BuildConfig] = field(default_factory=BuildConfig)
-    """What to make of the puzzles."""
+    """Build configuration."""
     exclude: tuple[Path, ...] = ()
-    """Data sets whose puzzles are left out, such as the training data for a test set."""
+    """Data sets whose puzzles are excluded, such as the training data for a test set."""
     workers: Workers | None = None
-    """Threads; by default the CPUs that this process may use."""
+    """Number of threads; by default the CPUs available to this process."""
     shard: str | None = None
-    """Make part i of n only, as i/n counted from 0; `sudocot data merge` joins the parts."""
+    """Build only part i of n, as i/n counted from 0; `sudocot data merge` merges the parts."""
     resume: bool = False
-    """Go on with an interrupted build; leave a finished one as it is."""
+    """Continue an interrupted build; keep a finished one."""
     rebuild: bool = False
-    """Start afresh and replace what is there."""
+    """Discard and replace an existing build."""
     strict: bool = False
-    """Stop at the first bad row in place of counting and skipping it."""
+    """Stop at the first invalid row instead of skipping it."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -90,7 +90,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Build, then print what became of the rows."""
+    """Build the data set and print the outcomes of the rows."""
     part = Part.parse(config.shard) if config.shard else None
     manifest = build(
         _open_source(config),

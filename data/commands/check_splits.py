@@ -1,4 +1,4 @@
-"""`sudocot data check-splits`: puzzles that two sets share, up to symmetry."""
+"""`sudocot data check-splits`: overlap of two sets of puzzles, up to symmetry."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from data.runtime.ranges import Count, Seed, Workers, check_ranges
 class Config:
     """Look up the puzzles of B, such as a test set, in A, such as a training set.
 
-    Reports equal puzzles, and puzzles that a symmetry turns into each other: digits renamed, rows,
-    columns, bands and stacks permuted, transposed. Ends with exit code 1 when there are any. A and
-    B are puzzle lists, data sets that `sudocot data build` made, or splits of a folder or of a hub
-    data set.
+    Reports equal puzzles, and puzzles equivalent under a symmetry: digits relabeled; rows, columns,
+    bands and stacks permuted; transposed. The exit code is 1 if there are any. A and B are puzzle
+    lists, data sets built by `sudocot data build`, or splits of a folder or of a hub data set.
 
     Examples:
         sudocot data check-splits train.csv test.csv
@@ -33,22 +32,22 @@ class Config:
     a: Positional[str]
     """Puzzle list, data set, `folder:train`, or `owner/name:train` on the hub."""
     b: Positional[str]
-    """The same for the set that is looked up in A."""
+    """The same for the set to look up in A."""
     board: str | None = None
-    """Board of puzzle lists: 4x4, 6x6, 9x9 or 16x16; told from the puzzles if not given."""
+    """Board of puzzle lists: 4x4, 6x6, 9x9 or 16x16; inferred from the puzzles if not given."""
     sample: Count | None = None
-    """Look up so many puzzles of B, drawn at random, in all of A; by default all."""
+    """Number of puzzles of B to look up, sampled at random; by default all."""
     seed: Seed = 0
-    """Seed of the draw."""
+    """Seed of the sample."""
     workers: Workers | None = None
-    """Threads; by default the CPUs that this process may use."""
+    """Number of threads; by default the CPUs available to this process."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
 
 
 def main(config: Config) -> int:
-    """Compare; 0 when there is no overlap, else 1."""
+    """Print the overlap; return 1 if there is any, else 0."""
     overlaps = find_overlaps(
         open_puzzle_set(config.a, board=config.board),
         open_puzzle_set(config.b, board=config.board),

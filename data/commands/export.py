@@ -1,4 +1,4 @@
-"""`sudocot data export`: data sets as a folder for the Hugging Face hub."""
+"""`sudocot data export`: export data sets to a folder for the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Config:
     """
 
     datasets: Positional[tuple[Path, ...]]
-    """Folders that `sudocot data build` made, all of one board."""
+    """Folders built by `sudocot data build`, all of one board."""
     out: Path
-    """Folder to make."""
+    """Output folder."""
     file_tokens: TokenCount = 1 << 29
-    """Tokens of a Parquet file, about."""
-    license_id: str | None = None
+    """Approximate tokens per Parquet file."""
+    license: str | None = None
     """License for the card, as the hub names it; the card leaves the question open if not given."""
     workers: Workers | None = None
-    """Threads; by default the CPUs that this process may use."""
+    """Number of threads; by default the CPUs available to this process."""
     rebuild: bool = False
     """Replace the folder if it exists."""
 
@@ -46,7 +46,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Export, then print the sizes."""
+    """Export the data sets and print their sizes."""
     parts = export_datasets(
         config.datasets,
         config.out,

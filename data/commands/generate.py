@@ -1,4 +1,4 @@
-"""`sudocot data generate`: a file of new puzzles."""
+"""`sudocot data generate`: generate a file of puzzles."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from data.runtime.ranges import Count, Workers, check_ranges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Make puzzles and write them to a file.
+    """Generate puzzles and write them to a file.
 
-    They have one solution and are minimal, unless --extra-givens adds givens, or --givens leaves so
-    few that there may be more solutions. With lengths asked for, minimal puzzles are mined: changed
-    step by step until their CoT is as long as that. The ending of the file sets its format: .csv
-    and .parquet with the columns question, answer, cot_length and number (k, for the k-th puzzle of
-    the seed), .txt with a puzzle a line. Ends with exit code 1 when --patience ran out and fewer
-    puzzles were written. Ctrl-C keeps the puzzles so far, unless the file would replace another.
+    Puzzles have a unique solution and are minimal, unless --extra-givens adds givens or --givens
+    sets their number, which admits several solutions. With CoT lengths given, minimal puzzles are
+    mined by local search for these lengths. The file suffix sets the format: .csv and .parquet with
+    the columns question, answer, cot_length and number (k for puzzle k of the seed), .txt with one
+    puzzle per line. The exit code is 1 if --patience ran out before all puzzles were written.
+    Ctrl-C keeps the puzzles so far, unless the file would replace another one.
 
     Examples:
         sudocot data generate 10000 --out puzzles.csv
@@ -34,13 +34,13 @@ class Config:
     count: Positional[Count]
     """Number of puzzles."""
     out: Path
-    """File to write."""
+    """Output file."""
     puzzles: OmitArgPrefixes[GenerateConfig] = field(default_factory=GenerateConfig)
-    """Which puzzles to make."""
+    """Properties of the puzzles."""
     workers: Workers | None = None
-    """Threads; by default the CPUs that this process may use."""
+    """Number of threads; by default the CPUs available to this process."""
     rebuild: bool = False
-    """Replace a file that is there."""
+    """Replace an existing file."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -49,7 +49,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Generate; 0 when all puzzles were found."""
+    """Generate the puzzles; return 0 if all were found, else 1."""
     num_written = generate_file(
         config.out,
         count=config.count,
@@ -61,8 +61,8 @@ def main(config: Config) -> int:
     text = f"{config.out}: {num_written:,} puzzles"
     if missing:
         text += (
-            f", {missing:,} fewer than asked: {config.puzzles.patience:,} mined puzzles in a row "
-            "missed the wanted lengths"
+            f", {missing:,} fewer than requested: {config.puzzles.patience:,} mined puzzles in a "
+            "row missed the target lengths"
         )
     Console(markup=False).print(text, markup=False, highlight=False, soft_wrap=True)
     return 1 if missing else 0

@@ -1,4 +1,4 @@
-"""`sudocot data lengths`: how long the solver's CoT is for every row of a puzzle list."""
+"""`sudocot data lengths`: measure the CoT length of every row of a puzzle list."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from solver.puzzles import ColumnNames
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Make a table of CoT lengths, one row for each row of a puzzle list, also for bad ones.
+    """Create a table of CoT lengths with one row per row of a puzzle list, including invalid ones.
 
-    The table is a Parquet file; `data.lengths.table` describes its columns. A puzzle whose CoT is
-    longer than --max-tokens has a lower bound and no length. Ctrl-C or a kill keeps what is
-    finished.
+    The table is a Parquet file; `data.lengths.table` documents its columns. A puzzle whose CoT is
+    longer than --max-tokens has a lower bound instead of a length. Finished chunks survive Ctrl-C
+    and kills.
 
     Examples:
         sudocot data lengths puzzles.csv --out lengths.parquet
@@ -34,27 +34,27 @@ class Config:
     """
 
     sources: Positional[tuple[str, ...]]
-    """Files, pipes, - for the standard input; or one folder; or owner/name on the hub."""
+    """Files, pipes, - for standard input; or one folder; or owner/name on the hub."""
     out: Path
-    """Parquet file to write."""
+    """Output Parquet file."""
     split: str | None = None
     """Split of a folder or of a hub data set: train or test."""
     revision: str | None = None
     """Revision of a hub data set."""
     board: str | None = None
-    """Board: 4x4, 6x6, 9x9 or 16x16; told from the puzzles if not given."""
+    """Board: 4x4, 6x6, 9x9 or 16x16; inferred from the puzzles if not given."""
     puzzle_column: str | None = None
-    """Column of a table that holds the puzzles; by default one with a known name, as `puzzle`."""
+    """Column of the puzzles in a table; by default one with a known name, such as `puzzle`."""
     answer_column: str | None = None
-    """Column of a table that holds the answers; by default one with a known name, as `answer`."""
+    """Column of the answers in a table; by default one with a known name, such as `answer`."""
     lengths: OmitArgPrefixes[LengthsConfig] = field(default_factory=LengthsConfig)
-    """What to find out."""
+    """Measurement options."""
     workers: Workers | None = None
-    """Threads; by default the CPUs that this process may use."""
+    """Number of threads; by default the CPUs available to this process."""
     resume: bool = False
-    """Go on with an interrupted run; leave a finished table as it is."""
+    """Continue an interrupted run; keep a finished table."""
     rebuild: bool = False
-    """Start afresh and replace what is there."""
+    """Discard and replace an existing table."""
     strict: bool = False
     """Stop at the first row that is malformed or has clashing givens, before any work."""
 
@@ -67,7 +67,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Make the table, then print what became of the rows."""
+    """Create the table and print the outcomes of the rows."""
     source = open_files(
         config.sources,
         board=config.board,
@@ -92,7 +92,7 @@ def main(config: Config) -> int:
 
 
 def _funnel(table: LengthsTable) -> Iterator[tuple[str, str]]:
-    """Every row under its status, then sums over those that a data set can be built from."""
+    """Yield the number of rows by status, then sums over the usable ones."""
     yield "read", f"{len(table):,}"
     counts = np.bincount(table.statuses, minlength=len(RowStatus))
     is_checked = table.identity["config"]["check_unique"]
@@ -110,7 +110,7 @@ def _funnel(table: LengthsTable) -> Iterator[tuple[str, str]]:
 
 
 def _histogram(table: LengthsTable) -> Iterator[tuple[str, str]]:
-    """Puzzles with a known length by powers of two, then those without."""
+    """Yield the histogram of known lengths by powers of two, then the capped puzzles."""
     bins = length_bins(table.cot_lengths[table.cot_lengths > 0])
     for k in np.flatnonzero(bins).tolist():
         yield f"{2**k:,} to {2 ** (k + 1) - 1:,}", f"{bins[k]:,}"

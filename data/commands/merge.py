@@ -1,4 +1,4 @@
-"""`sudocot data merge`: the parts of a job array into one data set."""
+"""`sudocot data merge`: merge the parts of a job array into one data set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from data.commands.report import print_manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Join the parts that `sudocot data build --shard i/n` made; same bytes as one build.
+    """Merge the parts built by `sudocot data build --shard i/n` into the bytes of a single build.
 
     Examples:
         sudocot data merge data/cot
@@ -23,10 +23,10 @@ class Config:
     out: Positional[Path]
     """Folder of the data set; its parts are in `<out>.parts`."""
     rebuild: bool = False
-    """Replace the data set if there is one."""
+    """Replace an existing data set."""
 
 
 def main(config: Config) -> int:
-    """Merge, then print what became of the rows."""
+    """Merge the parts and print the outcomes of the rows."""
     print_manifest(Console(markup=False), config.out, merge(config.out, rebuild=config.rebuild))
     return 0

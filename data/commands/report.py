@@ -1,4 +1,4 @@
-"""What a finished build prints."""
+"""Report of a finished build."""
 
 from __future__ import annotations
 

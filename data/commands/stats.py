@@ -1,4 +1,4 @@
-"""`sudocot data stats`: puzzles, tokens and segments for each cut-off N."""
+"""`sudocot data stats`: numbers of puzzles, tokens and segments for each cut-off N."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _BUDGETS = ("N", "CoT loss tokens", "share", "SCoT loss tokens", "share", "SCoT 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Show sizes and token budgets of a data set or of a table of lengths.
+    """Show sizes and token budgets of a data set or of a CoT length table.
 
     For each cut-off N: puzzles whose CoT has at most N tokens, their tokens, segments and SCoT
-    tokens; then the tokens that bear loss, since equal numbers of tokens are unequal budgets for
-    CoT and SCoT. A CoT data set says nothing of segments; a table of lengths says everything.
+    tokens; then the loss tokens, since equal numbers of tokens are unequal budgets for CoT and
+    SCoT. Segments are unknown for a CoT data set; a length table has all columns.
 
     Examples:
         sudocot data stats data/scot
@@ -34,15 +34,15 @@ class Config:
     """
 
     input: Positional[Path]
-    """Folder of a data set, or a table that `sudocot data lengths` made."""
+    """Data set folder, or a table created by `sudocot data lengths`."""
     cutoffs: tuple[CotLength, ...] | None = None
     """Values of N; by default 2^10 to 2^14 on 9x9, else the powers of two around the lengths."""
     against_paper: bool = False
-    """Put the paper's numbers beside; for the full training set of sudoku-extreme only."""
+    """Compare with the paper's numbers; for the full training set of sudoku-extreme only."""
     min_branching_share: Share | None = None
     """Exit with code 1 if a smaller share of the traces branches."""
     json: bool = False
-    """Write JSON in place of tables."""
+    """Write JSON instead of tables."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -51,7 +51,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Compute and print."""
+    """Compute and print the statistics."""
     statistics = compute_statistics(config.input, cutoffs=config.cutoffs)
     if config.against_paper:
         check_comparable(statistics)
@@ -69,7 +69,7 @@ def main(config: Config) -> int:
     print_table(console, "loss tokens", _BUDGETS, budgets)
     if code:
         sys.stderr.write(
-            f"sudocot: {share:.1%} of the traces branch, asked for are at least "
+            f"sudocot: {share:.1%} of the traces branch, required are at least "
             f"{config.min_branching_share:.1%}\n"
         )
     return code

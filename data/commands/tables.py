@@ -1,4 +1,4 @@
-"""Tables that commands print."""
+"""Printing of tables."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from data.runtime.terminal import printable
 def print_table(
     console: Console, title: str, names: Iterable[str], rows: Iterable[Iterable[str]]
 ) -> None:
-    """Print a table whose first column is text and whose others are numbers, aligned right."""
+    """Print a table with a first column of text and right-aligned columns of numbers."""
     table = Table()
     for index, name in enumerate(names):
-        # Names are typed in other commands, so they are never broken into lines.
+        # Names are not wrapped, so that they can be copied into other commands.
         table.add_column(name, justify="right" if index else "left", no_wrap=index == 0)
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    # A title of the table's own would be broken into lines as narrow as the table.
+    # Printed separately, since a title of the table would be wrapped to its width.
     console.print(printable(title), style="bold", markup=False, highlight=False, soft_wrap=True)
     console.print(table)

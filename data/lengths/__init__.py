@@ -1,1 +1,1 @@
-"""Tables of CoT lengths, one row per puzzle."""
+"""CoT length tables of puzzle lists."""

@@ -1,9 +1,8 @@
-"""Making the table of lengths: solve every row on threads, keep finished chunks, join them.
+"""Construction of a CoT length table: solve all rows in chunks on threads, then join the chunks.
 
-While the work goes on, finished chunks lie in `.NAME.partial` beside the output, each a file that
-was renamed into place and begins with its own digest. Resuming reads the list again, which is fast,
-and solves the chunks that are missing or damaged. The table is a pure function of the list and the
-configuration, so it does not matter who made which chunk, or when.
+Finished chunks are stored in `.NAME.partial` next to the output, each published atomically with a
+digest. A resume reads the list again, which is fast, and solves the missing or damaged chunks. The
+table is a pure function of the list and the configuration.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from solver.mrv.tracer import TRACE_RULE
 logger = logging.getLogger(__name__)
 
 CHUNK_ROWS = 2048
-"""Rows of a chunk at most."""
+"""Maximum rows per chunk."""
 BATCH_ROWS = 32
-"""Rows that one thread solves at a time; a chunk is spread over all threads."""
-_BATCHES_PER_WORKER = 256  # so many that nobody waits for one puzzle of 20 million tokens
+"""Rows solved by a thread at a time; a chunk is distributed over all threads."""
+_BATCHES_PER_WORKER = 256  # so many that no thread waits for one puzzle of 20 million tokens
 _ROW_GROUP_CHUNKS = 64
 _MAX_LOGGED_ERRORS = 20
 _TABLE_FILE = "table"
@@ -54,23 +53,23 @@ def measure_lengths(
     strict: bool = False,
     wait: bool = False,
 ) -> LengthsTable:
-    """Solve every puzzle of a list and write the table of lengths.
+    """Solve every puzzle of a list and write the CoT length table.
 
     Args:
-        source: The list.
-        out: The Parquet file to write.
-        config: What to find out.
-        workers: Threads; None for the CPUs that this process may use.
-        resume: Go on with an interrupted run; a finished table is left as it is.
-        rebuild: Start afresh and replace what is there.
-        strict: Stop at the first row that is malformed or has clashing givens, before any work.
-        wait: Wait for another process that makes the same table, in place of refusing.
+        source: Puzzle list.
+        out: Output Parquet file.
+        config: Measurement options.
+        workers: Number of threads; None for the CPUs available to this process.
+        resume: Continue an interrupted run; a finished table is kept.
+        rebuild: Discard and replace an existing table.
+        strict: Raise at the first malformed row or row with clashing givens, before any work.
+        wait: Wait for another process that creates the same table, instead of raising.
 
     Raises:
-        FileExistsError: `out`, or an interrupted run, is there and neither flag is set.
-        ValueError: `resume` with another list or configuration; a bad row when `strict`; another
-            process is making the same table.
-        OSError: the disk is full, say; finished chunks stay, for `resume`.
+        FileExistsError: `out` or an interrupted run exists and neither flag is set.
+        ValueError: `resume` with another list or configuration, an invalid row if `strict`, or
+            another process is creating the same table.
+        OSError: For example, the disk is full; finished chunks are kept for `resume`.
     """
     identity = {
         "schema_version": SCHEMA_VERSION,
@@ -109,7 +108,7 @@ def _publish_table(staging: Path, out: Path) -> None:
 
 
 def _count_rows(source: Source, *, strict: bool) -> int:
-    """Count the rows and say which ones are bad."""
+    """Count the rows and warn of invalid ones."""
     num_rows = num_bad = 0
     for block in source.blocks():
         problems, _ = find_problems(source.board, block)
@@ -120,14 +119,14 @@ def _count_rows(source: Source, *, strict: bool) -> int:
         num_bad += len(problems)
         num_rows += len(block.grids) + len(block.errors)
     if num_bad > _MAX_LOGGED_ERRORS:
-        logger.warning("no length: %d further bad rows", num_bad - _MAX_LOGGED_ERRORS)
+        logger.warning("no length: %d further invalid rows", num_bad - _MAX_LOGGED_ERRORS)
     return num_rows
 
 
 def _make_chunks(
     source: Source, staging: Path, *, num_rows: int, config: LengthsConfig, workers: int
 ) -> None:
-    """Solve the chunks that no earlier session finished."""
+    """Solve the chunks that are not finished."""
     sizes = _finished_sizes(staging)
 
     def batches() -> Iterator[tuple[Chunk, int]]:
@@ -156,18 +155,18 @@ def _make_chunks(
 
 
 def _finished_sizes(staging: Path) -> dict[int, int]:
-    """Rows of each finished chunk."""
+    """Return the number of rows of each finished chunk."""
     sizes = {}
     for path in staging.glob("chunk-*"):
         try:
             sizes[int(path.name.removeprefix("chunk-"))] = len(read_chunk(path))
         except ValueError as error:
-            logger.warning("%s; it is made again", error)
+            logger.warning("%s; it is rebuilt", error)
     return sizes
 
 
 def _join_chunks(staging: Path, identity: dict[str, Any]) -> None:
-    """Write all chunks into one Parquet file, with the duplicates marked."""
+    """Write all chunks to one Parquet file and mark the duplicates."""
     paths = sorted(staging.glob("chunk-*"))
     ids = [read_chunk(path).column("puzzle_id").drop_null().to_numpy() for path in paths]
     is_first = first_occurrences(np.concatenate(ids))

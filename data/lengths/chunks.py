@@ -1,7 +1,7 @@
-"""Chunks of a table of lengths: consecutive rows of a list, and the files that hold what is known.
+"""Chunks of a CoT length table: consecutive rows of a list, and their files.
 
-A chunk's file begins with the digest of what follows, an Arrow stream with the columns of the table
-except `is_duplicate`, which the chunk alone cannot tell.
+A chunk file consists of a digest and an Arrow stream with the columns of the table except
+`is_duplicate`, which depends on other chunks.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ _DIGEST_BYTES = 32
 
 
 class Chunk(NamedTuple):
-    """Consecutive rows of the list; the arrays hold the well-formed ones."""
+    """Consecutive rows of the list; the arrays contain the n well-formed ones."""
 
     number: int
-    """Number of the chunk, from 0."""
+    """Number of the chunk, counted from 0."""
     first_row: int
-    """Row of the list, from 0."""
+    """First row in the list, counted from 0."""
     num_rows: int
-    """Rows, malformed ones included."""
-    places: npt.NDArray[np.int64]
-    """Rows of the grids, counted within the chunk."""
+    """Number of rows, including malformed ones."""
+    indices: npt.NDArray[np.int64]
+    """Index of each grid among the rows of the chunk, shape (n,)."""
     grids: Grid
     """Givens, uint8 (n, num_cells)."""
     answers: Grid
-    """Stated answers, zeros where none is stated, uint8 (n, num_cells)."""
+    """Stated answers, zeros if none is stated, uint8 (n, num_cells)."""
     ratings: npt.NDArray[np.float64]
-    """Stated ratings, NaN where none is stated, shape (n,)."""
+    """Stated ratings, NaN if none is stated, shape (n,)."""
     sources: list[str] | None
-    """Stated sources, or None where the list states none."""
+    """Stated sources, or None if the list has none."""
 
 
 def cut_chunks(source: Source, *, chunk_rows: int) -> Iterator[Chunk]:
-    """Cut the blocks of a source into chunks of at most `chunk_rows` rows.
+    """Split the blocks of a source into chunks of at most `chunk_rows` rows.
 
-    Rows are counted on over several files. The same source gives the same chunks.
+    Rows are numbered consecutively over several files. The chunks are deterministic.
     """
     number = first_row = 0
     for block in source.blocks():
@@ -63,7 +63,7 @@ def cut_chunks(source: Source, *, chunk_rows: int) -> Iterator[Chunk]:
                 number=number,
                 first_row=first_row + begin,
                 num_rows=end - begin,
-                places=block.rows[part] - (start + begin),
+                indices=block.rows[part] - (start + begin),
                 grids=block.grids[part],
                 answers=block.answers[part],
                 ratings=block.ratings[part],
@@ -74,25 +74,25 @@ def cut_chunks(source: Source, *, chunk_rows: int) -> Iterator[Chunk]:
 
 
 def chunk_table(board: Board, chunk: Chunk, measures: Measures, config: LengthsConfig) -> pa.Table:
-    """Make the rows of a chunk, null where something is not known.
+    """Build the table rows of a chunk, with null for unknown values.
 
     Args:
         board: Board of the puzzles.
         chunk: The chunk.
-        measures: What is known of its n grids.
-        config: What was measured.
+        measures: Measurements of its n grids.
+        config: Measurement options.
     """
 
     def column(name: str, values: Any, is_known: Any = True) -> pa.Array:
-        """Spread values of the grids (n,) over all rows of the chunk."""
+        """Scatter values of the grids (n,) to all rows of the chunk."""
         spread = np.zeros(chunk.num_rows, dtype=np.asarray(values).dtype)
         is_null = np.ones(chunk.num_rows, dtype=np.bool_)
-        spread[chunk.places] = values
-        is_null[chunk.places] = np.logical_not(is_known)
+        spread[chunk.indices] = values
+        is_null[chunk.indices] = np.logical_not(is_known)
         return pa.array(spread, mask=is_null).cast(_CHUNK_SCHEMA.field(name).type)
 
     statuses = np.full(chunk.num_rows, RowStatus.MALFORMED)
-    statuses[chunk.places] = measures.statuses
+    statuses[chunk.indices] = measures.statuses
     is_solved = measures.cot_lengths > 0
     is_capped = measures.statuses == RowStatus.CAPPED
     is_searched = is_solved | (measures.statuses == RowStatus.UNSOLVABLE)
@@ -115,7 +115,7 @@ def chunk_table(board: Board, chunk: Chunk, measures: Measures, config: LengthsC
 
 
 def chunk_bytes(table: pa.Table) -> bytes:
-    """Serialize for a chunk's file."""
+    """Serialize the content of a chunk file."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -124,10 +124,10 @@ def chunk_bytes(table: pa.Table) -> bytes:
 
 
 def read_chunk(path: Path) -> pa.Table:
-    """Read a finished chunk.
+    """Read a chunk file.
 
     Raises:
-        ValueError: its digest does not fit.
+        ValueError: The content does not match the digest.
     """
     content = path.read_bytes()
     digest, table = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]

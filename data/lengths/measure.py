@@ -1,4 +1,4 @@
-"""What the solver says of puzzles: status, CoT length, segments, counted without keeping tokens."""
+"""Measurement of puzzles with the solver: status, CoT length and segments; tokens are discarded."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _STATUS_OF_SEARCH[Status.CONFLICT] = RowStatus.CONFLICT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthsConfig:
-    """What a table of lengths depends on, beside the list of puzzles."""
+    """Options that determine a CoT length table, together with the puzzle list."""
 
     segment_tokens: SegmentTokens = 512
-    """Trace tokens after which a summary is due, for the SCoT columns."""
+    """Minimum trace tokens before a summary, for the SCoT columns."""
     max_tokens: CotLength = DEFAULT_MAX_TOKENS
-    """Stop the search of a puzzle at this many tokens; it then has a lower bound, no length."""
+    """Token limit per puzzle; beyond it, the table has a lower bound instead of a length."""
     check_unique: bool = False
-    """Find out which puzzles have more than one solution."""
+    """Check which puzzles have more than one solution."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
 
 
 class Measures(NamedTuple):
-    """What is known of consecutive puzzles; shapes (n,), 0 where there is nothing to say."""
+    """Measurements of consecutive puzzles; shapes (n,), 0 for undefined values."""
 
     statuses: npt.NDArray[np.uint8]
     """`RowStatus` of each puzzle."""
@@ -52,9 +52,9 @@ class Measures(NamedTuple):
     scot_tokens: npt.NDArray[np.int64]
     """Tokens of all segments."""
     scot_loss_tokens: npt.NDArray[np.int64]
-    """Tokens of all segments outside prompts."""
+    """Loss tokens of all segments."""
     num_assignments: npt.NDArray[np.int64]
-    """Digits placed by the search."""
+    """Number of assignments of the search."""
 
 
 def measure_puzzles(board: Board, grids: Grid, *, answers: Grid, config: LengthsConfig) -> Measures:
@@ -63,10 +63,10 @@ def measure_puzzles(board: Board, grids: Grid, *, answers: Grid, config: Lengths
     Args:
         board: The board.
         grids: Givens, uint8 (n, num_cells).
-        answers: Stated answers, zeros where none is stated, uint8 (n, num_cells).
-        config: What to find out.
+        answers: Stated answers, zeros if none is stated, uint8 (n, num_cells).
+        config: Measurement options.
     """
-    # Pages that no trace reaches cost nothing; the spare ones let a call trace many easy puzzles.
+    # Pages that are not written take no memory; spare ones let a call trace many easy puzzles.
     out = np.empty(config.max_tokens + _SPARE_TOKENS, dtype=tracer(board).dtype)
     parts = [Measures(np.empty(0, dtype=np.uint8), *[np.empty(0, dtype=np.int64)] * 5)]
     done = 0
@@ -102,7 +102,7 @@ def measure_puzzles(board: Board, grids: Grid, *, answers: Grid, config: Lengths
 def _sums(
     values: npt.NDArray[np.int64], owners: npt.NDArray[np.int64], num_owners: int
 ) -> npt.NDArray[np.int64]:
-    """Sum of the values of each owner; exact, as sums stay below 2^53."""
+    """Sum the values of each owner; exact, since the sums are below 2^53."""
     return np.bincount(owners, weights=values, minlength=num_owners).astype(np.int64)
 
 
@@ -115,7 +115,7 @@ def _judge(
     solutions: Grid,
     check_unique: bool,
 ) -> npt.NDArray[np.uint8]:
-    """Tell ambiguous puzzles and wrong answers apart among the solved ones; shapes (n, ...)."""
+    """Refine the statuses of solved puzzles: ambiguous or with a wrong answer; shapes (n, ...)."""
     judged = statuses.copy()
     if check_unique:
         solved = np.flatnonzero(judged == RowStatus.OK)
@@ -124,7 +124,7 @@ def _judge(
         judged[solved[counts == UNDECIDED]] = RowStatus.UNDECIDED
     is_other = answers.any(axis=1) & (answers != solutions).any(axis=1)
     for row in np.flatnonzero(is_other & (judged == RowStatus.OK)).tolist():
-        # A right answer that is not the one found is a second solution.
+        # A valid answer that differs from the solution found is a second solution.
         is_right = is_solution(board, grid=answers[row], givens=grids[row])
         judged[row] = RowStatus.AMBIGUOUS if is_right else RowStatus.WRONG_ANSWER
     return judged

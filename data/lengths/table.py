@@ -1,21 +1,19 @@
-"""The table of lengths: one row for each row of a puzzle list, with what the solver said of it.
+"""CoT length table: solver measurements of every row of a puzzle list, in a Parquet file.
 
-A Parquet file, so that any tool reads it. Its columns:
-
-    row               place in the list, counted from 0, malformed rows included
+    row               row of the list, counted from 0, including malformed rows
     puzzle_id         `solver.puzzles.puzzle_id`
     status            name of a `RowStatus`, lower case
     cot_length        tokens of the CoT
-    lower_bound       where capped: the CoT has at least so many tokens
+    lower_bound       lower bound on the tokens of the CoT, if capped
     num_segments      segments of the SCoT
     scot_tokens       tokens of all segments
-    scot_loss_tokens  of these, the tokens outside prompts
-    num_assignments   digits placed by the search, retries included
-    num_givens        digits of the puzzle
-    rating, source    as the list states them
-    is_duplicate      the same puzzle stands in an earlier row
+    scot_loss_tokens  loss tokens among these
+    num_assignments   number of assignments of the search, including retries
+    num_givens        givens of the puzzle
+    rating, source    as stated by the list
+    is_duplicate      whether the puzzle occurs in an earlier row
 
-What is not known is null: a capped puzzle has a lower bound and no length.
+Unknown values are null: a capped puzzle has a lower bound but no length.
 """
 
 from __future__ import annotations
@@ -37,11 +35,11 @@ from solver.boards import Board, get_board
 
 SCHEMA_VERSION = 1
 IDENTITY_KEY = b"sudocot"
-"""Key of the file metadata with what the table was made from, in JSON."""
+"""Metadata key of the identity of the table (source and configuration), in JSON."""
 DIGEST_KEY = b"sudocot_sha256"
-"""Key of the file metadata with the digest of the rows and of what they were made from."""
+"""Metadata key of the digest of rows and identity."""
 _FOOTER_END_BYTES = 8
-"""Length of the footer, and the magic number."""
+"""Size of the footer length and the magic number."""
 
 SCHEMA = pa.schema(
     [
@@ -63,12 +61,12 @@ SCHEMA = pa.schema(
 
 
 class RowStatus(IntEnum):
-    """What became of a row."""
+    """Outcome of a row."""
 
     OK = 0
-    """Solved; unique if that was checked."""
+    """Solved; unique if uniqueness was checked."""
     MALFORMED = 1
-    """No puzzle of the board."""
+    """Not a puzzle of the board."""
     CONFLICT = 2
     """Two equal givens in a unit."""
     UNSOLVABLE = 3
@@ -76,11 +74,11 @@ class RowStatus(IntEnum):
     CAPPED = 4
     """Not solved within the token limit."""
     AMBIGUOUS = 5
-    """Solved, but there are other solutions."""
+    """Solved, with other solutions."""
     UNDECIDED = 6
-    """Solved; whether there are other solutions stayed open within the node limit."""
+    """Solved; uniqueness was not decided within the node limit."""
     WRONG_ANSWER = 7
-    """Solved, but the stated answer is no solution."""
+    """Solved, but the stated answer is not a solution."""
 
     @property
     def label(self) -> str:
@@ -89,11 +87,11 @@ class RowStatus(IntEnum):
 
 
 def content_digest(rows_digest: str, identity: bytes) -> dict[bytes, bytes]:
-    """Return the entry of the file metadata with the digest of a table.
+    """Return the metadata entry with the digest of a table.
 
     Args:
-        rows_digest: Hex sha256 of all bytes before the file's footer.
-        identity: What the table was made from, as in the file metadata.
+        rows_digest: Hex SHA-256 of all bytes before the footer of the file.
+        identity: Identity of the table, as in the file metadata.
     """
     return {DIGEST_KEY: hashlib.sha256(rows_digest.encode() + identity).hexdigest().encode()}
 
@@ -102,7 +100,7 @@ def _check_content(path: Path, entries: dict[bytes, bytes], *, footer_bytes: int
     """Check the digest of a table.
 
     Raises:
-        ValueError: it has none, or it differs.
+        ValueError: It is missing or does not match.
     """
     size = path.stat().st_size - footer_bytes - _FOOTER_END_BYTES
     with path.open("rb") as file:
@@ -110,21 +108,21 @@ def _check_content(path: Path, entries: dict[bytes, bytes], *, footer_bytes: int
     expected = content_digest(rows_digest, entries[IDENTITY_KEY])[DIGEST_KEY]
     if entries.get(DIGEST_KEY) != expected:
         raise ValueError(
-            f"{path}: its content differs from its digest, it was edited or damaged; "
-            "`sudocot data lengths --rebuild` makes it afresh"
+            f"{path}: content does not match its digest, so it was edited or damaged; "
+            "`sudocot data lengths --rebuild` rebuilds it"
         )
 
 
 class LengthsTable:
-    """A finished table of lengths; columns are read when they are first used.
+    """A finished CoT length table with lazily loaded columns.
 
-    All arrays have shape (n,); what is null in the file is 0 here, NaN for ratings.
+    All arrays have shape (n,); null in the file is 0 here, NaN for ratings.
     """
 
     def __init__(self, path: Path, identity: dict[str, Any], *, num_rows: int) -> None:
         self.path = path
         self.identity = identity
-        """What the table was made from: `board`, `trace_rule`, `source`, `config`."""
+        """Identity of the table: `board`, `trace_rule`, `source`, `config`."""
         self._num_rows = num_rows
 
     @classmethod
@@ -132,8 +130,8 @@ class LengthsTable:
         """Open a table.
 
         Raises:
-            OSError: it cannot be read.
-            ValueError: not a table of lengths, one of another version, or an edited one.
+            OSError: It cannot be read.
+            ValueError: Not a CoT length table, another version, or a digest mismatch.
         """
         path = Path(path)
         try:
@@ -165,17 +163,17 @@ class LengthsTable:
 
     @property
     def segment_tokens(self) -> int:
-        """Trace tokens after which a summary is due."""
+        """Minimum trace tokens before a summary."""
         return int(self.identity["config"]["segment_tokens"])
 
     @property
     def max_tokens(self) -> int:
-        """Longest CoT that the table has lengths of."""
+        """Token limit of the measurement."""
         return int(self.identity["config"]["max_tokens"])
 
     @cached_property
     def is_usable(self) -> npt.NDArray[np.bool_]:
-        """Rows whose puzzle is solved, in order, and met for the first time."""
+        """Mask of rows with status OK that are not duplicates."""
         usable: npt.NDArray[np.bool_] = (self.statuses == RowStatus.OK) & ~self.is_duplicate
         return usable
 
@@ -196,12 +194,12 @@ class LengthsTable:
 
     @cached_property
     def cot_lengths(self) -> npt.NDArray[np.uint32]:
-        """Tokens of each CoT; 0 where it is not known."""
+        """Tokens of each CoT; 0 if unknown."""
         return self._column("cot_length")
 
     @cached_property
     def lower_bounds(self) -> npt.NDArray[np.uint32]:
-        """Least length of the CoT where `statuses` says CAPPED."""
+        """Lower bound on the tokens of each CAPPED CoT."""
         return self._column("lower_bound")
 
     @cached_property
@@ -216,12 +214,12 @@ class LengthsTable:
 
     @cached_property
     def scot_loss_tokens(self) -> npt.NDArray[np.uint64]:
-        """Tokens outside prompts of all segments of each SCoT."""
+        """Loss tokens of all segments of each SCoT."""
         return self._column("scot_loss_tokens")
 
     @cached_property
     def num_assignments(self) -> npt.NDArray[np.uint32]:
-        """Digits placed by each search."""
+        """Number of assignments of each search."""
         return self._column("num_assignments")
 
     @cached_property
@@ -231,12 +229,12 @@ class LengthsTable:
 
     @cached_property
     def ratings(self) -> npt.NDArray[np.float64]:
-        """Rating that the list states for each puzzle."""
+        """Stated rating of each puzzle."""
         return self._column("rating", missing=np.nan)
 
     @cached_property
     def is_duplicate(self) -> npt.NDArray[np.bool_]:
-        """Whether the puzzle stands in an earlier row."""
+        """Whether each puzzle occurs in an earlier row."""
         return self._column("is_duplicate")
 
     def _column(self, name: str, *, missing: Any = 0) -> npt.NDArray[Any]:

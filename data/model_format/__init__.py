@@ -1,1 +1,1 @@
-"""What a model folder states: facts, precision policy, weight digests."""
+"""Metadata of model folders: training facts, precision policy, weight digests."""

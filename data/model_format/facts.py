@@ -1,4 +1,4 @@
-"""`sudocot.json` in a model folder: what a model was trained on and for, for programs."""
+"""`sudocot.json` of a model folder: machine-readable facts about task and training."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ Mode = Literal["cot", "scot"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelFacts:
-    """What a model was trained on and for; None where nobody knows."""
+    """Facts about task and training of a model; None if unknown."""
 
     board: str
-    """Board whose puzzles it solves."""
+    """Board of the model."""
     mode: Mode
-    """Whether it writes a CoT, or an SCoT segment by segment."""
+    """Whether it generates a CoT, or an SCoT segment by segment."""
     trace_rule: str
-    """Rule by which the traces were written."""
+    """Identifier of the trace rule."""
     segment_tokens: int | None
-    """Trace tokens after which a segment ends; None for CoT."""
+    """Minimum trace tokens before a summary; None for CoT."""
     data_digest: str | None
-    """Digest of the data set."""
+    """Digest of the training data."""
     precision: dict[str, str] | None
     """Number formats of the training run: `PrecisionPolicy.as_dict`."""
     training: dict[str, str | int | float] = field(default_factory=dict)
-    """Further facts for the card, in order: tokens, steps, seed, ..."""
+    """Further facts for the model card, in order: tokens, steps, seed, ..."""
 
     def __post_init__(self) -> None:
         get_board(self.board)
 
 
 def check_model_folder(folder: Path) -> None:
-    """Check that a folder holds a model, without loading it.
+    """Check that a folder contains a model, without loading it.
 
     Raises:
-        FileNotFoundError: It does not; the message names the model of a run folder.
+        FileNotFoundError: It does not; for a run folder, the message names its model folder.
     """
     if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
         return
@@ -59,8 +59,8 @@ def read_facts(folder: Path) -> ModelFacts:
     """Read `sudocot.json`.
 
     Raises:
-        ValueError: another format, or another vocabulary than this version has for the board.
-        OSError: it is missing.
+        ValueError: Another format, or another vocabulary of the board than in this version.
+        OSError: The file is missing.
     """
     path = folder / FACTS_FILE
     if not path.is_file():
@@ -70,9 +70,7 @@ def read_facts(folder: Path) -> ModelFacts:
     facts = parse_record(ModelFacts, record, path=path, format=FACTS_FORMAT)
     digest = Vocabulary(get_board(facts.board)).digest
     if digests[0] != digest:
-        raise ValueError(
-            f"{path}: vocabulary_digest: allowed is {digest}, other ids mean other text"
-        )
+        raise ValueError(f"{path}: vocabulary_digest: allowed is {digest}; token ids would differ")
     if not isinstance(digests[1], str):
         raise ValueError(f"{path}: weights_digest: got {digests[1]!r}, allowed is text")
     return facts

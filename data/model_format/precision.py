@@ -1,8 +1,8 @@
-"""Named precision policies: one per run, recorded in every checkpoint, export and result.
+"""Named precision policies of runs, recorded in every checkpoint, export and result.
 
-`bf16` is mixed precision as the paper trains: fp32 master weights and optimizer state, matrix
-products and attention in bf16 through autocast. `fp32` is the paper's control run: nothing below
-fp32 anywhere, TF32 off. Softmax and rotary phases are fp32 in both.
+`bf16` is mixed precision as in the paper: fp32 master weights and optimizer state, matrix products
+and attention in bf16 through autocast. `fp32` is the paper's control run: fp32 everywhere, with
+TF32 disabled. Softmax and rotary embeddings are fp32 in both.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ PrecisionName = Literal["bf16", "fp32"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrecisionPolicy:
-    """Number formats that a model computes in."""
+    """Number formats of a model's computations."""
 
     name: PrecisionName | Literal["unknown"]
-    """Name on the command line; `unknown` for models that others compute."""
+    """Name on the command line; `unknown` for external models."""
     weights: str
-    """Weights as stored; in training also gradients and optimizer state."""
+    """Stored weights; in training also gradients and optimizer state."""
     activations: str
-    """Inputs and outputs of matrix products and of attention."""
+    """Inputs and outputs of matrix products and attention."""
     softmax: str
-    """Attention weights while they are accumulated, and the loss."""
+    """Accumulation of attention weights, and the loss."""
     rotary: str
-    """Rotary phases: position times frequency."""
+    """Rotary embeddings: position times frequency."""
     cache: str
-    """Keys and values."""
+    """KV cache."""
 
     def as_dict(self) -> dict[str, str]:
-        """Plain form for JSON."""
+        """Return the policy as JSON values."""
         return asdict(self)
 
 
@@ -61,14 +61,14 @@ UNKNOWN_PRECISION = PrecisionPolicy(
     rotary="unknown",
     cache="unknown",
 )
-"""Of a model behind a server, or of imported predictions."""
+"""Policy of a model behind a server and of imported predictions."""
 
 
 def get_precision(name: str) -> PrecisionPolicy:
     """Return the policy called `name`.
 
     Raises:
-        ValueError: no such policy; the message lists the names.
+        ValueError: Unknown name; the message lists the names.
     """
     try:
         return PRECISIONS[name]

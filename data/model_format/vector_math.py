@@ -1,4 +1,4 @@
-"""What PyTorch needs on a CPU so that its first cosine is as exact as all later ones."""
+"""Workaround for inexact vector math in the first parallel call on a CPU."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import torch
 
 
 def settle_vector_math() -> None:
-    """Call a vector function of MKL from one thread, before several threads call one at once.
+    """Initialize the vector functions of MKL in one thread, before parallel calls.
 
-    PyTorch hands cos, exp, sqrt and their like to MKL, which picks its kernels at the first call of
-    a process. Where several threads make that call together, one of them can compute its share with
-    11 right bits in place of 24, this once (PyTorch issue 188792; one process in four with two
-    threads). Call this before anything that stays: tables of cosines, weights, optimizer steps.
-    It costs microseconds; that it ran before is no reason to leave it out.
+    PyTorch computes cos, exp, sqrt and similar functions with MKL, which selects its kernels at the
+    first call of a process. If several threads make that call concurrently, one of them may compute
+    its share with 11 correct bits instead of 24 (PyTorch issue 188792; observed in one process of
+    four with two threads). Call this before computing anything persistent: rotary tables, weights,
+    optimizer steps. Repeated calls take microseconds.
     """
     torch.zeros(1, device="cpu").cos()

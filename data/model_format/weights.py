@@ -1,4 +1,4 @@
-"""Weights of a model: the digest that names them, quiet loading, clear errors of writing."""
+"""Model weights: digest, parameter count, and helpers for loading and writing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 def weights_digest(weights: nn.Module | Mapping[str, Tensor]) -> str:
-    """Hex sha256 of the names, shapes, types and bytes of all weights."""
+    """Return the hex SHA-256 of the names, shapes, dtypes and bytes of all weights."""
     if isinstance(weights, nn.Module):
         weights = weights.state_dict()
     digest = hashlib.sha256()
@@ -25,7 +25,7 @@ def weights_digest(weights: nn.Module | Mapping[str, Tensor]) -> str:
 
 
 def count_stored_parameters(folder: Path) -> int:
-    """Count the numbers in the safetensors files of a model folder; a tied matrix counts once."""
+    """Count the parameters in the safetensors files of a folder; tied matrices count once."""
     total = 0
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
@@ -45,8 +45,8 @@ def stored_types(folder: Path) -> dict[str, torch.dtype]:
 
 @contextlib.contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Spare the log the bars that transformers draws even for one small file."""
-    from transformers.utils import logging as transformers_logging  # slow, and few need it
+    """Disable the progress bars of transformers."""
+    from transformers.utils import logging as transformers_logging  # a slow import
 
     is_enabled = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
@@ -59,9 +59,9 @@ def no_progress_bars() -> Iterator[None]:
 
 @contextlib.contextmanager
 def clear_write_errors(path: Path) -> Iterator[None]:
-    """Turn what safetensors and torch raise when a write fails into an `OSError`.
+    """Convert errors of safetensors and torch on failed writes to `OSError`.
 
-    Neither raises one: of a full disk torch says "unexpected pos 64 vs 0", as a `RuntimeError`.
+    For example, on a full disk torch raises a `RuntimeError`, "unexpected pos 64 vs 0".
     """
     try:
         yield

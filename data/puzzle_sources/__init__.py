@@ -1,1 +1,1 @@
-"""Sources of puzzles: files, the hub, the generator; overlaps between sets."""
+"""Puzzle sources: files, the hub, the generator; overlaps between sets of puzzles."""

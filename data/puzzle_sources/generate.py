@@ -1,7 +1,7 @@
-"""Puzzle files from the generator, or mined for CoTs of a wanted length.
+"""Files of generated puzzles, optionally mined for a target CoT length.
 
-Puzzle k of a seed is always the same, and a file holds puzzles 0, 1, 2, ... in that order. When
-lengths are wanted, mined puzzles that missed them are left out.
+Puzzle k of a seed is deterministic, and a file contains puzzles 0, 1, 2, ... in that order. With
+target lengths, mined puzzles that missed them are skipped.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ FORMATS = (".csv", ".parquet", ".txt")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateConfig:
-    """Which puzzles are made."""
+    """Properties of the generated puzzles."""
 
     board: str = "9x9"
     """Board: 4x4, 6x6, 9x9 or 16x16."""
     seed: Seed = 0
-    """Seed; puzzle k of a seed is always the same."""
+    """Seed; puzzle k of a seed is deterministic."""
     extra_givens: GivensCount = 0
-    """Givens to add to each minimal puzzle, which makes it easier."""
+    """Givens to add to each minimal puzzle to make it easier."""
     givens: tuple[GivensCount, GivensCount] | None = None
-    """Smallest and largest number of givens, at random cells of a solved grid: such puzzles can
-    have several solutions, and traces of small boards then branch."""
+    """Minimum and maximum number of givens, at random cells of a solved grid. Such puzzles may have
+    several solutions, so that traces of small boards branch."""
     min_cot_length: CotLength | None = None
-    """Mine for puzzles whose CoT has at least so many tokens."""
+    """Minimum CoT length in tokens; enables mining."""
     max_cot_length: CotLength | None = None
-    """Mine for puzzles whose CoT has at most so many tokens; by default twice the least."""
+    """Maximum CoT length in tokens; enables mining. By default twice the minimum."""
     patience: Count = 100
-    """Give up after so many mined puzzles in a row that missed these lengths."""
+    """Stop after this many mined puzzles in a row that missed these lengths."""
 
     def __post_init__(self) -> None:
         get_board(self.board)
@@ -80,12 +80,12 @@ class GenerateConfig:
                 raise ValueError("extra_givens: allowed without givens")
         if self.lengths is not None and self.extra_givens:
             raise ValueError(
-                "extra_givens: allowed without wanted lengths, mined puzzles are minimal"
+                "extra_givens: allowed without CoT lengths, since mined puzzles are minimal"
             )
 
     @property
     def lengths(self) -> tuple[int, int] | None:
-        """Least and greatest wanted CoT length; None if any will do."""
+        """Minimum and maximum CoT length; None for any."""
         if self.min_cot_length is None and self.max_cot_length is None:
             return None
         least = self.min_cot_length or 1
@@ -93,38 +93,38 @@ class GenerateConfig:
 
 
 class Puzzle(NamedTuple):
-    """One puzzle, as it is written."""
+    """Columns of a generated puzzle."""
 
     question: str
-    """The puzzle."""
+    """Puzzle."""
     answer: str
-    """Its solution."""
+    """Solution."""
     cot_length: int | None
-    """Tokens of its CoT; None if it is over the solver's default limit."""
+    """CoT length in tokens; None if above the solver's default limit."""
     number: int
-    """k of the seed."""
+    """Number k of the puzzle for the seed."""
 
 
 def generate_file(
     out: Path, *, count: int, config: GenerateConfig, workers: int = 1, rebuild: bool = False
 ) -> int:
-    """Make puzzles and write them to a file.
+    """Generate puzzles and write them to a file.
 
     Args:
-        out: The file; `.csv` and `.parquet` get the fields of `Puzzle` as columns, `.txt` gets a
-            puzzle a line.
+        out: Output file; `.csv` and `.parquet` have the fields of `Puzzle` as columns, `.txt` has
+            one puzzle per line.
         count: Number of puzzles.
-        config: Which ones.
-        workers: Threads.
-        rebuild: Replace a file that is there.
+        config: Properties of the puzzles.
+        workers: Number of threads.
+        rebuild: Replace an existing file.
 
     Returns:
         The number of puzzles written, less than `count` if patience ran out.
 
     Raises:
         FileExistsError: `out` exists and `rebuild` is off.
-        ValueError: another file name ending; or patience ran out before the first puzzle.
-        KeyboardInterrupt: Ctrl-C; the puzzles so far are in `out`, unless that holds an older file.
+        ValueError: Unsupported suffix; or patience ran out before the first puzzle.
+        KeyboardInterrupt: Ctrl-C; the puzzles so far are in `out`, unless an older file exists.
     """
     if out.suffix not in FORMATS:
         raise ValueError(f"out: got ending {out.suffix!r}, allowed are {', '.join(FORMATS)}")
@@ -153,17 +153,17 @@ def generate_file(
         if num_written == 0:
             raise ValueError(
                 f"patience: {config.patience} puzzles in a row have no CoT of "
-                f"{config.lengths} tokens; other lengths, or more patience, are needed"
+                f"{config.lengths} tokens; set other lengths or more patience"
             )
     if is_interrupted:
         raise KeyboardInterrupt(
-            f"{out} has the first {num_written} of {count} puzzles; another --seed makes others"
+            f"{out} has the first {num_written} of {count} puzzles; another --seed generates others"
         )
     return num_written
 
 
 def generate(config: GenerateConfig, *, workers: int = 1) -> Generator[Puzzle, None, None]:
-    """Yield puzzles in the order of their numbers; without end, unless patience runs out."""
+    """Yield puzzles in the order of their numbers until patience runs out, if ever."""
     board = get_board(config.board)
     block = _BLOCK if config.lengths is None or config.givens is not None else 1
 
@@ -235,7 +235,7 @@ def _to_text(
 
 
 def _write(path: Path, ending: str, puzzles: Iterator[Puzzle]) -> int:
-    """Write a file in the format of its final name; returns the number of puzzles."""
+    """Write a file in the format of the suffix; return the number of puzzles."""
     num_written = 0
     if ending == ".parquet":
         with pq.ParquetWriter(path, _SCHEMA, compression="zstd") as parquet:

@@ -1,4 +1,4 @@
-"""Puzzles of any input as one stream: puzzle lists, splits on the hub, data sets of traces."""
+"""Uniform access to the puzzles of puzzle lists, splits on the hub and data sets of traces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BLOCK_ROWS = 8192
 
 
 class PuzzleSet(Protocol):
-    """Puzzles with the rows that they come from."""
+    """Puzzles with their rows in the input."""
 
     @property
     def board(self) -> Board:
@@ -30,12 +30,12 @@ class PuzzleSet(Protocol):
         """Count the puzzles."""
 
     def blocks(self) -> Iterator[tuple[Rows, Grid]]:
-        """Stream rows (n,) and grids uint8 (n, num_cells), in the order of the rows.
+        """Yield rows (n,) and grids uint8 (n, num_cells), in the order of the rows.
 
-        What holds no puzzle is passed over.
+        Rows without a puzzle are skipped.
 
         Raises:
-            ValueError: the input is damaged.
+            ValueError: The input is damaged.
         """
 
 
@@ -44,7 +44,7 @@ class ListedPuzzles:
     """The well-formed rows of a puzzle list."""
 
     source: FileSource
-    """One file."""
+    """Source of the list."""
 
     @property
     def board(self) -> Board:
@@ -52,21 +52,21 @@ class ListedPuzzles:
         return self.source.board
 
     def count(self) -> int:
-        """Count the puzzles, which means to read them all."""
+        """Count the puzzles by reading all of them."""
         return sum(len(grids) for _, grids in self.blocks())
 
     def blocks(self) -> Iterator[tuple[Rows, Grid]]:
-        """Stream rows and grids."""
+        """Yield rows and grids."""
         for block in self.source.blocks():
             yield block.rows, block.grids
 
 
 @dataclass(frozen=True, slots=True)
 class TracedPuzzles:
-    """The puzzles of a data set of traces, read back from its input blocks."""
+    """The puzzles of a data set of traces, parsed from its input blocks."""
 
     store: TokenStore
-    """The data set."""
+    """Data set."""
 
     @property
     def board(self) -> Board:
@@ -78,7 +78,7 @@ class TracedPuzzles:
         return self.store.manifest.num_puzzles
 
     def blocks(self) -> Iterator[tuple[Rows, Grid]]:
-        """Stream rows and grids; of a SCoT the row of its first segment."""
+        """Yield rows and grids; the row of an SCoT is that of its first segment."""
         store = self.store
         rows = np.flatnonzero(store.segment_indices == 0)
         for start in range(0, len(rows), _BLOCK_ROWS):
@@ -91,7 +91,7 @@ class TracedPuzzles:
 
 
 def givens_of_prompts(board: Board, tokens: Tokens, lengths: npt.NDArray[np.int64]) -> Grid:
-    """Read input blocks, one after another in `tokens`, back to grids.
+    """Parse concatenated input blocks to grids.
 
     Args:
         board: The board.
@@ -102,7 +102,7 @@ def givens_of_prompts(board: Board, tokens: Tokens, lengths: npt.NDArray[np.int6
         Givens, uint8 (n, num_cells).
 
     Raises:
-        ValueError: not of that form.
+        ValueError: A block is malformed.
     """
     first_digit = Vocabulary(board).first_digit
     ends = np.cumsum(lengths)
@@ -127,11 +127,11 @@ def givens_of_prompts(board: Board, tokens: Tokens, lengths: npt.NDArray[np.int6
 
 
 def open_puzzle_set(name: str, *, board: str | None = None) -> PuzzleSet:
-    """Open a data set directory, a puzzle file, or a split: `folder:train`, `owner/name:test`.
+    """Open a data set folder, a puzzle file, or a split: `folder:train`, `owner/name:test`.
 
     Raises:
-        OSError: the input cannot be read.
-        ValueError: it holds no puzzles of a known form.
+        OSError: The input cannot be read.
+        ValueError: The input has no puzzles in a known format.
     """
     if (Path(name) / MANIFEST_NAME).exists():
         return TracedPuzzles(TokenStore.open(name))

@@ -1,12 +1,8 @@
-"""Where puzzles come from: files, a data set on the hub, or the generator.
-
-Every source names itself, tells the digest of its content, and streams blocks of puzzles.
-"""
+"""Sources of puzzles for builds: files, a data set on the hub, or the generator."""
 
 from __future__ import annotations
 
 import atexit
-import hashlib
 import logging
 import re
 import shutil
@@ -20,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from data.runtime.digests import file_digest
 from data.runtime.parallel import map_in_order
 from solver.boards import Board, get_board
 from solver.generation.generator import Puzzles, generate_puzzles
@@ -33,17 +30,17 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 class Source(Protocol):
-    """Puzzles to read."""
+    """A source of puzzles."""
 
     @property
     def board(self) -> Board:
         """Board of all puzzles."""
 
     def describe(self) -> dict[str, Any]:
-        """What the manifest says of the source; equal descriptions mean equal puzzles."""
+        """Return the description for the manifest; equal descriptions imply equal puzzles."""
 
     def blocks(self) -> Iterator[PuzzleBlock]:
-        """Stream the puzzles, in the same order every time."""
+        """Yield the puzzles in a deterministic order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,45 +48,45 @@ class FileSource:
     """One or more files, read one after another."""
 
     paths: tuple[Path, ...]
-    """Files in any form that `solver.puzzles` reads."""
+    """Files in any format supported by `solver.puzzles`."""
     board: Board
     """Board of all puzzles."""
     origin: dict[str, Any]
-    """Name of the data set, if the files are one."""
+    """Data set, split and revision of the files, if any."""
     columns: ColumnNames = NO_COLUMN_NAMES
-    """Columns of tables that were named."""
+    """Explicitly named columns of tables."""
 
     def describe(self) -> dict[str, Any]:
-        """Names and sha256 of the files; names only, so that moved files stay the same."""
-        files = [{"name": path.name, "sha256": _file_digest(path)} for path in self.paths]
+        """Return names, without folders, and SHA-256 of the files."""
+        files = [{"name": path.name, "sha256": file_digest(path)} for path in self.paths]
         named = {} if self.columns == NO_COLUMN_NAMES else {"columns": asdict(self.columns)}
         return {"kind": "files", **self.origin, **named, "files": files}
 
     def blocks(self) -> Iterator[PuzzleBlock]:
-        """Stream the puzzles."""
+        """Yield the puzzles."""
         for path in self.paths:
             yield from read_puzzles(path, board=self.board, columns=self.columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorSource:
-    """Puzzles made by `solver.generation.generator`."""
+    """Generated or mined puzzles."""
 
     board: Board
     """Board of the puzzles."""
     count: int
     """Number of puzzles."""
     seed: int
-    """Seed; puzzle k depends on it and k alone."""
+    """Seed; puzzle k depends only on the seed and k."""
     extra_givens: int
-    """Givens beyond those of a minimal puzzle."""
+    """Givens added to each minimal puzzle."""
     cot_lengths: tuple[int, int] | None
-    """Least and greatest CoT length to mine for; None takes puzzles as they come."""
+    """Minimum and maximum CoT length to mine for; None for no mining."""
     workers: int
-    """Threads."""
+    """Number of threads."""
 
     def describe(self) -> dict[str, Any]:
-        """Arguments of the generator."""
+        """Return the arguments of the generator."""
         return {
             "kind": "generator",
             "count": self.count,
@@ -99,7 +96,7 @@ class GeneratorSource:
         }
 
     def blocks(self) -> Iterator[PuzzleBlock]:
-        """Make the puzzles, several blocks at a time."""
+        """Generate the puzzles, several blocks in parallel."""
         size = _GENERATED_BLOCK if self.cot_lengths is None else _MINED_BLOCK
         starts = range(0, self.count, size)
         yield from map_in_order(partial(self._make_block, size), starts, workers=self.workers)
@@ -141,20 +138,21 @@ def open_files(
     revision: str | None,
     columns: ColumnNames = NO_COLUMN_NAMES,
 ) -> FileSource:
-    """Find files on the disk, or a data set on the hub, and the board of their puzzles.
+    """Open puzzle files, or a data set on the hub, and infer the board.
 
     Args:
-        names: Files, pipes or `-` for the standard input; or one folder with `<split>.csv`; or the
-            name of a data set on the hub, `owner/name`, whose file `<split>.csv` is fetched into
-            the hub's cache.
-        board: Name of the board, or None to take it from the puzzles.
+        names: Files, pipes or `-` for standard input; or one folder with `<split>.csv`; or the
+            name of a data set on the hub, `owner/name`, whose file `<split>.csv` is downloaded to
+            the cache of the hub.
+        board: Name of the board, or None to infer it from the puzzles.
         split: Split of a folder or a hub data set.
         revision: Revision of a hub data set.
-        columns: Columns of tables to read in place of those with known names.
+        columns: Columns of tables to read instead of those with known names.
 
     Raises:
-        OSError: a file cannot be read, or the hub cannot be reached.
-        ValueError: no puzzles, files of different boards, or a split or revision of what has none.
+        OSError: A file cannot be read, or the hub cannot be reached.
+        ValueError: No puzzles, files of different boards, or a split or revision that does not
+            apply.
     """
     origin: dict[str, Any] = {}
     if len(names) == 1 and not Path(names[0]).exists() and _HUB_NAME.fullmatch(names[0]):
@@ -182,12 +180,12 @@ def open_files(
 
 
 def _is_pipe(path: Path) -> bool:
-    """Tell whether a file can be read only once: a pipe, a device or the standard input."""
+    """Whether a file can be read only once: a pipe, a device or standard input."""
     return str(path) == "-" or path.is_fifo() or path.is_char_device() or path.is_socket()
 
 
 def _copy_pipe(path: Path, folder: Path, number: int) -> Path:
-    """Copy a pipe into a file of `folder`, as sources are read several times."""
+    """Copy a pipe to a file in `folder`, since sources are read several times."""
     if not _is_pipe(path):
         return path
     copy = folder / f"pipe-{number}"
@@ -204,7 +202,7 @@ def _copy_pipe(path: Path, folder: Path, number: int) -> Path:
 
 
 def _fetch(name: str, *, split: str | None, revision: str | None) -> Path:
-    """Get `<split>.csv` of a hub data set; from the local cache when there is no network."""
+    """Download `<split>.csv` of a hub data set, or use the local cache if offline."""
     if split is None:
         raise ValueError(
             f"{name}: no such file; a data set on the hub needs a split, such as --split train"
@@ -216,13 +214,8 @@ def _fetch(name: str, *, split: str | None, revision: str | None) -> Path:
         path = hf_hub_download(name, f"{split}.csv", repo_type="dataset", revision=revision)
     except LocalEntryNotFoundError:
         raise ConnectionError(
-            f"{name}: neither a file here nor in the hub's cache, and the hub cannot be reached"
+            f"{name}: neither a local file nor in the hub's cache, and the hub cannot be reached"
         ) from None
     except (EntryNotFoundError, HfHubHTTPError) as error:
         raise FileNotFoundError(f"{name}: {str(error).splitlines()[0]}") from None
     return Path(path)
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

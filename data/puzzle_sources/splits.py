@@ -1,7 +1,7 @@
-"""Overlaps of two sets of puzzles: equal puzzles, and puzzles equivalent under symmetry.
+"""Overlap of two sets of puzzles: equal puzzles, and puzzles equivalent under symmetry.
 
-Puzzles are equivalent if and only if their canonical forms are equal. Only a 64-bit hash of each
-form is kept, 8 bytes a puzzle; what the hashes pair up is then compared form by form.
+Puzzles are equivalent if and only if their canonical forms are equal. Only 64-bit hashes of the
+forms are stored, 8 bytes per puzzle; forms with equal hashes are then compared.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Example(NamedTuple):
     """A puzzle of B that overlaps with A."""
 
     row_a: int
-    """First row of A with an equal puzzle; with an equivalent one where none is equal."""
+    """First row of A with an equal puzzle, or with an equivalent one if none is equal."""
     row_b: int
     """Row of B."""
     is_equal: bool
-    """Equal, not only equivalent."""
+    """Whether it is equal, not only equivalent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,21 +39,21 @@ class Overlaps:
     """Puzzles of B that overlap with A."""
 
     num_a: int
-    """Puzzles of A."""
+    """Number of puzzles of A."""
     num_b: int
-    """Puzzles of B."""
+    """Number of puzzles of B."""
     num_checked: int
     """Puzzles of B that were looked up in A: all, or a sample."""
     num_equal: int
-    """Of these, puzzles that stand in A."""
+    """Puzzles among these that are in A."""
     num_equivalent: int
-    """Of these, puzzles that do not stand in A, but an equivalent one does."""
+    """Puzzles among these that are not in A but equivalent to one in A."""
     examples: list[Example]
-    """The first of both kinds, by the row in B."""
+    """First overlaps, by row in B."""
 
     @property
     def num_overlaps(self) -> int:
-        """Overlaps of both kinds."""
+        """Number of overlaps of both kinds."""
         return self.num_equal + self.num_equivalent
 
 
@@ -66,7 +66,7 @@ class _Forms(NamedTuple):
     hashes: npt.NDArray[np.uint64]
 
     def choose(self, hashes: npt.NDArray[np.uint64]) -> _Forms:
-        """Keep the puzzles whose hash is among these, which are sorted."""
+        """Return the puzzles whose hash is among `hashes`, which are sorted."""
         first = np.searchsorted(hashes, self.hashes)
         is_chosen = np.searchsorted(hashes, self.hashes, side="right") > first
         return _Forms(
@@ -78,28 +78,28 @@ class _Forms(NamedTuple):
 
 
 class _FirstRows:
-    """For each of some grids (n, num_cells), the first row noted with that very grid."""
+    """First row added with each of the query grids (n, num_cells)."""
 
     def __init__(self, grids: Grid) -> None:
         self._keys, self._key_of_grid = np.unique(_to_keys(grids), return_inverse=True)
         self._rows = np.full(len(self._keys), -1)
 
-    def note(self, grids: Grid, rows: Rows) -> None:
-        """Note grids (m, num_cells), in increasing order of their rows (m,)."""
+    def add(self, grids: Grid, rows: Rows) -> None:
+        """Add grids (m, num_cells) in increasing order of their rows (m,)."""
         keys = _to_keys(grids)
-        places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        is_new = (self._keys[places] == keys) & (self._rows[places] < 0)
-        # Backwards, since of several values for one place the last one stays.
-        self._rows[places[is_new][::-1]] = rows[is_new][::-1]
+        indices = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        is_new = (self._keys[indices] == keys) & (self._rows[indices] < 0)
+        # In reverse order, since the last of several assignments to one index takes effect.
+        self._rows[indices[is_new][::-1]] = rows[is_new][::-1]
 
     def rows(self) -> Rows:
-        """First row of each grid, -1 where none was noted, shape (n,)."""
+        """First row of each query grid, -1 if it was not added, shape (n,)."""
         rows: Rows = self._rows[self._key_of_grid]
         return rows
 
 
 def _to_keys(grids: Grid) -> npt.NDArray[np.bytes_]:
-    """Grids as byte strings, which numpy sorts; equal if and only if the grids are."""
+    """View grids as byte strings, which NumPy can sort; equal if and only if the grids are."""
     keys: npt.NDArray[np.bytes_] = np.ascontiguousarray(grids).view(f"S{grids.shape[1]}")[:, 0]
     return keys
 
@@ -110,14 +110,14 @@ def find_overlaps(
     """Look up the puzzles of B in A.
 
     Args:
-        a: Such as the training set; takes 8 bytes of memory a puzzle.
-        b: Such as the test set; takes memory for the puzzles that overlap.
-        sample: Look up so many puzzles of B, drawn at random; None for all.
-        seed: Seed of the draw.
-        workers: Threads.
+        a: For example, the training set; takes 8 bytes of memory per puzzle.
+        b: For example, the test set; takes memory for the overlapping puzzles.
+        sample: Number of puzzles of B to look up, sampled at random; None for all.
+        seed: Seed of the sample.
+        workers: Number of threads.
 
     Raises:
-        ValueError: the boards differ, `sample` is more than B has, or an input is damaged.
+        ValueError: The boards differ, `sample` exceeds the size of B, or an input is damaged.
     """
     if a.board != b.board:
         raise ValueError(f"boards differ: {a.board.name} and {b.board.name}; allowed is one board")
@@ -127,22 +127,22 @@ def find_overlaps(
     num_checked = num_b if sample is None else sample
     blocks_b = b.blocks() if sample is None else _draw(b.blocks(), num_b, sample=sample, seed=seed)
 
-    none = np.empty((0, a.board.num_cells), dtype=np.uint8)
-    nothing = _Forms(np.empty(0, dtype=np.int64), none, none, np.empty(0, dtype=np.uint64))
+    no_grids = np.empty((0, a.board.num_cells), dtype=np.uint8)
+    no_forms = _Forms(np.empty(0, dtype=np.int64), no_grids, no_grids, np.empty(0, dtype=np.uint64))
     with progress("reading A", total=num_a, unit="puzzles") as advance:
         hashes = [part.hashes for part in _forms(a.board, a.blocks(), workers, advance)]
-    hashes_a = np.unique(np.concatenate([nothing.hashes, *hashes]))
+    hashes_a = np.unique(np.concatenate([no_forms.hashes, *hashes]))
     with progress("looking up B", total=num_checked, unit="puzzles") as advance:
         parts = [part.choose(hashes_a) for part in _forms(b.board, blocks_b, workers, advance)]
-    suspects = _Forms(*map(np.concatenate, zip(nothing, *parts, strict=True)))
+    suspects = _Forms(*map(np.concatenate, zip(no_forms, *parts, strict=True)))
     equal, equivalent = _FirstRows(suspects.grids), _FirstRows(suspects.forms)
     if len(suspects.rows):
         hashes_b = np.unique(suspects.hashes)
         with progress("comparing", total=num_a, unit="puzzles") as advance:
             for part in _forms(a.board, a.blocks(), workers, advance):
                 chosen = part.choose(hashes_b)
-                equal.note(chosen.grids, chosen.rows)
-                equivalent.note(chosen.forms, chosen.rows)
+                equal.add(chosen.grids, chosen.rows)
+                equivalent.add(chosen.forms, chosen.rows)
     is_equal = equal.rows() >= 0
     is_equivalent = (equivalent.rows() >= 0) & ~is_equal
     rows_a = np.where(is_equal, equal.rows(), equivalent.rows())
@@ -180,7 +180,7 @@ def _forms(
 def _draw(
     blocks: Iterable[tuple[Rows, Grid]], num_puzzles: int, *, sample: int, seed: int
 ) -> Iterator[tuple[Rows, Grid]]:
-    """Keep `sample` puzzles at random, in their order."""
+    """Yield a random sample of `sample` puzzles, in their order."""
     is_drawn = np.zeros(num_puzzles, dtype=np.bool_)
     is_drawn[np.random.default_rng(seed).choice(num_puzzles, sample, replace=False)] = True
     start = 0

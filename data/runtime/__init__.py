@@ -1,1 +1,1 @@
-"""Support for long-running commands: files, signals, progress, threads, provenance."""
+"""Utilities for long-running commands: files, locks, signals, progress, threads, provenance."""

@@ -1,4 +1,4 @@
-"""Which commit of the code is running."""
+"""Commit of the running code."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _TIMEOUT_S = 10
 
 
 def code_commit(root: Path = Path(__file__).parents[2]) -> str | None:
-    """Return the commit of the checkout that the code is run from.
+    """Return the commit of the checkout that contains the code.
 
     Args:
         root: Folder of the code.
 
     Returns:
-        40 hex digits, with `-dirty` where tracked files have changes; None where the code was
-        installed as a package, or git is not there or refuses.
+        40 hex digits, with `-dirty` if tracked files have changes; None if the code is an installed
+        package, or git is missing or fails.
     """
     git = shutil.which("git")
-    # A package lies in some folder of an environment, which may be in a repository of the user's.
+    # The environment of an installed package may be inside an unrelated repository.
     if git is None or not (root / ".git").exists():
         return None
     command = [git, "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]

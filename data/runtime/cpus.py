@@ -1,4 +1,4 @@
-"""How many CPUs this process may use: what the job was granted, not what the machine has."""
+"""Number of CPUs available to this process, within the limits of its job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CGROUP_V1 = Path("/sys/fs/cgroup/cpu")
 
 
 def _cgroup_quota() -> int | None:
-    """CPUs of the control group's quota, rounded up; None without one."""
+    """CPU quota of the control group, rounded up; None without one."""
     try:
         quota, period = _CGROUP_V2.read_text().split()
     except (OSError, ValueError):
@@ -26,9 +26,9 @@ def _cgroup_quota() -> int | None:
 
 
 def available_cpus() -> tuple[int, str]:
-    """Return the number of CPUs to use and what set it.
+    """Return the number of available CPUs and the name of the limit.
 
-    The smallest of `SLURM_CPUS_PER_TASK`, the affinity mask and the control group's quota.
+    It is the minimum of `SLURM_CPUS_PER_TASK`, the affinity mask and the control group's quota.
     """
     if hasattr(os, "sched_getaffinity"):
         limits = [(len(os.sched_getaffinity(0)), "affinity")]

@@ -1,7 +1,7 @@
-"""Digests of files that a later step trusts: kept where they are made, checked where they are read.
+"""Digests of files that later steps depend on, written with the files and checked on reading.
 
-A folder keeps the digests of its files in `DIGESTS_FILE`, in the format of `sha256sum`. They find
-damage and edits, not forgery: whoever edits a file can edit its digest too.
+The digests of the files of a folder are stored in `DIGESTS_FILE`, in the format of `sha256sum`.
+They detect damage and accidental edits, not forgery.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LINE = re.compile(r"([0-9a-f]{64})  ((?!/)(?!(?:.*/)?\.\.(?:/|$))[^\0]+)")
 
 
 class HashingFile:
-    """A file that knows the digest of what was written to it."""
+    """A writable file that computes the digest of its content."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
@@ -34,7 +34,7 @@ class HashingFile:
         return self._file.write(content)
 
     def flush(self) -> None:
-        """Hand what was written to the operating system."""
+        """Flush buffered content to the operating system."""
         self._file.flush()
 
     def fileno(self) -> int:
@@ -47,18 +47,18 @@ class HashingFile:
         self.closed = True
 
     def hexdigest(self) -> str:
-        """Hex sha256 of what was written so far."""
+        """Return the hex SHA-256 of the content written so far."""
         return self._hash.hexdigest()
 
 
 def file_digest(path: Path) -> str:
-    """Hex sha256 of a file, read in pieces."""
+    """Return the hex SHA-256 of a file, read in pieces."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def stream_digest(file: BinaryIO, *, size: int) -> str:
-    """Hex sha256 of the next `size` bytes of a file."""
+    """Return the hex SHA-256 of the next `size` bytes of a file."""
     digest = hashlib.sha256()
     while size and (part := file.read(min(size, 1 << 20))):
         digest.update(part)
@@ -67,7 +67,7 @@ def stream_digest(file: BinaryIO, *, size: int) -> str:
 
 
 def find_damaged(folder: Path, digests: Mapping[str, str]) -> list[str]:
-    """Say which files of a folder are missing or differ from their digests; read in parallel."""
+    """Describe the files of a folder that are missing or do not match their digests."""
     names = sorted(digests)
     workers = max(1, min(len(names), available_cpus()[0]))
 
@@ -76,23 +76,23 @@ def find_damaged(folder: Path, digests: Mapping[str, str]) -> list[str]:
             is_same = file_digest(folder / name) == digests[name]
         except FileNotFoundError:
             return f"{folder / name}: missing"
-        return None if is_same else f"{folder / name}: damaged, its content differs from its digest"
+        return None if is_same else f"{folder / name}: damaged, content does not match its digest"
 
     return [problem for problem in map_in_order(check, names, workers=workers) if problem]
 
 
 def write_digests(folder: Path, names: Iterable[str]) -> None:
-    """Write the digests of files of a folder; those that are not there are left out."""
+    """Write the digests of files of a folder; missing files are skipped."""
     present = sorted(name for name in names if (folder / name).is_file())
     lines = [f"{file_digest(folder / name)}  {name}\n" for name in present]
     publish_file(folder / DIGESTS_FILE, "".join(lines).encode())
 
 
 def read_digests(folder: Path) -> dict[str, str]:
-    """Read the digests of the files of a folder; empty where none are kept.
+    """Read the digests of the files of a folder; empty if none are stored.
 
     Raises:
-        ValueError: the file of digests is damaged.
+        ValueError: The file of digests is damaged.
     """
     path = folder / DIGESTS_FILE
     if not path.is_file():
@@ -107,10 +107,10 @@ def read_digests(folder: Path) -> dict[str, str]:
 
 
 def check_digests(folder: Path, names: Iterable[str]) -> None:
-    """Check files of a folder whose digests are kept.
+    """Check files of a folder against their stored digests, if any.
 
     Raises:
-        ValueError: one is missing or differs.
+        ValueError: A file is missing or does not match.
     """
     kept = read_digests(folder)
     problems = find_damaged(folder, {name: kept[name] for name in names if name in kept})

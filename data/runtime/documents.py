@@ -1,4 +1,4 @@
-"""Reading JSON and YAML that somebody else may have written: limits on size, depth and aliases."""
+"""Reading of untrusted JSON and YAML, with limits on size, depth and aliases."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import yaml
 
 MAX_DOCUMENT_BYTES = 1 << 28
-"""Bytes of a JSON or YAML file at most."""
+"""Maximum size of a JSON or YAML file in bytes."""
 
 
 class PlainLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
-    """YAML without aliases: a few nested ones stand for more values than memory holds."""
+    """YAML loader without aliases, which can expand to more values than fit in memory."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Compose a node, unless it is an alias."""
@@ -27,8 +27,8 @@ def read_document(path: Path) -> str:
     """Read a text file of limited size.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is too large, or no UTF-8.
+        OSError: The file cannot be read.
+        ValueError: The file is too large or not UTF-8.
     """
     size = path.stat().st_size
     if size > MAX_DOCUMENT_BYTES:
@@ -43,8 +43,8 @@ def load_json(path: Path) -> Any:
     """Read a JSON file.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is malformed; the message names file, line and column.
+        OSError: The file cannot be read.
+        ValueError: The file is malformed; the message has file, line and column.
     """
     try:
         return json.loads(read_document(path))
@@ -72,8 +72,8 @@ def load_yaml(path: Path, *, loader: type[PlainLoader] = PlainLoader) -> Any:
     """Read a YAML file; JSON is YAML too.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is malformed, or has aliases; the message names file, line and column.
+        OSError: The file cannot be read.
+        ValueError: The file is malformed or has aliases; the message has file, line and column.
     """
     try:
         return yaml.load(read_document(path), Loader=loader)  # noqa: S506 - a safe loader

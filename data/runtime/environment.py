@@ -1,8 +1,8 @@
-"""Environment variables of our libraries that change results: refused, or recorded.
+"""Environment variables of libraries that change results, which are rejected or recorded.
 
-accelerate and torch read their own settings from the environment, where one that was left over by
-another program changes a run without a word. The lists follow the sources of accelerate 1.15,
-torch 2.13, oneDNN and MKL.
+accelerate and torch read settings from the environment, where a leftover variable of another
+program would silently change a run. The lists follow the sources of accelerate 1.15, torch 2.13,
+oneDNN and MKL.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ALLOWED_VALUES: dict[str, tuple[str, ...]] = {
     "TORCHINDUCTOR_CPP_ENABLE_UNSAFE_MATH_OPT_FLAG": ("0",),
     "TORCHDYNAMO_SUPPRESS_ERRORS": ("0",),
 }
-"""Variables that change what is computed, and the values that do not; unset is always allowed."""
+"""Variables that change results, with the values that do not; unset is always allowed."""
 
 RECORDED_PREFIXES = (
     "ACCELERATE_",
@@ -56,10 +56,10 @@ RECORDED_PREFIXES = (
 
 
 def check_environment(environment: Mapping[str, str] = os.environ) -> None:
-    """Refuse variables that change what is computed.
+    """Check that no variable changes results.
 
     Raises:
-        ValueError: One is set to another value; the message names it.
+        ValueError: A variable has a value that is not allowed; the message names it.
     """
     for name, allowed in ALLOWED_VALUES.items():
         value = environment.get(name)
@@ -69,6 +69,6 @@ def check_environment(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def recorded_environment(environment: Mapping[str, str] = os.environ) -> str:
-    """List the variables that can change speed or the last bits, as `NAME=VALUE NAME=VALUE`."""
+    """Return the variables that may change speed or rounding, as `NAME=VALUE NAME=VALUE`."""
     names = sorted(name for name in environment if name.startswith(RECORDED_PREFIXES))
     return " ".join(f"{name}={environment[name]}" for name in names)

@@ -1,7 +1,7 @@
-"""Files that a kill cannot leave half written: temporary sibling, fsync, rename.
+"""Atomic publication of files and folders: temporary sibling, fsync, rename.
 
-A temporary sibling of `NAME` is `.NAME.HOST.PID.tmp`; the next publication of `NAME` on that host
-removes those whose process is gone.
+A temporary sibling of `NAME` is `.NAME.HOST.PID.tmp`. The next publication of `NAME` on that host
+removes the siblings of dead processes.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 OUR_MARK = "made with sudocot"
-"""In every page and plot that we write, so that only those are replaced."""
+"""Mark in every generated page and plot; only files with this mark are replaced."""
 _MARK_WITHIN = 1 << 16
 
 
 def is_special(path: Path) -> bool:
-    """Tell whether a path is a device, a pipe or a socket, which are written to, not replaced."""
+    """Whether a path is a device, a pipe or a socket, which is written to instead of replaced."""
     return path.exists() and not (path.is_file() or path.is_dir())
 
 
 def fsync_path(path: Path) -> None:
-    """Flush a file, or a directory's entries, to the disk."""
+    """Flush a file or the entries of a directory to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -36,23 +36,23 @@ def fsync_path(path: Path) -> None:
 
 
 def resolve_output(path: Path) -> Path:
-    """Return where an output is written: the target of a symbolic link, else the path itself."""
+    """Return the target of a symbolic link, else the path itself."""
     return path.resolve() if path.is_symlink() else path
 
 
 @contextlib.contextmanager
 def staged_file(final: Path, *, mark: str | None = None) -> Iterator[Path]:
-    """Give a temporary sibling of `final` to write; it gets that name when the block succeeds.
+    """Yield a temporary sibling of `final` to write, and rename it when the block succeeds.
 
-    A symbolic link is followed. To a device, a pipe or a socket the content is copied.
+    A symbolic link is followed. For a device, a pipe or a socket the content is copied.
 
     Args:
-        final: The file.
-        mark: Text that a file which may be replaced holds near its start or end; None for any file.
+        final: Output file.
+        mark: Text required near the start or end of an existing file; None to replace any file.
 
     Raises:
-        FileExistsError: A file without the mark is there.
-        OSError: It cannot be written; the error names `final`.
+        FileExistsError: A file without the mark exists.
+        OSError: The file cannot be written; the error names `final`.
     """
     final = resolve_output(final)
     if is_special(final):
@@ -70,7 +70,7 @@ def staged_file(final: Path, *, mark: str | None = None) -> Iterator[Path]:
         fsync_path(staged)
         staged.replace(final)
     except BaseException as error:
-        with contextlib.suppress(OSError):  # the first error tells more
+        with contextlib.suppress(OSError):  # the first error is raised
             staged.unlink()
         is_unnamed = isinstance(error, OSError) and error.filename in (None, str(staged))
         if isinstance(error, OSError) and is_unnamed and error.errno is not None:
@@ -80,44 +80,44 @@ def staged_file(final: Path, *, mark: str | None = None) -> Iterator[Path]:
 
 
 def publish_file(path: Path, content: bytes, *, mark: str | None = None) -> None:
-    """Write `content` to `path`, so that it holds either the old or the whole new content.
+    """Write `content` to `path` atomically.
 
     Raises:
-        FileExistsError: a file without `mark` is there; see `staged_file`.
+        FileExistsError: A file without `mark` exists; see `staged_file`.
     """
     with staged_file(path, mark=mark) as staged:
         staged.write_bytes(content)
 
 
 def publish_page(path: Path, page: str) -> None:
-    """Write a page in HTML or Markdown, with a comment that says that it is ours.
+    """Write an HTML or Markdown page with `OUR_MARK` in a comment.
 
     Raises:
-        FileExistsError: a file that is not ours is there.
+        FileExistsError: A file without the mark exists.
     """
     publish_file(path, mark_page(page).encode(), mark=OUR_MARK)
 
 
 def mark_page(page: str) -> str:
-    """Return a page in HTML or Markdown with the comment that says that it is ours."""
+    """Return an HTML or Markdown page with `OUR_MARK` in a comment."""
     comment = f"<!-- {OUR_MARK} -->"
     return page if comment in page else f"{page}{comment}\n"
 
 
 def to_json(value: Any) -> bytes:
-    """Serialize for a file that people read too: indented, keys in the order given."""
+    """Serialize to indented JSON, with keys in insertion order."""
     return (json.dumps(value, indent=2) + "\n").encode()
 
 
 def check_replaceable(folder: Path, *, marker: str) -> None:
-    """Check that what is at a path may be replaced: nothing, an empty folder, or one of ours.
+    """Check that a path may be replaced: it does not exist, is empty, or has a marker file.
 
     Args:
-        folder: The path.
-        marker: Pattern of a file that a folder of ours has.
+        folder: Output folder.
+        marker: Pattern of a file in every folder of that kind.
 
     Raises:
-        FileExistsError: It holds something else, which would be gone.
+        FileExistsError: The folder has other files, which would be lost.
     """
     is_ours = not folder.exists() or (
         folder.is_dir() and (any(folder.glob(marker)) or not any(folder.iterdir()))
@@ -129,13 +129,13 @@ def check_replaceable(folder: Path, *, marker: str) -> None:
 def publish_directory(staged: Path, final: Path, *, replace: bool = False) -> None:
     """Flush every file of `staged` and rename it to `final`.
 
-    A directory that is replaced is `.NAME.old` for a moment. A kill then leaves it there, and it
-    stays until the next publication of that name succeeds.
+    A replaced directory is temporarily renamed to `.NAME.old`. If a kill leaves it there, it is
+    removed by the next successful publication.
 
     Args:
-        staged: A finished directory beside `final`, on the same file system.
-        final: Its name from now on; a symbolic link is followed.
-        replace: Take the place of an existing directory, which is removed.
+        staged: Finished directory next to `final`, on the same file system.
+        final: Target name; a symbolic link is followed.
+        replace: Replace an existing directory.
 
     Raises:
         FileExistsError: `final` exists and `replace` is off.
@@ -161,11 +161,11 @@ def publish_directory(staged: Path, final: Path, *, replace: bool = False) -> No
 
 @contextlib.contextmanager
 def staged_directory(final: Path, *, replace: bool = False) -> Iterator[Path]:
-    """Give a temporary sibling of `final` to fill; it gets that name when the block succeeds.
+    """Yield a temporary sibling of `final` to fill, and rename it when the block succeeds.
 
     Raises:
         FileExistsError: `final` exists and `replace` is off.
-        OSError: It cannot be written; an error without a name names `final`.
+        OSError: It cannot be written; an error without a file name names `final`.
     """
     final = resolve_output(final)
     if final.exists() and not replace:
@@ -197,7 +197,7 @@ def temporary_directory(final: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(final: Path) -> None:
-    """Remove temporary siblings of `final` whose process is gone."""
+    """Remove temporary siblings of `final` that belong to dead processes."""
     host = _host()
     for path in final.parent.glob(f".{_glob_escaped(final.name)}.*.tmp"):
         its_host, _, pid = path.name[len(final.name) + 2 : -len(".tmp")].rpartition(".")
@@ -231,7 +231,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _check_mark(final: Path, mark: str | None) -> None:
-    """Refuse to replace a file that was not made by us; an empty one may be replaced."""
+    """Raise if a non-empty file without the mark exists."""
     if mark is None or not final.is_file() or final.stat().st_size == 0:
         return
     with final.open("rb") as file:

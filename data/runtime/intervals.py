@@ -1,4 +1,4 @@
-"""Confidence intervals of shares."""
+"""Confidence intervals of proportions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _Z95 = 1.959963984540054
 
 
 def wilson_interval(successes: int, *, trials: int) -> tuple[float, float]:
-    """Return the 95% Wilson interval of a share; (0, 1) without trials.
+    """Return the 95% Wilson score interval of a proportion; (0, 1) without trials.
 
     Raises:
         ValueError: `successes` is not in 0 .. `trials`.
@@ -22,7 +22,7 @@ def wilson_interval(successes: int, *, trials: int) -> tuple[float, float]:
     center = share + z2 / (2 * trials)
     spread = _Z95 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
     scale = 1 + z2 / trials
-    # Of none and of all the end is the share itself, which rounding would miss.
+    # For proportions 0 and 1 that bound is exact, up to rounding.
     low = 0.0 if successes == 0 else (center - spread) / scale
     high = 1.0 if successes == trials else (center + spread) / scale
     return low, high

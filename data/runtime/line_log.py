@@ -1,7 +1,7 @@
-"""Append-only files of JSON lines that survive a kill.
+"""Append-only, crash-safe JSON Lines files.
 
-A line is written in one piece and synced within `SYNC_EVERY_S`. An incomplete last line, left by a
-killed process, is removed when the file is opened again.
+Each line is written at once and synced within `SYNC_EVERY_S`. An incomplete last line, left by a
+killed process, is truncated when the file is opened again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from data.runtime.files import staged_file
 from data.runtime.schema import SchemaError
 
 SYNC_EVERY_S = 30.0
-"""Longest time for which a crash of the machine, not of the program, can lose lines."""
+"""Maximum age of lines that a crash of the machine can lose."""
 
 _Item = TypeVar("_Item")
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, zlib.error)
-"""What reading a value that sudocot did not write can raise."""
+"""Exceptions raised when parsing damaged values."""
 
 
 class LineLog:
@@ -33,11 +33,11 @@ class LineLog:
         self.path = path
 
     def __enter__(self) -> LineLog:
-        """Open the file, without the incomplete line that a killed process may have left."""
+        """Open the file and truncate an incomplete last line left by a killed process."""
         content = self.path.read_bytes() if self.path.exists() else b""
         if content and not content.endswith(b"\n"):
             os.truncate(self.path, content.rfind(b"\n") + 1)
-        # Unbuffered: `close` has nothing left to write, so it cannot fail on a full disk.
+        # Unbuffered, so that `close` writes nothing and cannot fail on a full disk.
         self._file = self.path.open("ab", buffering=0)
         self._synced_s = time.monotonic()
         return self
@@ -71,15 +71,15 @@ def encode_line(record: dict[str, Any]) -> bytes:
 
 
 def read_lines(path: Path, read: Callable[[Any], _Item]) -> Iterator[_Item]:
-    """Read the complete lines of a file; a last line without an end is skipped.
+    """Read the complete lines of a file; an incomplete last line is skipped.
 
     Args:
         path: The file.
-        read: Makes an item of the value of a line; `ValueError`, `KeyError`, `TypeError` and
-            similar errors are reported as a damaged line.
+        read: Converts the JSON value of a line to an item; `ValueError`, `KeyError`, `TypeError`
+            and similar errors are reported as a damaged line.
 
     Raises:
-        ValueError: a damaged line; the message names file and line.
+        ValueError: A line is damaged; the message has file and line.
     """
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -88,10 +88,10 @@ def read_lines(path: Path, read: Callable[[Any], _Item]) -> Iterator[_Item]:
 
 
 def checked(read: Callable[[Any], _Item], value: Any, *, where: str) -> _Item:
-    """Call `read`, and report what a damaged value raises.
+    """Call `read(value)` and convert its errors to a `ValueError` with a location.
 
     Raises:
-        ValueError: the value is damaged.
+        ValueError: The value is damaged.
     """
     try:
         return read(value)
@@ -102,6 +102,6 @@ def checked(read: Callable[[Any], _Item], value: Any, *, where: str) -> _Item:
 
 
 def publish_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    """Replace a file of JSON lines atomically."""
+    """Replace a JSON Lines file atomically."""
     with staged_file(path) as staged, staged.open("wb") as file:
         file.writelines(map(encode_line, records))

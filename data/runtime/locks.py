@@ -1,8 +1,7 @@
-"""One process at a time: every command that writes locks first, then looks at what is there.
+"""Locks on outputs: every command that writes acquires the lock before it inspects the output.
 
-A lock goes with the process, however that ends. What is published by a rename is locked beside its
-place, from before the first look until after the publication; a folder that is filled in place has
-its lock inside.
+A lock is released when its process ends in any way. The lock of an output that is published by a
+rename is a file next to it; the lock of a folder that is filled in place is a file inside.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ logger = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def locked_output(path: Path, *, wait: bool = False) -> Iterator[None]:
-    """Keep other processes from making the same file or folder, and remove leftovers of dead ones.
+    """Lock a file or folder that is published by a rename; remove leftovers of dead processes.
 
     Args:
-        path: The output, which need not exist.
-        wait: Wait for another process to finish, in place of refusing.
+        path: Output, which need not exist.
+        wait: Wait for another process to finish, instead of raising.
 
     Raises:
-        ValueError: another process is at work there, and `wait` is off.
+        ValueError: Another process holds the lock and `wait` is off.
     """
     path = resolve_output(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,22 +43,22 @@ def locked_output(path: Path, *, wait: bool = False) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _NO_WRITING_HERE or not path.exists():
             raise
-        yield  # nobody who cannot write here can replace it
+        yield  # without write permission, the output cannot be replaced
         return
     with file:
         try:
             remove_leftovers(path)
             yield
         finally:
-            lock.unlink(missing_ok=True)  # before it is released: see `_is_current`
+            lock.unlink(missing_ok=True)  # before the release; see `_is_current`
 
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder, which is made if need be, and kept if it is filled.
+    """Lock a folder that is filled in place; it is created, and removed again if it stays empty.
 
     Raises:
-        ValueError: another process is at work there.
+        ValueError: Another process holds the lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = folder / LOCK_FILE
@@ -68,7 +67,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _NO_WRITING_HERE:
             raise
-        yield  # nobody who cannot write here can change it
+        yield  # without write permission, the folder cannot be changed
         return
     with file:
         try:
@@ -81,7 +80,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 
 def _open_locked(lock: Path, place: Path, *, wait: bool) -> BinaryIO:
-    """Open and lock a file; a lock on a file that was removed meanwhile counts for nothing."""
+    """Open and lock a file; retry if it was removed meanwhile."""
     while True:
         file = lock.open("ab")
         try:
@@ -110,7 +109,7 @@ def _lock(file: BinaryIO, place: Path, *, wait: bool) -> None:
 
 
 def _is_current(file: BinaryIO, lock: Path) -> bool:
-    """Tell whether an open lock file still has its name."""
+    """Whether an open lock file is still the one at its path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), lock.stat())
     except FileNotFoundError:

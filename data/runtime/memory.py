@@ -1,4 +1,4 @@
-"""How much memory this process may still take: that of the job, not that of the machine."""
+"""Memory available to this process, within the limits of its job."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> tuple[int, str]:
-    """Return the bytes that can still be allocated and what limits them.
+    """Return the bytes that can still be allocated and the name of the limit.
 
-    The smallest of the machine's available memory, the limits of the control groups that hold this
-    process, and the limit on its address space (`ulimit -v`).
+    It is the minimum of the available memory of the machine, the limits of the control groups of
+    this process, and the limit on its address space (`ulimit -v`).
     """
     return min([(_machine_bytes(), "the machine"), *_cgroup_bytes(), *_address_space_bytes()])
 
@@ -23,12 +23,12 @@ def _machine_bytes() -> int:
     try:
         fields = _fields(_PROC / "meminfo")
         return fields["MemAvailable"] << 10
-    except (OSError, KeyError):  # macOS; half of it is taken to be in use
+    except (OSError, KeyError):  # macOS; half of the memory is assumed to be in use
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def _cgroup_bytes() -> Iterator[tuple[int, str]]:
-    """Yield what is left of the limit of this process's control group and of each one around it."""
+    """Yield the remaining memory of this process's control group and of its ancestors."""
     try:
         lines = (_PROC / "self/cgroup").read_text().splitlines()
     except OSError:
@@ -52,7 +52,7 @@ def _cgroup_bytes() -> Iterator[tuple[int, str]]:
 
 
 def _left_in_group(group: Path, limit: str, used: str, cached: str) -> int | None:
-    """Bytes left of a group's limit; file pages that the kernel can drop count as free."""
+    """Return the remaining bytes of a group's limit; reclaimable file pages count as free."""
     try:
         most = (group / limit).read_text().strip()
         if most == "max":
@@ -77,7 +77,7 @@ def _address_space_bytes() -> Iterator[tuple[int, str]]:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """Numbers of a file with a name and a number on each line."""
+    """Parse a file with a name and a number on each line."""
     fields = {}
     for line in path.read_text().splitlines():
         name, _, rest = line.replace(":", " ").partition(" ")

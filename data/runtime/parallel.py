@@ -1,4 +1,4 @@
-"""Work spread over threads, with results in a fixed order; the kernels release the GIL."""
+"""Ordered parallel map over threads, for kernels that release the GIL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 def num_threads(workers: int | None) -> int:
-    """Threads to use: `workers`, or as many as there are CPUs for this process; says why."""
+    """Return `workers`, or the number of available CPUs if None, and log it."""
     granted, reason = available_cpus()
     logger.info("%d threads (%d CPUs by %s)", workers or granted, granted, reason)
     return workers or granted
@@ -30,18 +30,18 @@ def map_in_order(
     workers: int,
     items_per_worker: int = 8,
 ) -> Generator[Result, None, None]:
-    """Apply a function to items on threads; yield the results in the order of the items.
+    """Apply a function to items on threads and yield the results in the order of the items.
 
-    An item that takes long delays the yielding, not the work: other threads go on with later items
-    until `items_per_worker * workers` of them are in flight, which also bounds the memory. Items
-    are drawn by the calling thread. After an exception, or when the generator is closed, no further
-    items are begun.
+    While a slow item delays the results, other threads process later items, up to
+    `items_per_worker * workers` in flight, which also bounds the memory. Items are drawn by the
+    calling thread. After an exception, or when the generator is closed, no further items are
+    started.
 
     Args:
-        function: Runs on several threads at a time.
-        items: May be endless.
-        workers: Threads.
-        items_per_worker: Items in flight, for each worker.
+        function: Thread-safe function.
+        items: Possibly endless.
+        workers: Number of threads.
+        items_per_worker: Maximum items in flight per worker.
     """
     pool = ThreadPoolExecutor(workers)
     in_flight: deque[Future[Result]] = deque()

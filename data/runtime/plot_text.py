@@ -1,4 +1,4 @@
-"""Names of users in plots: as they are written, and readable in every font."""
+"""Rendering of arbitrary user text in matplotlib plots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen 
 
 
 def installed_fonts() -> list[str]:
-    """Fonts for text: matplotlib's own, then those for Chinese and Japanese that are installed."""
+    """Return the fonts for text: that of matplotlib, then installed Chinese and Japanese fonts."""
     from matplotlib import font_manager
 
     known = {entry.name for entry in font_manager.fontManager.ttflist}
@@ -17,9 +17,9 @@ def installed_fonts() -> list[str]:
 
 
 def plain_text(text: str) -> str:
-    r"""Text that matplotlib draws as it is: `$` is no mathematics, no character is an empty box.
+    r"""Escape text for matplotlib: `$` is literal, and characters without a glyph are escaped.
 
-    A character that no installed font has becomes its escape, such as `\u6570`.
+    A character that is missing in all installed fonts becomes an escape such as `\u6570`.
     """
     from matplotlib import font_manager
 
@@ -34,7 +34,7 @@ def plain_text(text: str) -> str:
 
 
 def add_legend(owner: Any, handles: Sequence[Any], labels: Iterable[str], **options: Any) -> None:
-    """Add a legend to axes or a figure; matplotlib leaves out labels that begin with `_`."""
+    """Add a legend to axes or a figure, also with labels that begin with `_`."""
     legend = owner.legend(handles, [" "] * len(handles), **options)
     for text, label in zip(legend.get_texts(), labels, strict=True):
         text.set_text(plain_text(label))

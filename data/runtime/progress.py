@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, plain lines elsewhere, nothing when disabled."""
+"""Progress reporting: a bar on a terminal, log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ logger = logging.getLogger(__name__)
 
 _LINE_EVERY_S = 10.0
 _ESTIMATE_FROM = 0.05
-"""Share of the work from which the time left is estimated; before it, rates still settle."""
+"""Minimum share of the work done before the remaining time is estimated."""
 
 
 def format_duration(seconds: float) -> str:
-    """Write a duration as `1:02:03` or `2:03`."""
+    """Format a duration as `1:02:03` or `2:03`."""
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
 class Advance(Protocol):
-    """Reports that work was done."""
+    """Callback that adds an amount of completed work."""
 
     def __call__(self, amount: int, /, *, detail: str = "") -> object:
         """Add an amount of work.
 
         Args:
             amount: Work done since the last call.
-            detail: Words on the state of the work, shown until others come.
+            detail: Text about the state of the work, shown until the next one.
         """
 
 
 @dataclass(kw_only=True)
 class _PlainLines:
-    """Logs a line now and then; rate and time left are of this session alone."""
+    """Logs progress at intervals; rate and remaining time are based on this session only."""
 
     label: str
     unit: str
@@ -74,7 +74,7 @@ class _PlainLines:
             rate = (self.done - self._start_done) / (now - self._start_s)
             left = format_duration((self.total - self.done) / rate) if rate > 0 else "unknown time"
             if self.done < _ESTIMATE_FROM * self.total:
-                left = "time left not known yet"
+                left = "time left unknown"
             else:
                 left += " left"
             logger.info(
@@ -119,7 +119,7 @@ class _RateColumn(ProgressColumn):
 
 @contextlib.contextmanager
 def _log_above_bar() -> Iterator[None]:
-    """Let log lines go through what rich puts in place of standard error while a bar is drawn."""
+    """Redirect log handlers to rich's replacement of standard error while a bar is shown."""
     handlers = [
         handler
         for handler in logging.getLogger().handlers
@@ -135,7 +135,7 @@ def _log_above_bar() -> Iterator[None]:
 
 
 class _TimeLeftColumn(TimeRemainingColumn):
-    """Time left, once enough of the work is done to estimate it."""
+    """Remaining time, once enough of the work is done to estimate it."""
 
     def render(self, task: Task) -> Text:
         if task.total and task.completed < _ESTIMATE_FROM * task.total:
@@ -147,14 +147,14 @@ class _TimeLeftColumn(TimeRemainingColumn):
 def progress(
     label: str, *, total: int, unit: str, done: int = 0, enabled: bool = True
 ) -> Iterator[Advance]:
-    """Show the progress of work; the block gets a function to call with each amount done.
+    """Show the progress of work; yields a function to call with each amount done.
 
     Args:
-        label: What is being done.
-        total: Amount of work.
-        unit: Plural name of what is counted.
-        done: Amount that an earlier session did; it does not count toward the rate.
-        enabled: Off on all ranks but the first.
+        label: Name of the work.
+        total: Total amount.
+        unit: Plural name of the unit.
+        done: Amount done by an earlier session, excluded from the rate.
+        enabled: Whether to show progress; False on all ranks but 0.
     """
     if not enabled:
         yield lambda _, /, *, detail="": None  # noqa: ARG005

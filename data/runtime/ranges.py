@@ -1,10 +1,10 @@
-"""Ranges of options and of fields in files, each stated once, in the type of the field.
+"""Ranges of options, declared in the type annotations of their fields.
 
     seed: Seed = 0
     min_share: Annotated[float, Ge(0), Le(1)] = 0.1
 
-The command line shows them, `check_ranges` checks them, and `data.runtime.schema` checks them in
-files. A float must be finite unless its range includes infinity.
+The command line shows them, and `check_ranges` enforces them. A float must be finite unless its
+range includes infinity.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Count = Annotated[int, Ge(1), Le(10**12)]
 """Puzzles, rows, steps."""
 TokenCount = Annotated[int, Ge(1), Le(10**15)]
 CotLength = Annotated[int, Ge(1), Le(2**31)]
-"""Tokens of a CoT; tables of lengths hold them in 32 bits."""
+"""Tokens of a CoT; CoT length tables store them in 32 bits."""
 SegmentTokens = Annotated[int, Ge(1), Le(10**6)]
-"""Trace tokens after which a summary is due."""
+"""Minimum trace tokens before a summary."""
 Workers = Annotated[int, Ge(1), Le(1024)]
 """Threads or processes."""
 Share = Annotated[float, Ge(0), Le(1)]
@@ -33,17 +33,17 @@ Bound = Ge | Gt | Le | Lt
 
 
 def check_ranges(config: Any) -> None:
-    """Check the numbers of a dataclass, and of those within it.
+    """Check the numbers of a dataclass and of nested dataclasses.
 
     Raises:
-        ValueError: A number is outside of its range; the message names the field.
+        ValueError: A number is out of range; the message names the field.
     """
     for name, value, hint in _fields(config):
         _check(name, value, hint)
 
 
 def format_range(kind: Any) -> str:
-    """Write the range of an annotated number as the help shows it, such as `[1..64]` or `(0..1]`.
+    """Format the range of an annotated number for the help, such as `[1..64]` or `(0..1]`.
 
     Returns:
         The empty string for a type without a range.
@@ -56,7 +56,7 @@ def format_range(kind: Any) -> str:
 
 
 def hints_of(kind: type) -> dict[str, Any]:
-    """Types of the fields of a dataclass, with what is annotated to them."""
+    """Return the annotations of the fields of a dataclass, including metadata."""
     return get_type_hints(kind, include_extras=True)
 
 
@@ -111,7 +111,7 @@ def _allows(value: float, bounds: list[Bound]) -> bool:
 
 
 def _ends(bounds: list[Bound]) -> tuple[Any, str, Any, str]:
-    """Least value and bracket before it, greatest value and bracket after it."""
+    """Return the lower bound and its bracket, the upper bound and its bracket."""
     low: Any = None
     high: Any = None
     low_bracket, high_bracket = "[", "]"
@@ -140,7 +140,7 @@ def _in_words(bounds: list[Bound]) -> str:
 
 
 def _number(value: Any) -> str:
-    """Write a bound; powers of two and ten by their exponents."""
+    """Format a bound; large powers of two and ten by their exponents."""
     if isinstance(value, int) and value >= 10**5:
         if value & (value - 1) == 0:
             return f"2^{value.bit_length() - 1}"

@@ -1,8 +1,8 @@
-"""Outputs that take long to make and survive interruptions: identity, staging, publication.
+"""Resumable builds of files and folders: lock, identity, staging and publication.
 
-The work goes on in a folder beside the output, `.NAME.partial`, which holds the identity of what is
-made: all that decides its bytes. An interrupted run leaves it there, and `resume` continues it if
-the identity is the same. The output is locked from before the first look until after publication.
+A build works in a staging folder next to the output, `.NAME.partial`, which stores the identity of
+the build: everything that determines the bytes of the output. An interrupted build leaves the
+folder there, and `resume` continues it if the identity is equal. The output is locked throughout.
 """
 
 from __future__ import annotations
@@ -20,50 +20,49 @@ from data.runtime.files import publish_file, resolve_output, to_json
 from data.runtime.locks import locked_output
 
 BUILD_FILE = "build.json"
-"""Identity of a build, in its folder."""
+"""File with the identity of a build."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumable:
-    """How an output is made."""
+    """Parameters of a resumable build."""
 
     out: Path
-    """File or folder to make."""
+    """Output file or folder."""
     identity: dict[str, Any]
-    """All that decides its bytes."""
+    """Everything that determines the bytes of the output."""
     find_identity: Callable[[Path], dict[str, Any]]
     """Reads the identity of a finished output; raises `ValueError` or `OSError`."""
     publish: Callable[[Path], None]
-    """Gives the finished content of the folder the name `out`."""
+    """Publishes the finished content of the staging folder as `out`."""
     progress: str
-    """Pattern of the files of finished work, in the folder."""
+    """Pattern of the files of finished work in the staging folder."""
     resume: bool = False
-    """Continue an interrupted run; a finished output is left as it is."""
+    """Continue an interrupted build; a finished output is kept."""
     rebuild: bool = False
-    """Start afresh and replace what is there."""
+    """Discard and replace existing outputs."""
     wait: bool = False
-    """Wait for another process that makes the same output, in place of refusing."""
+    """Wait for another process that builds the same output, instead of raising."""
 
 
 @contextmanager
 def resumable_output(work: Resumable) -> Iterator[Path | None]:
-    """Give the folder to work in, and publish it when the block succeeds; None if nothing is left.
+    """Yield the staging folder, and publish it when the block succeeds; None if already finished.
 
-    A block that raises `ValueError` before any progress refuses its input, and what it began is
-    removed.
+    If the block raises `ValueError` before any progress, the staging folder is removed.
 
     Raises:
-        FileExistsError: the output, or an interrupted run, is there and neither flag is set.
-        ValueError: `resume` with another identity; or another process is at work there.
+        FileExistsError: The output or an interrupted build exists and neither flag is set.
+        ValueError: `resume` with another identity, or another process is building the output.
     """
     out = resolve_output(work.out)
     staging = out.with_name(f".{out.name}.partial")
     with locked_output(out, wait=work.wait):
         if out.exists() and not work.rebuild:
             _check_same(out, work.find_identity, work.identity, resume=work.resume)
-            shutil.rmtree(staging, ignore_errors=True)  # left by a kill right after the rename
+            shutil.rmtree(staging, ignore_errors=True)  # left by a kill after the rename
             logger.info("%s: finished already", out)
             yield None
             return
@@ -85,25 +84,25 @@ def resumable_output(work: Resumable) -> Iterator[Path | None]:
 
 
 def write_identity(folder: Path, identity: dict[str, Any]) -> None:
-    """Write the identity of what is made in a folder."""
+    """Write the identity of the build in a folder."""
     publish_file(folder / BUILD_FILE, to_json(identity))
 
 
 def read_identity(folder: Path) -> dict[str, Any]:
-    """Read the identity of what was made in a folder.
+    """Read the identity of the build in a folder.
 
     Raises:
-        OSError: there is none.
-        ValueError: it is damaged.
+        OSError: There is none.
+        ValueError: It is damaged.
     """
     return read_json(folder / BUILD_FILE)
 
 
 def check_identity(folder: Path, identity: dict[str, Any]) -> None:
-    """Check that what was made in a folder is what is asked for.
+    """Check the identity of the build in a folder.
 
     Raises:
-        ValueError: it was made from another source or configuration; the message names what.
+        ValueError: It has another source or configuration; the message lists the differences.
     """
     _check_same(folder, read_identity, identity, resume=True)
 
@@ -117,21 +116,21 @@ def _check_same(
 ) -> None:
     if not resume:
         raise FileExistsError(
-            f"{path}: exists; --resume continues it or takes it as it is, --rebuild makes it afresh"
+            f"{path}: exists; --resume continues or keeps it, --rebuild replaces it"
         )
     try:
         found = find_identity(path)
     except (OSError, ValueError):
-        raise ValueError(f"{path}: no readable {BUILD_FILE}; --rebuild makes it afresh") from None
+        raise ValueError(f"{path}: no readable {BUILD_FILE}; --rebuild replaces it") from None
     different = sorted(_differences(found, identity))
     if different:
         raise ValueError(
-            f"{path}: made with another {', '.join(different)}; --rebuild makes it afresh"
+            f"{path}: built with another {', '.join(different)}; --rebuild replaces it"
         )
 
 
 def _differences(found: Any, identity: Any, name: str = "") -> list[str]:
-    """Names of the entries in which two nested dictionaries differ."""
+    """Return the dotted names of the entries in which two nested dictionaries differ."""
     if not (isinstance(found, dict) and isinstance(identity, dict)):
         return [] if found == identity else [name]
     return [

@@ -1,12 +1,12 @@
-"""Signals that ask a program to keep what it has and leave: SIGTERM, SIGUSR1 and Ctrl-C.
+"""Handling of stop signals: SIGTERM, SIGUSR1 and Ctrl-C.
 
-`StopSignal` is for training, which has something to save. Its handler only sets a flag. The loop
-looks at it after every update and between the parts of an evaluation, shares it among all processes
-(one that left alone would leave the others waiting), saves, and ends with `REQUEUE_EXIT_CODE`. The
-launchers of accelerate and torch turn any code into 1; behind them, a run that waits to be
-continued is told by the last row of its metrics, `stop`.
+`StopSignal` is for training, which must save its state. Its handler only sets a flag. The training
+loop checks the flag after every update and between the parts of an evaluation, reduces it over all
+processes so that they stop together, saves, and exits with `REQUEUE_EXIT_CODE`. The launchers of
+accelerate and torch replace any exit code by 1; the last row of the metrics, `stop`, then tells
+that the run is to be resumed.
 
-`stop_at_once` is for work whose results are on the disk at all times.
+`stop_at_once` is for commands whose results are always on the disk.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from types import FrameType, TracebackType
 from typing import Any
 
 REQUEUE_EXIT_CODE = 75
-"""Exit code of a run that saved on a signal: EX_TEMPFAIL of sysexits.h, "try again later"."""
+"""Exit code of a run that was saved on a signal: EX_TEMPFAIL of sysexits.h."""
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class StopSignal:
-    """Context manager that notes a stop signal instead of dying of it.
+    """Context manager that records a stop signal instead of terminating.
 
-    A second Ctrl-C interrupts at once, for a user who does not want to wait for the save.
+    A second Ctrl-C raises `KeyboardInterrupt` immediately, without a save.
     """
 
     def __init__(self) -> None:
         self.received: str | None = None
-        """Name of the signal that came, or None."""
+        """Name of the received signal, or None."""
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopSignal:
-        """Install the handlers; only the main thread can."""
+        """Install the handlers; must be called in the main thread."""
         self._previous = {number: signal.signal(number, self._note) for number in STOP_SIGNALS}
         return self
 
@@ -45,7 +45,7 @@ class StopSignal:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Restore the handlers that were there before."""
+        """Restore the previous handlers."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
@@ -56,12 +56,12 @@ class StopSignal:
 
 
 class StopRequested(BaseException):
-    """A signal of a batch system came; not an `Exception`, so that nothing swallows it."""
+    """Raised on a signal of a batch system; a `BaseException`, so that no handler catches it."""
 
 
 @contextlib.contextmanager
 def stop_at_once() -> Iterator[None]:
-    """Raise `StopRequested` with the name of the signal when SIGTERM or SIGUSR1 comes."""
+    """Raise `StopRequested` with the name of the signal on SIGTERM or SIGUSR1."""
 
     def leave(number: int, _frame: FrameType | None) -> None:
         raise StopRequested(signal.Signals(number).name)

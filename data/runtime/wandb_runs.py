@@ -1,7 +1,7 @@
-"""What training and evaluation share of Weights & Biases: where and how runs are written.
+"""Weights & Biases utilities shared by training and evaluation.
 
-W&B goes offline where there is no key or no network, so that nothing on a closed cluster waits for
-a login or a time-out. W&B itself is imported only by what writes to it.
+W&B runs offline without an API key or a network, so that commands on an isolated cluster wait
+neither for a login nor for a timeout. wandb is imported lazily.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT_URL = "https://api.wandb.ai"
 CONNECT_TIMEOUT_S = 3.0
 LONGEST_NAME = 128
 LARGEST_COPY = 1 << 20
-"""Bytes of a file up to which an artifact holds it; of a larger one it has the address."""
+"""Maximum size in bytes of a file that is copied to an artifact; larger ones are referenced."""
 
 logger = logging.getLogger(__name__)
 
@@ -39,19 +39,19 @@ def check_project(name: str) -> None:
 
 
 def log_folder(run: Any, folder: Path, *, kind: str, metadata: Mapping[str, Any]) -> None:
-    """Record a folder as an artifact: its small files, and references to the large ones.
+    """Log a folder as an artifact: its small files, and references to the large ones.
 
     Args:
-        run: The W&B run.
-        folder: Folder whose files do not change any more.
+        run: W&B run.
+        folder: Folder with final content.
         kind: Type of the artifact: `model`, `dataset`, `evaluation`.
-        metadata: Facts that identify the content, digests among them.
+        metadata: Facts that identify the content, including digests.
     """
     import wandb
 
     folder = folder.resolve()
     owner = folder.parent if folder.name == "final" else folder
-    # W&B takes 128 characters; names of runs begin alike and differ at the end.
+    # W&B allows 128 characters; the end of a run's name is the most specific part.
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", owner.name)[-(LONGEST_NAME - len(kind) - 1) :]
     name = f"{stem}-{kind}"
     artifact = wandb.Artifact(name, type=kind, metadata=dict(metadata))
@@ -62,18 +62,18 @@ def log_folder(run: Any, folder: Path, *, kind: str, metadata: Mapping[str, Any]
         if path.stat().st_size <= LARGEST_COPY:
             artifact.add_file(str(path), name=inside, policy="immutable")
         else:
-            # Not read again to hash it: the metadata have the digest of what is in the folder.
+            # Without a checksum, since the metadata include the digest of the content.
             artifact.add_reference(path.as_uri(), name=inside, checksum=False)
     run.log_artifact(artifact)
 
 
 def choose_folder(run_folder: Path) -> Path:
-    """Folder of W&B's own files: the run folder, unless `WANDB_DIR` names another."""
+    """Return the folder of the local files of W&B: `WANDB_DIR` if set, else the run folder."""
     return Path(os.environ.get("WANDB_DIR", run_folder))
 
 
 def choose_mode() -> Literal["online", "offline"] | None:
-    """W&B mode: online where that can work, else offline; None lets `WANDB_MODE` decide."""
+    """Return the W&B mode: online if possible, else offline; None if `WANDB_MODE` is set."""
     if os.environ.get("WANDB_MODE"):
         return None
     url = os.environ.get("WANDB_BASE_URL", DEFAULT_URL)
@@ -89,7 +89,7 @@ def choose_mode() -> Literal["online", "offline"] | None:
 def _has_key(url: str) -> bool:
     if os.environ.get("WANDB_API_KEY"):
         return True
-    # A path that is given is read whatever its permissions are, as W&B reads it.
+    # An explicit path skips the permission check of netrc, as in W&B.
     path = Path(os.environ.get("NETRC") or Path.home() / ".netrc").expanduser()
     try:
         return netrc.netrc(path).authenticators(urlsplit(url).hostname or "") is not None

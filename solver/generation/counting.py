@@ -193,8 +193,8 @@ def count_solutions_many(
     Raises:
         ValueError: `grids` has another shape or a digit that the board lacks, or `limit` < 1.
     """
-    nothing = np.zeros((1, board.num_cells), dtype=np.uint8)
-    return _count(board, grids, avoided=nothing, limit=limit, max_nodes=max_nodes)
+    empty_grid = np.zeros((1, board.num_cells), dtype=np.uint8)
+    return _count(board, grids, avoided=empty_grid, limit=limit, max_nodes=max_nodes)
 
 
 def has_other_solution(

@@ -58,8 +58,8 @@ class Puzzles(NamedTuple):
     """Solved grids, uint8 (n, num_cells)."""
 
 
-class Maker(NamedTuple):
-    """Working memory for generating one puzzle at a time; see `make_maker`."""
+class Workspace(NamedTuple):
+    """Working memory for generating one puzzle at a time; see `make_workspace`."""
 
     tables: Any
     """Record of `solver.mrv.candidate_planes.make_plane_tables`."""
@@ -69,18 +69,18 @@ class Maker(NamedTuple):
     """Key and position of the random draws, (2,)."""
     cells: npt.NDArray[np.int64]
     """Order in which givens are considered for removal, (num_cells,)."""
-    nothing: Grid
+    empty_grid: Grid
     """Zeros, (num_cells,)."""
 
 
-def make_maker(board: Board) -> Maker:
+def make_workspace(board: Board) -> Workspace:
     """Allocate working memory; one per thread."""
-    return Maker(
+    return Workspace(
         tables=make_plane_tables(board),
         state=make_plane_state(board),
         stream=np.zeros(2, dtype=np.uint64),
         cells=np.zeros(board.num_cells, dtype=np.int64),
-        nothing=np.zeros(board.num_cells, dtype=np.uint8),
+        empty_grid=np.zeros(board.num_cells, dtype=np.uint8),
     )
 
 
@@ -107,7 +107,9 @@ def generate_puzzles(
     grids = np.zeros((count, board.num_cells), dtype=np.uint8)
     solutions = np.zeros_like(grids)
     with np.errstate(over="ignore"):
-        _generate_rows(make_maker(board), np.uint64(seed), start, extra_givens, grids, solutions)
+        _generate_rows(
+            make_workspace(board), np.uint64(seed), start, extra_givens, grids, solutions
+        )
     return Puzzles(grids, solutions)
 
 
@@ -124,66 +126,66 @@ def check_range(*, seed: int, start: int, count: int) -> None:
 
 
 @inline_kernel
-def start_stream(maker: Maker, seed: Any, number: int) -> None:
+def start_stream(workspace: Workspace, seed: Any, number: int) -> None:
     """Seed the random stream for puzzle `number` of `seed`."""
-    maker.stream[0] = mix64(mix64(seed) + GOLDEN * _U(number))
-    maker.stream[1] = _ZERO
+    workspace.stream[0] = mix64(mix64(seed) + GOLDEN * _U(number))
+    workspace.stream[1] = _ZERO
 
 
 @inline_kernel
-def draw_below(maker: Maker, bound: int) -> Any:
+def draw_below(workspace: Workspace, bound: int) -> Any:
     """Draw from 0 .. bound - 1, uniform up to `bound / 2^32`."""
-    word = mix64(maker.stream[0] + GOLDEN * maker.stream[1])
-    maker.stream[1] += _ONE
+    word = mix64(workspace.stream[0] + GOLDEN * workspace.stream[1])
+    workspace.stream[1] += _ONE
     return word_below(word, bound)
 
 
 @inline_kernel
-def draw_unit(maker: Maker) -> Any:
+def draw_unit(workspace: Workspace) -> Any:
     """Draw from 0 <= x < 1, in steps of 2^-24."""
-    return draw_below(maker, 1 << 24) / (1 << 24)
+    return draw_below(workspace, 1 << 24) / (1 << 24)
 
 
 @inline_kernel
-def shuffle_cells(maker: Maker) -> None:
+def shuffle_cells(workspace: Workspace) -> None:
     """Shuffle the cells."""
-    cells = maker.cells
+    cells = workspace.cells
     for i in range(len(cells)):
-        other = draw_below(maker, i + 1)
+        other = draw_below(workspace, i + 1)
         cells[i] = cells[other]
         cells[other] = i
 
 
 @inline_kernel
-def fill_grid(maker: Maker, grid: Any) -> None:
+def fill_grid(workspace: Workspace, grid: Any) -> None:
     """Write a random solved grid into `grid` (S,): one of `NUM_FILLS`, drawn by their weights."""
     total = 0.0
     for _ in range(NUM_FILLS):
         weight, level = 0.0, 0
         while weight == 0.0:
-            weight, level = _fill_once(maker)
+            weight, level = _fill_once(workspace)
         total += weight
-        if draw_unit(maker) * total < weight:
-            _read_grid(maker.state, level, grid)
+        if draw_unit(workspace) * total < weight:
+            _read_grid(workspace.state, level, grid)
 
 
 @inline_kernel
-def _fill_once(maker: Maker) -> Any:
+def _fill_once(workspace: Workspace) -> Any:
     """Fill an empty grid at random; return its importance weight (0 at a dead end) and last level.
 
     A random candidate is assigned to a random cell among those with fewest candidates. The weight,
     the product of the candidate counts, is the inverse probability of the digits drawn, so the
     expected weight is the same for all grids (sequential importance sampling).
     """
-    tables, state = maker.tables, maker.state
-    set_givens(tables, state, maker.nothing)
+    tables, state = workspace.tables, workspace.state
+    set_givens(tables, state, workspace.empty_grid)
     weight = 1.0
     level = 0
     outcome = propagate(tables, state, level)
     while outcome == OPEN:
-        band, cell = _random_smallest_cell(maker, level)
+        band, cell = _random_smallest_cell(workspace, level)
         number = num_candidates(state, level, band, cell)
-        d = _candidate(state, level, band, cell, draw_below(maker, number))
+        d = _candidate(state, level, band, cell, draw_below(workspace, number))
         split(tables, state, level, band, cell, d)
         weight *= number
         level += 1
@@ -192,9 +194,9 @@ def _fill_once(maker: Maker) -> Any:
 
 
 @inline_kernel
-def _random_smallest_cell(maker: Maker, level: int) -> Any:
+def _random_smallest_cell(workspace: Workspace, level: int) -> Any:
     """Draw an open cell among those with fewest candidates: its band and index in the band."""
-    tables, state = maker.tables, maker.state
+    tables, state = workspace.tables, workspace.state
     best_band = best_cell = -1
     fewest = num_ties = tables.placed.size
     for band in range(len(state.pairs)):
@@ -207,7 +209,7 @@ def _random_smallest_cell(maker: Maker, level: int) -> Any:
                 continue
             num_ties = 1 if number < fewest else num_ties + 1
             fewest = number
-            if draw_below(maker, num_ties) == 0:
+            if draw_below(workspace, num_ties) == 0:
                 best_band, best_cell = band, cell
     return best_band, best_cell
 
@@ -238,50 +240,50 @@ def _read_grid(state: Any, level: int, grid: Any) -> None:
 
 
 @inline_kernel
-def drop_needless(maker: Maker, grid: Any) -> None:
+def remove_redundant_givens(workspace: Workspace, grid: Any) -> None:
     """Remove redundant givens of a uniquely solvable puzzle, in the order of `cells`."""
     for i in range(len(grid)):
-        cell = maker.cells[i]
-        if grid[cell] != 0 and not _is_needed(maker, grid, cell):
+        cell = workspace.cells[i]
+        if grid[cell] != 0 and not _is_needed(workspace, grid, cell):
             grid[cell] = 0
 
 
 @inline_kernel
-def _is_needed(maker: Maker, grid: Any, cell: int) -> Any:
+def _is_needed(workspace: Workspace, grid: Any, cell: int) -> Any:
     """Whether a uniquely solvable puzzle has several solutions without its given at `cell`.
 
     Any other solution differs at that cell, so the given's digit is eliminated there; the given is
     necessary if a solution remains.
     """
-    state, digit = maker.state, grid[cell]
+    state, digit = workspace.state, grid[cell]
     band_cells = len(grid) // len(state.pairs)
     grid[cell] = 0
-    set_givens(maker.tables, state, grid)
+    set_givens(workspace.tables, state, grid)
     grid[cell] = digit
     state.planes[0, cell // band_cells, digit - 1] &= ~(_ONE << _U(cell % band_cells))
-    return search(maker.tables, state, maker.nothing, 1, NEED_NODES) != 0
+    return search(workspace.tables, state, workspace.empty_grid, 1, NEED_NODES) != 0
 
 
 @inline_kernel
-def generate(maker: Maker, grid: Any, solution: Any) -> None:
+def generate(workspace: Workspace, grid: Any, solution: Any) -> None:
     """Generate a random minimal puzzle and its solution, both (S,)."""
-    fill_grid(maker, solution)
+    fill_grid(workspace, solution)
     copy_array(solution, grid)
-    shuffle_cells(maker)
-    drop_needless(maker, grid)
+    shuffle_cells(workspace)
+    remove_redundant_givens(workspace, grid)
 
 
 @kernel
 def _generate_rows(
-    maker: Maker, seed: Any, start: int, extra_givens: int, grids: Any, solutions: Any
+    workspace: Workspace, seed: Any, start: int, extra_givens: int, grids: Any, solutions: Any
 ) -> None:
     for row in range(len(grids)):
         grid, solution = grids[row], solutions[row]
-        start_stream(maker, seed, start + row)
-        generate(maker, grid, solution)
+        start_stream(workspace, seed, start + row)
+        generate(workspace, grid, solution)
         num_added = 0
         for i in range(len(grid)):
-            cell = maker.cells[i]
+            cell = workspace.cells[i]
             if num_added < extra_givens and grid[cell] == 0:
                 grid[cell] = solution[cell]
                 num_added += 1

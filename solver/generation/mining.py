@@ -23,12 +23,12 @@ from solver.boards import Board, Grid
 from solver.generation.counting import search
 from solver.generation.generator import (
     NEED_NODES,
-    Maker,
+    Workspace,
     check_range,
     draw_unit,
-    drop_needless,
     generate,
-    make_maker,
+    make_workspace,
+    remove_redundant_givens,
     shuffle_cells,
     start_stream,
 )
@@ -62,7 +62,7 @@ class MinedPuzzles(NamedTuple):
 class _Miner(NamedTuple):
     """Working memory for mining one puzzle at a time."""
 
-    maker: Maker
+    workspace: Workspace
     tables: Any
     """Record of `solver.mrv.search_state.make_tables`."""
     search: Any
@@ -115,7 +115,7 @@ def mine_puzzles(
             f"{min_cot_length}, and {shortest}, the shortest trace on {board.name}"
         )
     miner = _Miner(
-        maker=make_maker(board),
+        workspace=make_workspace(board),
         tables=make_tables(board),
         search=make_search(board),
         current=np.zeros(board.num_cells, dtype=np.uint8),
@@ -153,8 +153,8 @@ def _mine_rows(
     lowest = min_cot_length * NEAR_ENOUGH
     highest = max(lowest, len(miner.tokens) / NEAR_ENOUGH)
     for row in range(len(grids)):
-        start_stream(miner.maker, seed, start + row)
-        target = int(lowest * (highest / lowest) ** draw_unit(miner.maker))
+        start_stream(miner.workspace, seed, start + row)
+        target = int(lowest * (highest / lowest) ** draw_unit(miner.workspace))
         nearest = np.inf
         for _ in range(MAX_STARTS):
             cot_length = _search_near(miner, target)
@@ -170,7 +170,7 @@ def _mine_rows(
 @inline_kernel
 def _search_near(miner: _Miner, target: int) -> Any:
     """Set `current` to a puzzle with a CoT length near `target`; returns the length."""
-    generate(miner.maker, miner.current, miner.solution)
+    generate(miner.workspace, miner.current, miner.solution)
     cot_length = _cot_length(miner, miner.current)
     distance = _distance(cot_length, target)
     num_idle = 0
@@ -203,21 +203,21 @@ def _distance(cot_length: int, target: int) -> Any:
 @inline_kernel
 def _change(miner: _Miner) -> None:
     """Set `changed` to a minimal puzzle with the same solution that lacks a given of `current`."""
-    maker, changed = miner.maker, miner.changed
+    workspace, changed = miner.workspace, miner.changed
     copy_array(miner.current, changed)
-    shuffle_cells(maker)
+    shuffle_cells(workspace)
     dropped = 0
-    while changed[maker.cells[dropped]] == 0:
+    while changed[workspace.cells[dropped]] == 0:
         dropped += 1
-    changed[maker.cells[dropped]] = 0
+    changed[workspace.cells[dropped]] = 0
     added = len(changed)
-    while _is_ambiguous(maker, changed, miner.solution):
+    while _is_ambiguous(workspace, changed, miner.solution):
         added -= 1
-        changed[maker.cells[added]] = miner.solution[maker.cells[added]]
-    drop_needless(maker, changed)
+        changed[workspace.cells[added]] = miner.solution[workspace.cells[added]]
+    remove_redundant_givens(workspace, changed)
 
 
 @inline_kernel
-def _is_ambiguous(maker: Maker, grid: Any, solution: Any) -> Any:
-    set_givens(maker.tables, maker.state, grid)
-    return search(maker.tables, maker.state, solution, 1, NEED_NODES) != 0
+def _is_ambiguous(workspace: Workspace, grid: Any, solution: Any) -> Any:
+    set_givens(workspace.tables, workspace.state, grid)
+    return search(workspace.tables, workspace.state, solution, 1, NEED_NODES) != 0

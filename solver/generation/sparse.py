@@ -20,7 +20,7 @@ from solver.generation.generator import (
     check_range,
     draw_below,
     fill_grid,
-    make_maker,
+    make_workspace,
     shuffle_cells,
     start_stream,
 )
@@ -80,7 +80,7 @@ def sparse_puzzles(
     cot_lengths = np.zeros(count, dtype=np.int64)
     with np.errstate(over="ignore"):
         _draw_rows(
-            make_maker(board),
+            make_workspace(board),
             make_tables(board),
             make_search(board),
             np.empty(max_cot_length, dtype=Vocabulary(board).dtype),
@@ -96,7 +96,7 @@ def sparse_puzzles(
 
 @kernel
 def _draw_rows(
-    maker: Any,
+    workspace: Any,
     tables: Any,
     search: Any,
     tokens: Any,
@@ -110,13 +110,13 @@ def _draw_rows(
     """Draw each row; `solutions` holds the solved grid first, then the solution of the trace."""
     for row in range(len(grids)):
         grid, solution = grids[row], solutions[row]
-        start_stream(maker, seed, start + row)
+        start_stream(workspace, seed, start + row)
         for _ in range(MAX_DRAWS):
-            fill_grid(maker, solution)
-            shuffle_cells(maker)
-            num_givens = bounds[0] + draw_below(maker, bounds[1] - bounds[0] + 1)
+            fill_grid(workspace, solution)
+            shuffle_cells(workspace)
+            num_givens = bounds[0] + draw_below(workspace, bounds[1] - bounds[0] + 1)
             for i in range(len(grid)):
-                cell = maker.cells[i]
+                cell = workspace.cells[i]
                 grid[cell] = solution[cell] if i < num_givens else 0
             outcome = trace(tables, search, grid, solution, tokens)
             if outcome.status == SOLVED and outcome.num_tokens >= bounds[2]:

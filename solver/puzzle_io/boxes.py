@@ -1,7 +1,7 @@
-"""The boxes that are drawn in a grid, to check that they are those of the board.
+"""Validation of the boxes drawn in a grid against those of the board.
 
-A boundary is a number of cells from the left, or of rows from the top, where a line is drawn. Lines
-around every cell say nothing; then only heavy ones (`||`, `=`, double and bold bars) count.
+A boundary is the number of cells to the left of a drawn line, or of rows above it. If lines are
+drawn around every cell, only heavy ones (`||`, `=`, double and bold bars) count.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _SIZE = re.compile(r"\s*(\d{1,2})\s*[,xX*\s]\s*(\d{1,2})\s*", re.ASCII)
 
 
 def column_boundaries(board: Board, text: str) -> set[int]:
-    """Return the boundaries that are drawn inside a row."""
+    """Return the boundaries drawn in a row."""
     sizes = [len(word.text) for word in split_words(text)]
     is_spaced = len(sizes) == board.side
     if not is_spaced and (len(set(sizes)) > 1 or sum(sizes) < board.side):
-        return set()  # one field for each cell, some of them empty
+        return set()  # one field per cell, some of them empty
     light: set[int] = set()
     heavy: set[int] = set()
     num_cells = 0
@@ -41,7 +41,7 @@ def column_boundaries(board: Board, text: str) -> set[int]:
 
 
 def row_boundaries(board: Board, borders: Iterable[tuple[int, str]]) -> set[int]:
-    """Return the boundaries of borders, each given as the rows above it and its text."""
+    """Return the boundaries of border lines, given as number of rows above and text."""
     borders = list(borders)
     light = {rows for rows, _ in borders}
     heavy = {rows for rows, text in borders if _HEAVY_ROW.search(text)}
@@ -51,7 +51,7 @@ def row_boundaries(board: Board, borders: Iterable[tuple[int, str]]) -> set[int]
 def contradicting_boxes(
     board: Board, *, columns: Iterable[Sequence[int] | set[int]], rows: set[int]
 ) -> str | None:
-    """Say what boxes are drawn where they are not those of the board, else None.
+    """Return an error message if the drawn boxes are not those of the board, else None.
 
     Args:
         board: The board.
@@ -75,13 +75,13 @@ def contradicting_boxes(
 
 
 def states_size(board: Board, text: str) -> bool:
-    """Tell whether a line states the size of the boxes or of the board, such as `3, 3`."""
+    """Return whether a line states the size of the boxes or of the board, such as `3, 3`."""
     match = _SIZE.fullmatch(text)
     return match is not None and int(match[1]) * int(match[2]) in (board.side, board.num_cells)
 
 
 def contradicting_size(board: Board, text: str) -> str | None:
-    """Say what is wrong with a size of boxes that is not that of the board, else None."""
+    """Return an error message if a stated box size is not that of the board, else None."""
     match = _SIZE.fullmatch(text)
     assert match is not None, f"{text!r} states no size"
     rows, columns = int(match[1]), int(match[2])
@@ -97,6 +97,6 @@ def _allowed(board: Board) -> str:
 
 
 def _informative(board: Board, light: set[int], heavy: set[int]) -> set[int]:
-    """Return the boundaries inside the grid, only heavy ones where every possible one is drawn."""
+    """Return the boundaries inside the grid, or only the heavy ones if all possible are drawn."""
     inside = set(range(1, board.side))
     return heavy & inside if inside <= light else light & inside

@@ -1,16 +1,17 @@
-"""The cells of one puzzle as text: the alphabet, reading, writing, and what is wrong with it.
+"""Text representation of the cells of a puzzle: alphabet, parsing, formatting and diagnostics.
 
-A digit is `1`..`9` and then `A`..`G` (10 to 16, either case; as separate words also `10`..`16`).
-A blank is any of `. 0 * _ - x ?`. White space, brackets, any of `, ; : | " '` and drawn bars
-separate words. A text holds the cells of a grid when it is
+A digit is `1`..`9`, then `A`..`G` (10 to 16, case-insensitive; as separate words also `10`..`16`).
+A blank is any of `. 0 * _ - x ?`. Whitespace, brackets, any of `, ; : | " '` and drawn bars
+separate words. The cells of a grid are accepted as
 
     530070000600195000...       one word of all cells
-    530 070 000 600 195 ...     words of one length that together are all cells
-    5 3 . 10 7 ...              one word for each cell
-    530070000.600195000. ...    rows with a dot between them, and no other dot
-    5,3,,,7,,,,,6,,,1,9 ...     one field for each cell, empty for a blank
+    530 070 000 600 195 ...     words of equal length that together are all cells
+    5 3 . 10 7 ...              one word per cell
+    530070000.600195000. ...    rows separated by dots, without other dots
+    5,3,,,7,,,,,6,,,1,9 ...     one field per cell, empty for a blank
 
-Anything else is refused with the first offending character; nothing is padded, cut or guessed.
+Anything else is rejected with the first offending character; nothing is padded, truncated or
+guessed.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ class CellError(ValueError):
     def __init__(self, offset: int, message: str) -> None:
         super().__init__(message)
         self.offset = offset
-        """Characters of the line before the place of the error."""
+        """Offset of the error in the line, in characters."""
 
 
 @functools.cache
 def byte_values(board: Board) -> npt.NDArray[np.uint8]:
-    """Return the cell that each ASCII byte stands for, or `NOT_A_CELL`; shape (256,)."""
+    """Return the cell value of each ASCII byte, or `NOT_A_CELL`; shape (256,)."""
     values = np.full(256, NOT_A_CELL, dtype=np.uint8)
     values[[ord(blank) for blank in BLANKS]] = 0
     for digit in range(1, board.side + 1):
@@ -85,7 +86,7 @@ def split_words(text: str) -> list[Word]:
 
 
 def find_cells(board: Board, text: str, *, num_cells: int) -> str | None:
-    """Return a text as `num_cells` signs, one a cell, or None where it is no such thing."""
+    """Return a text as `num_cells` characters, one per cell, or None if it is not cells."""
     words = _WORD.findall(text)
     cells = "".join(words)
     if board.side > 9 and len(words) == num_cells:
@@ -121,21 +122,21 @@ def _find_fields(board: Board, text: str, *, num_cells: int) -> str | None:
 
 
 def has_cells_only(board: Board, text: str) -> bool:
-    """Tell whether a text is nothing but cells, without separators."""
+    """Return whether a text is nothing but cells, without separators."""
     return _cells_pattern(board).fullmatch(text) is not None
 
 
 def read_cells(board: Board, text: str, *, num_cells: int, offset: int = 0) -> str:
-    """Return a text as `num_cells` signs, one a cell.
+    """Return a text as `num_cells` characters, one per cell.
 
     Args:
         board: Board of the cells.
         text: The text.
         num_cells: `board.num_cells` for a grid, `board.side` for a row.
-        offset: Characters of the line before the text.
+        offset: Offset of the text in its line, in characters.
 
     Raises:
-        CellError: the text is no such thing; the message says what is allowed.
+        CellError: The text is not cells; the message states what is allowed.
     """
     cells = find_cells(board, text, num_cells=num_cells)
     if cells is None:
@@ -145,10 +146,10 @@ def read_cells(board: Board, text: str, *, num_cells: int, offset: int = 0) -> s
 
 
 def refuse_mixed_zero(board: Board, cells: str, *, offset: int) -> None:
-    """Refuse 0 beside another blank where letters are digits.
+    """Reject 0 together with another blank on boards whose digits include letters.
 
     Raises:
-        CellError: both are there.
+        CellError: Both occur.
     """
     if board.side > 9 and "0" in cells and any(blank in cells for blank in BLANKS.replace("0", "")):
         raise CellError(
@@ -159,27 +160,27 @@ def refuse_mixed_zero(board: Board, cells: str, *, offset: int) -> None:
 
 
 def cell_digits(board: Board, cells: str) -> Grid:
-    """Return the digits of signs, 0 for a blank; shape (len(cells),)."""
+    """Return the digits of characters, 0 for a blank; shape (len(cells),)."""
     return byte_values(board)[np.frombuffer(cells.encode(), dtype=np.uint8)]
 
 
 def read_grid(board: Board, text: str, *, offset: int = 0) -> Grid:
-    """Read a text, `offset` characters into its line, as a grid of shape (num_cells,).
+    """Parse a text at `offset` in its line to a grid of shape (num_cells,).
 
     Raises:
-        CellError: it is none; the message says what is allowed.
+        CellError: The text is not a grid; the message states what is allowed.
     """
     cells = read_cells(board, text, num_cells=board.num_cells, offset=offset)
     return cell_digits(board, cells)
 
 
 def is_grid(board: Board, text: str) -> bool:
-    """Tell whether a text holds the cells of a grid."""
+    """Return whether a text holds the cells of a grid."""
     return find_cells(board, text, num_cells=board.num_cells) is not None
 
 
 def main_text(text: str) -> Word:
-    """Return the part that was most likely meant as the cells, to say what is wrong with it."""
+    """Return the part that is most likely meant as the cells, for an error message."""
     words = split_words(text)
     longest = max(words, key=lambda word: len(word.text), default=Word(0, ""))
     is_most = 2 * len(longest.text) > sum(len(word.text) for word in words)
@@ -200,7 +201,7 @@ def _has_dotted_rows(board: Board, text: str) -> bool:
 
 
 def _diagnose(board: Board, text: str, *, num_cells: int, offset: int) -> CellError:
-    """Say what keeps a text from being `num_cells` cells, and where."""
+    """Return the error of a text that is not `num_cells` cells."""
     words = split_words(text) or [Word(0, "")]
     signs = "".join(word.text for word in words)
     places = [word.offset + i for word in words for i in range(len(word.text))]
@@ -246,11 +247,11 @@ def as_grid(board: Board, values: Sequence[int] | Sequence[Sequence[int]] | npt.
 
     Args:
         board: Board of the grid.
-        values: Integers of any kind (lists, tuples, arrays of any integer type), 0 for a blank,
-            shape (num_cells,) or (side, side).
+        values: Integers (lists, tuples, arrays of any integer dtype), 0 for a blank, shape
+            (num_cells,) or (side, side).
 
     Raises:
-        ValueError: another shape, not integers (bools are none), or outside 0..side.
+        ValueError: Another shape, not integers (bools are rejected), or outside 0..side.
     """
     shapes = f"({board.num_cells},) or ({board.side}, {board.side})"
     try:
@@ -276,12 +277,12 @@ def as_grid(board: Board, values: Sequence[int] | Sequence[Sequence[int]] | npt.
 
 
 def format_grid(board: Board, grid: Grid) -> str:
-    """Write a grid, shape (num_cells,), on one line: `.` is a blank, `A`..`G` are 10 to 16."""
+    """Format a grid, shape (num_cells,), on one line: `.` is a blank, `A`..`G` are 10 to 16."""
     return "".join(DIGITS[value] for value in as_grid(board, grid))
 
 
 def format_board(board: Board, grid: Grid) -> str:
-    """Draw a grid, shape (num_cells,), for people: one row a line, with borders between boxes."""
+    """Draw a grid, shape (num_cells,), with one row per line and borders between boxes."""
     rows = format_grid(board, grid)
     border = "+".join(["-" * (2 * board.box_cols + 1)] * (board.side // board.box_cols))[1:-1]
     lines = []

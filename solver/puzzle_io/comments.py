@@ -1,8 +1,8 @@
-"""Lines of a text that are not data: empty lines, comments and section titles.
+"""Detection of lines that are not data: empty lines, comments and section titles.
 
-A line is a comment when it starts with `#` or `//`, with `;` unless cells follow (`;` also
-separates columns, of which the first may be empty), or when it is a title in brackets, such as
-`[Puzzle]`. A row of cells in brackets is data.
+A line is a comment if it starts with `#` or `//`, with `;` unless cells follow (`;` also separates
+columns, of which the first may be empty), or if it is a title in brackets, such as `[Puzzle]`.
+A row of cells in brackets is data.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def section_title(text: str) -> str | None:
 
 
 def is_comment(text: str) -> bool:
-    """Tell whether a line is empty or a comment."""
+    """Return whether a line is empty or a comment."""
     text = text.strip(SPACES)
     if not text.strip(BRACKETS + SPACES + ","):
         return not text.strip(BRACKETS + SPACES) or not set(text).isdisjoint(BRACKETS)
@@ -46,13 +46,13 @@ def is_comment(text: str) -> bool:
 
 
 def holds_grid(text: str) -> bool:
-    """Tell whether a text, or a word of it, holds all cells of a grid of any board."""
+    """Return whether a text, or a word of it, has all cells of a grid of any board."""
     words = [word.text for word in split_words(text)]
     return any(is_grid(board, part) for board in BOARDS.values() for part in [text, *words])
 
 
 def _is_semicolon_data(text: str) -> bool:
-    """Tell whether a line that starts with `;` has cells in place of a comment."""
+    """Return whether a line that starts with `;` is data, not a comment."""
     signs = "".join(word.text for word in split_words(text))
     is_row = text.count(";") >= _MIN_FIELDS and (not signs or has_cells_only(_LARGEST, signs))
     return is_row or holds_grid(text)
@@ -60,14 +60,14 @@ def _is_semicolon_data(text: str) -> bool:
 
 @dataclass(slots=True)
 class SkippedLines:
-    """Lines of an input that are neither empty nor data, while it is read."""
+    """Counts of skipped lines of an input that are neither empty nor data."""
 
     num_lines: int = 0
     """Comments, titles and text between grids."""
     num_with_puzzle: int = 0
-    """Of these, the comments that hold a puzzle."""
+    """Comments among these that contain a puzzle."""
     puzzle_lines: list[int] = field(default_factory=list)
-    """Numbers of the first lines of that kind."""
+    """Numbers of the first such lines."""
 
     def add(self, board: Board, number: int, text: str) -> None:
         """Count a line."""
@@ -81,7 +81,7 @@ class SkippedLines:
                 self.puzzle_lines.append(number)
 
     def describe(self) -> str:
-        """Say which comments hold puzzles; empty where none does."""
+        """Return a warning about comments with puzzles, empty if there are none."""
         if not self.num_with_puzzle:
             return ""
         lines = ", ".join(map(str, self.puzzle_lines))

@@ -1,7 +1,7 @@
-"""What an input is by its first bytes: compressed text, which is read, or a format that is not.
+"""Detection of compressed and binary inputs by their first bytes.
 
-gzip, bz2, xz and zip archives of one file are decompressed; one inside another is, up to
-`MAX_NESTING`. Any other binary format is refused by its name.
+gzip, bz2, xz and zip archives of one file are decompressed, also nested up to `MAX_NESTING` deep.
+Other binary formats are rejected with their name.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 HEAD_BYTES = 4096
-"""Bytes that a format is recognized by."""
+"""Number of bytes inspected to detect a format."""
 MAX_NESTING = 3
-"""Compressed files inside each other."""
+"""Maximum depth of nested compression."""
 _MAX_NUL_SHARE = 0.1
 _BOM = b"\xef\xbb\xbf"
 _PARQUET_MAGIC = b"PAR1"
@@ -58,8 +58,8 @@ def open_text(source: Path | BinaryIO, *, file: str) -> Iterator[io.BufferedIOBa
         file: Name of the input in errors.
 
     Raises:
-        OSError: the source cannot be read.
-        ValueError: damaged compressed data, or a format that is not text; the message names it.
+        OSError: The source cannot be read.
+        ValueError: Damaged compressed data, or a format other than text; the message names it.
     """
     with ExitStack() as stack:
         if isinstance(source, Path):
@@ -79,20 +79,20 @@ def open_text(source: Path | BinaryIO, *, file: str) -> Iterator[io.BufferedIOBa
             yield stream
         except _DAMAGE as error:
             raise ValueError(f"{file}: damaged compressed data: {error}") from None
-        except OSError as error:  # what bz2 raises for damage has no number
+        except OSError as error:  # bz2 raises it without errno for damaged data
             if error.errno is None:
                 raise ValueError(f"{file}: damaged compressed data: {error}") from None
             raise
 
 
 def is_parquet(path: Path) -> bool:
-    """Tell whether a file starts as Parquet files do."""
+    """Return whether a file starts with the magic bytes of Parquet."""
     with path.open("rb") as stream:
         return stream.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
 
 
 class _Peekable(io.BufferedIOBase):
-    """A stream whose first `HEAD_BYTES` are known and still to be read."""
+    """A stream with lookahead of `HEAD_BYTES`."""
 
     def __init__(self, source: BinaryIO | io.BufferedIOBase) -> None:
         self._source = source
@@ -101,7 +101,7 @@ class _Peekable(io.BufferedIOBase):
         self._rest = self.head
 
     def readable(self) -> bool:
-        """Tell that it can be read."""
+        """Return True; required by decompressors."""
         return True
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -113,7 +113,7 @@ class _Peekable(io.BufferedIOBase):
 
 
 def _read_up_to(source: BinaryIO | io.BufferedIOBase, size: int) -> bytes:
-    """Read `size` bytes of a stream that may give fewer at a time, such as a pipe."""
+    """Read `size` bytes of a stream with short reads, such as a pipe."""
     parts, left = [], size
     while left > 0 and (part := source.read(left)):
         parts.append(part)
@@ -124,7 +124,7 @@ def _read_up_to(source: BinaryIO | io.BufferedIOBase, size: int) -> bytes:
 def _decompressed(
     stream: _Peekable, source: BinaryIO, stack: ExitStack, *, file: str
 ) -> io.BufferedIOBase | None:
-    """Return the content of a compressed stream, None for another one."""
+    """Return the content of a compressed stream, or None if it is not compressed."""
     if stream.head.startswith(_ZIP_MAGIC):
         return stack.enter_context(_open_archive(source, file=file))
     for magic, opener in _OPENERS.items():
@@ -136,7 +136,7 @@ def _decompressed(
 
 @contextmanager
 def _open_archive(source: BinaryIO, *, file: str) -> Iterator[io.BufferedIOBase]:
-    """Open the one file of a zip archive."""
+    """Open the only file of a zip archive."""
     if not source.seekable():
         raise ValueError(f"{file}: a zip archive; it is read from a file, not from a pipe")
     with zipfile.ZipFile(source) as archive:

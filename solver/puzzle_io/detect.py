@@ -1,8 +1,8 @@
-"""Which format and board an input has, from its first lines or its column names.
+"""Detection of format and board from the first lines or the column names of an input.
 
-A table has a column of a known name. Otherwise the format and board that read most of the first
-lines are taken, and a tie of boards is refused. The reader reports what was found, and every line
-that does not fit is an error.
+A table has a column with a known name. Otherwise, the format and board that parse most of the first
+lines are selected, and a tie between boards is rejected. Lines that do not match the detected
+format are errors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAME = re.compile(r"([A-Za-z_][A-Za-z_0-9 .-]*)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridFormat:
-    """One row of a grid a line."""
+    """One row of a grid per line."""
 
     board: Board
     """Board of the puzzles."""
@@ -53,19 +53,19 @@ def detect_format(
     file: str,
     columns: ColumnNames = NO_COLUMN_NAMES,
 ) -> tuple[TextFormat, LineBlock] | None:
-    """Find the format of a text.
+    """Detect the format of a text.
 
     Args:
         block: First lines of the text.
-        board: Board that the puzzles must have, or None for the one that they have.
+        board: Required board of the puzzles, or None to detect it.
         file: Name of the input in errors.
-        columns: Columns of a table that were named, in place of those with known names.
+        columns: Explicitly named columns of a table, instead of those with known names.
 
     Returns:
         The format, and the lines without the header; None if all lines are empty or comments.
 
     Raises:
-        ValueError: no format and board fits.
+        ValueError: No format and board matches.
     """
     sample = _take(block, lambda text: not (is_comment(text) or _SEPARATOR_LINE.fullmatch(text)))
     if not sample:
@@ -84,7 +84,7 @@ def detect_format(
     # A puzzle of 4x4 is also a row of 16x16, and few rows of 16x16 are puzzles of 4x4.
     if num_rows > 2 * num_puzzles:
         return GridFormat(board=of_rows), block
-    if num_puzzles or board is not None:  # without any, each line gets its own error
+    if num_puzzles or board is not None:  # without puzzles, each line is reported as an error
         return ListFormat(board=of_lines), block
     line = int(block.numbers[index])
     raise _describe_misfit(ListFormat(board=nearest_board(first)), first, file=file, line=line)
@@ -126,10 +126,10 @@ def _take(block: LineBlock, accept: Callable[[str], bool]) -> list[tuple[int, st
 def _best_board(
     boards: Sequence[Board], texts: Sequence[str], reads: Callable[[Board, str], bool], *, file: str
 ) -> tuple[Board, int]:
-    """Return the board for which most texts are readable, and their number.
+    """Return the board for which most texts can be parsed, and their number.
 
     Raises:
-        ValueError: there are as many for two boards.
+        ValueError: A tie between two boards.
     """
     counts = [sum(reads(board, text) for text in texts) for board in boards]
     if max(counts) and counts.count(max(counts)) > 1:
@@ -140,7 +140,7 @@ def _best_board(
 def _detect_table(
     header: str, lines: LineBlock, *, board: Board | None, file: str, columns: ColumnNames
 ) -> TableFormat | None:
-    """Return the format of a table with a puzzle column, or None if `header` is no such header."""
+    """Return the format of a table with a puzzle column, or None if `header` has none."""
     for delimiter in _DELIMITERS:
         try:
             names = tuple(word.text.strip(SPACES) for word in split_columns(header, delimiter))
@@ -181,7 +181,7 @@ def _count_puzzles(form: TableFormat, lines: LineBlock) -> int:
 
 
 def _refuse_markup(first: str, *, file: str, has_rows: bool, boards: Sequence[Board]) -> None:
-    """Refuse XML, and JSON other than one grid or row a line."""
+    """Reject XML, and JSON other than one grid or row per line."""
     text = first.strip(SPACES)
     allowed = "allowed are CSV, TSV, Parquet and plain text"
     if text.startswith("<") and not has_rows:
@@ -192,7 +192,7 @@ def _refuse_markup(first: str, *, file: str, has_rows: bool, boards: Sequence[Bo
 
 
 def _refuse_header(first: str, *, file: str) -> None:
-    """Refuse a header without a puzzle column."""
+    """Reject a header without a puzzle column."""
     names = [name.strip(SPACES + '"') for name in _split_header(first)]
     if len(names) > 1 and all(_NAME.fullmatch(name) for name in names):
         raise describe_missing_column(names, file=file)

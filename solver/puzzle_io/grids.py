@@ -1,4 +1,4 @@
-"""Puzzles as text with one row a line: `.sdk` files and drawn boards.
+"""Puzzles as text with one row per line: `.sdk` files and drawn boards.
 
     [Puzzle]
     5 3 . | . 7 . | . . .
@@ -8,10 +8,9 @@
     ...
 
 A grid ends at its last row if a border follows, at an empty line, a comment, or a line of other
-text (`Grid 1`, `%`, `3, 3`), which is counted and skipped. Empty lines may also stand between the
-bands of a grid, then between all of them. Rows that do not make a grid are malformed. Sections
-that hold a game in place of another puzzle (`[State]`) are skipped. Drawn boxes must be those of
-the board.
+text (`Grid 1`, `%`, `3, 3`), which is counted and skipped. Bands of a grid may also be separated by
+empty lines, then all of them. Rows that do not form a grid are malformed. Sections with the state
+of a game (`[State]`) are skipped. Drawn boxes must be those of the board.
 """
 
 from __future__ import annotations
@@ -58,18 +57,18 @@ _BORDER_SIGNS = _BOX_DRAWING | frozenset("-=+*.:'|" + SPACES)
 
 
 class _Kind(Enum):
-    """What a line is."""
+    """Kind of a line."""
 
     ROW = auto()
     """A row."""
     DAMAGED = auto()
     """A row with errors."""
     BORDER = auto()
-    """A drawn line between rows."""
+    """A border between rows."""
     PUZZLE = auto()
     """A whole puzzle."""
     SIZE = auto()
-    """The size of the boxes of the grid below, which is not that of the board."""
+    """A box size for the grid below that is not that of the board."""
     EMPTY = auto()
     """An empty line."""
     TEXT = auto()
@@ -87,9 +86,9 @@ class _Line(NamedTuple):
     number: int
     """Number of the line, counted from 1."""
     text: str
-    """Its text."""
+    """Text of the line."""
     kind: _Kind
-    """What it is."""
+    """Kind of the line."""
 
 
 def read_grid_blocks(
@@ -118,10 +117,10 @@ def read_grid_blocks(
 
 
 def read_drawn_grid(board: Board, text: str, *, offset: int = 0) -> Grid:
-    """Read a text of several lines, such as a cell of a table, as a grid of shape (num_cells,).
+    """Parse a text of several lines, such as a cell of a table, to a grid of shape (num_cells,).
 
     Raises:
-        CellError: it does not hold one grid.
+        CellError: The text is not exactly one grid.
     """
     lines = enumerate(re.split("\r\n|\r|\n", text), start=1)
     grids = list(_split_grids(board, _read_sections(board, lines, SkippedLines())))
@@ -135,12 +134,12 @@ def read_drawn_grid(board: Board, text: str, *, offset: int = 0) -> Grid:
 
 
 def is_row(board: Board, text: str) -> bool:
-    """Tell whether a line holds the cells of one row."""
+    """Return whether a line has the cells of one row."""
     return find_cells(board, text, num_cells=board.side) is not None
 
 
 def is_candidate_row(board: Board, text: str) -> bool:
-    """Tell whether a line holds the candidates of each cell of a row, such as `23 45 3 ...`."""
+    """Return whether a line has the candidates of each cell of a row, such as `23 45 3 ...`."""
     words = [word.text for word in split_words(text)]
     return (
         not is_row(board, text)
@@ -151,7 +150,7 @@ def is_candidate_row(board: Board, text: str) -> bool:
 
 
 def is_border(board: Board, text: str) -> bool:
-    """Tell whether a line only draws; a row of blanks of one sign does not."""
+    """Return whether a line is a border; a row of equal blanks is not."""
     signs = set(text)
     is_line = "--" in text or "==" in text or "+" in text or not signs.isdisjoint(_BOX_DRAWING)
     if not is_line or not signs <= _BORDER_SIGNS:
@@ -160,7 +159,7 @@ def is_border(board: Board, text: str) -> bool:
 
 
 def _kind_of(board: Board, text: str) -> _Kind:
-    """Tell what a line outside skipped sections is."""
+    """Return the kind of a line outside skipped sections."""
     stripped = text.strip(SPACES)
     if not stripped:
         return _Kind.EMPTY
@@ -178,7 +177,7 @@ def _kind_of(board: Board, text: str) -> _Kind:
 
 
 def _is_damaged_row(board: Board, text: str) -> bool:
-    """Tell whether a line is more likely a row with errors than text."""
+    """Return whether a line is more likely a row with errors than text."""
     signs = "".join(word.text for word in split_words(text))
     num_cells = sum(has_cells_only(board, sign) for sign in signs)
     is_number = signs.isascii() and signs.isdigit() and 2 * len(signs) < board.side
@@ -189,7 +188,7 @@ def _is_damaged_row(board: Board, text: str) -> bool:
 def _read_sections(
     board: Board, lines: Iterator[tuple[int, str]], skipped: SkippedLines
 ) -> Iterator[_Line]:
-    """Yield the lines with their kinds, without the sections that hold no puzzle."""
+    """Yield the lines with their kinds, with sections without puzzles marked as text."""
     is_read = True
     for number, text in lines:
         title = section_title(text)
@@ -202,9 +201,9 @@ def _read_sections(
 
 
 def _split_runs(board: Board, lines: Iterator[_Line]) -> Iterator[tuple[list[_Line], bool]]:
-    """Yield runs of rows and borders, and whether an empty line ends each.
+    """Yield runs of rows and borders, and whether each is followed by an empty line.
 
-    A run longer than `_LONGEST_RUN` is cut short: it is malformed.
+    Runs longer than `_LONGEST_RUN` are truncated, since they are malformed.
     """
     run: list[_Line] = []
     num_rows = 0
@@ -228,9 +227,9 @@ def _split_runs(board: Board, lines: Iterator[_Line]) -> Iterator[tuple[list[_Li
 def _without_damaged(
     board: Board, run: list[_Line], is_followed: bool
 ) -> Iterator[tuple[list[_Line], bool]]:
-    """Yield a run; damaged rows before and after all rows of a grid are runs of their own.
+    """Yield a run; damaged rows before and after a complete grid are separate runs.
 
-    Rows of several grids without anything between them are divided if they are whole grids.
+    Adjacent complete grids without separators are split.
     """
     num_grids, rest = divmod(len(run), board.side)
     is_plain = all(line.kind is _Kind.ROW for line in run)
@@ -251,7 +250,7 @@ def _without_damaged(
 
 
 def _split_grids(board: Board, lines: Iterator[_Line]) -> Iterator[list[_Line]]:
-    """Yield the lines of each grid, bands between empty lines put together."""
+    """Yield the lines of each grid, joining bands separated by empty lines."""
     heights = [height for height in range(1, board.side) if board.side % height == 0]
     bands: list[_Line] = []
     size: list[_Line] = []
@@ -283,7 +282,7 @@ def _split_grids(board: Board, lines: Iterator[_Line]) -> Iterator[list[_Line]]:
 
 
 class _LineError(CellError):
-    """A line that keeps a grid from being read."""
+    """An error in a line of a grid."""
 
     def __init__(self, number: int, offset: int, message: str) -> None:
         super().__init__(offset, message)
@@ -305,10 +304,10 @@ def _parse_row(board: Board, lines: list[_Line], *, file: str, row: int) -> Pars
 
 
 def _parse_grid(board: Board, lines: list[_Line]) -> Grid:
-    """Read the lines of a grid.
+    """Parse the lines of a grid.
 
     Raises:
-        _LineError: a line is malformed, or they are no grid of the board.
+        _LineError: A line is malformed, or the lines are not a grid of the board.
     """
     cells = ""
     try:
@@ -334,7 +333,7 @@ def _parse_grid(board: Board, lines: list[_Line]) -> Grid:
 
 
 def _refuse_boxes(board: Board, lines: list[_Line]) -> None:
-    """Refuse drawn boxes that are not those of the board."""
+    """Reject drawn boxes that are not those of the board."""
     rows = [line for line in lines if line.kind in _ROWS]
     rows_above = np.cumsum([line.kind in _ROWS for line in lines]).tolist()
     borders = [
@@ -352,7 +351,7 @@ def _refuse_boxes(board: Board, lines: list[_Line]) -> None:
 
 
 def _refuse_dashes(board: Board, text: str, lines: list[_Line]) -> None:
-    """Refuse a line of `side` dashes, unless other rows of the grid have dashes for blanks."""
+    """Reject a line of `side` dashes, unless other rows of the grid use dashes for blanks."""
     if set(text) <= set("-| \t\r") and not any(
         "-" in line.text and set(line.text) & set("123456789") for line in lines
     ):

@@ -1,4 +1,4 @@
-"""Checks of many grids at once: a stable 64-bit id, and givens that clash."""
+"""Vectorized operations on grids: stable 64-bit ids, and detection of clashing givens."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _CELLS_PER_WORD = 8
 
 
 def puzzle_id(board: Board, grids: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """Hash grids of a board to 64 bits, the same in every process, platform and version.
+    """Hash grids of a board to 64 bits, stable across processes, platforms and versions.
 
-    Eight cells make a little-endian word, the last one filled up with zeros; the words pass one
-    after another through the SplitMix64 bijection, from a state that holds the board's name. The
-    hash stands against chance, not against an adversary: the chance that any two of n puzzles
-    share an id is n**2 / 2**65, or 4e-7 for 4 million.
+    Each eight cells form a little-endian word, zero-padded at the end. The words are absorbed by
+    the SplitMix64 bijection into a state initialized with the board's name. The hash is not
+    cryptographic. The probability that any two of n puzzles share an id is n**2 / 2**65, or 4e-7
+    for 4 million.
 
     Args:
         board: Board of the grids.
@@ -49,7 +49,7 @@ def _absorb_words(words: Any, states: Any) -> None:
 
 
 def clashing_givens(board: Board, grids: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Tell which grids have one digit twice in a row, column or box.
+    """Return which grids have one digit twice in a row, column or box.
 
     Args:
         board: Board of the grids.
@@ -68,10 +68,10 @@ def clashing_givens(board: Board, grids: npt.NDArray[np.uint8]) -> npt.NDArray[n
 
 
 def clash_text(board: Board, givens: Grid) -> str:
-    """Name the first two equal givens, shape (num_cells,), of a row, column or box.
+    """Describe the first two equal givens, shape (num_cells,), of a row, column or box.
 
     Raises:
-        ValueError: no givens clash.
+        ValueError: No givens clash.
     """
     is_same = (givens[:, None] == givens[None, :]) & (givens != 0) & board.is_peer
     if not is_same.any():

@@ -1,7 +1,6 @@
-"""From an input to blocks of lines, in bounded memory.
+"""Splitting of an input into blocks of lines, in bounded memory.
 
-A line ends with LF, CRLF or a lone CR. It is never longer than a chunk; text without line ends is
-refused.
+A line ends with LF, CRLF or a lone CR. Lines longer than a chunk are rejected.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ _NEWLINE, _RETURN = 10, 13
 class LineBlock:
     """Consecutive lines of a text, without their line ends.
 
-    Records of a table that span several lines are one line here (`solver.puzzle_io.records`).
+    A record of a table that spans several lines is one line here (`solver.puzzle_io.records`).
     """
 
     data: bytes
-    """The bytes that the lines lie in."""
+    """Buffer with the lines."""
     starts: npt.NDArray[np.int64]
     """First byte of each line, shape (n,)."""
     stops: npt.NDArray[np.int64]
@@ -49,27 +48,27 @@ class LineBlock:
             yield number, self.text(index)
 
     def part(self, begin: int, end: int | None = None) -> LineBlock:
-        """Return the lines from index `begin` to before `end`."""
+        """Return the lines `begin` to `end - 1`."""
         rows = slice(begin, end)
         return LineBlock(self.data, self.starts[rows], self.stops[rows], self.numbers[rows])
 
     def take(self, indices: npt.NDArray[np.int64]) -> LineBlock:
-        """Return the lines of the indices (m,)."""
+        """Return the lines at the indices (m,)."""
         return LineBlock(
             self.data, self.starts[indices], self.stops[indices], self.numbers[indices]
         )
 
 
 def read_line_blocks(source: Path | BinaryIO, *, file: str) -> Iterator[LineBlock]:
-    """Yield the lines of a text, as many at a time as a chunk holds.
+    """Yield the lines of a text in blocks of about one chunk.
 
     Args:
         source: Path, or a binary stream, which is left open; either may be compressed.
         file: Name of the input in errors.
 
     Raises:
-        OSError: the source cannot be read.
-        ValueError: the source is binary, or a line is longer than a chunk.
+        OSError: The source cannot be read.
+        ValueError: The source is binary, or a line is longer than a chunk.
     """
     with open_text(source, file=file) as stream:
         buffer, next_line = stream.read(CHUNK_BYTES), 1
@@ -86,9 +85,9 @@ def read_line_blocks(source: Path | BinaryIO, *, file: str) -> Iterator[LineBloc
 
 
 def _line_ends(buffer: bytes, *, is_last: bool) -> npt.NDArray[np.int64]:
-    """Return the byte of each line end, that of the LF for CRLF.
+    """Return the offset of each line end, that of the LF for CRLF.
 
-    A CR at the end of a chunk may be followed by LF in the next one, so it ends no line yet.
+    A CR at the end of a chunk is not counted, since LF may follow in the next chunk.
     """
     data = np.frombuffer(buffer, dtype=np.uint8)
     is_end = data == _NEWLINE

@@ -17,7 +17,7 @@ from solver.puzzle_io.cells import NOT_A_CELL
 PUZZLE, ANSWER, RATING, SOURCE = range(4)
 NUM_FIELDS = 4
 SKIPPED, PLAIN, ODD, UNSURE = range(4)
-"""Kinds of lines: no data row, parsed by the kernel, left to the line parser, either of the two."""
+"""Kinds of lines: not data, parsed by the kernel, left to the line parser, either of the two."""
 
 _SPACE, _QUOTE, _HASH, _SLASH, _SEMICOLON = 32, 34, 35, 47, 59
 _UNSURE_STARTS = (_SEMICOLON, 40, 41, 91, 93, 123, 125)  # the others are brackets
@@ -32,7 +32,7 @@ def _is_space(byte: Any) -> Any:
 
 @inline_kernel
 def _kind_by_start(data: Any, start: Any, stop: Any) -> Any:
-    """Kind of a line by its first bytes, white space before it left out."""
+    """Kind of a line by its first bytes, after leading whitespace."""
     if start >= stop:
         return SKIPPED
     first = data[start]
@@ -54,7 +54,7 @@ def _is_count(data: Any, begin: Any, stop: Any) -> Any:
 
 @inline_kernel
 def _trim(data: Any, begin: Any, stop: Any) -> Any:
-    """Take white space off both ends of a span."""
+    """Strip whitespace from both ends of a span."""
     while begin < stop and _is_space(data[begin]):
         begin += 1
     while begin < stop and _is_space(data[stop - 1]):
@@ -102,7 +102,7 @@ def locate_words(
     kinds: Any,
     spans: Any,
 ) -> None:
-    """Find the fields of lines without a header, as `ListFormat.parse` does."""
+    """Locate the fields of lines without a header, like `ListFormat.parse`."""
     for line in range(len(starts)):
         stop = stops[line]
         at, _ = _trim(data, starts[line], stop)
@@ -147,7 +147,7 @@ def locate_words(
 def locate_columns(
     data: Any, starts: Any, stops: Any, delimiter: Any, field_of_column: Any, kinds: Any, spans: Any
 ) -> None:
-    """Find the fields of table lines; `field_of_column` holds a field, or -1 for none."""
+    """Locate the fields of table lines; `field_of_column` has the field of each column or -1."""
     num_columns = len(field_of_column)
     for line in range(len(starts)):
         at, stop = starts[line], stops[line]
@@ -174,7 +174,7 @@ def locate_columns(
 def copy_cells(
     data: Any, starts: Any, stops: Any, byte_values: Any, grids: Any, num_digits: Any
 ) -> None:
-    """Read one grid from each span into `grids`; `num_digits` counts its digits, -1 if unread."""
+    """Parse a grid from each span into `grids`; `num_digits` is its number of digits, or -1."""
     num_cells = grids.shape[1]
     has_letters = byte_values[ord("A")] != NOT_A_CELL
     for row in range(len(starts)):
@@ -190,7 +190,7 @@ def copy_cells(
             is_bad |= value == NOT_A_CELL
             count += value != 0
             num_zeros += byte == _ZERO
-        # With letters as digits, 0 beside another blank may be meant in hexadecimal.
+        # If letters are digits, 0 together with another blank may be a hexadecimal digit.
         is_bad |= has_letters and 0 < num_zeros < num_cells - count
         if not is_bad:
             num_digits[row] = count
@@ -198,7 +198,7 @@ def copy_cells(
 
 @kernel
 def copy_numbers(data: Any, starts: Any, stops: Any, numbers: Any, is_read: Any) -> None:
-    """Read short plain decimals from the spans; an empty span leaves its number as it is."""
+    """Parse short decimals from the spans; an empty span leaves its number unchanged."""
     for row in range(len(starts)):
         whole, scale, num_whole, num_fraction, has_dot, is_bad = 0, 1.0, 0, 0, False, False
         for i in range(starts[row], stops[row]):
@@ -218,5 +218,5 @@ def copy_numbers(data: Any, starts: Any, stops: Any, numbers: Any, is_read: Any)
         is_bad |= num_whole == 0 and starts[row] < stops[row]
         is_read[row] = not is_bad
         if num_whole > 0 and not is_bad:
-            # Both sides are exact in float64, so the quotient is rounded as `float` rounds it.
+            # Both operands are exact in float64, so the quotient is correctly rounded.
             numbers[row] = whole / scale

@@ -1,7 +1,7 @@
-"""From blocks of lines to blocks of puzzles, for formats with one puzzle a line.
+"""Parsing of line blocks to puzzle blocks, for formats with one puzzle per line.
 
-Fast path: compiled loops find and read the fields of plain lines. Lines that they cannot parse go
-to the line parser of the format. Both give the same rows.
+Fast path: compiled kernels locate and parse the fields of plain lines. Lines that they cannot parse
+go to the line parser of the format. Both give the same rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from solver.puzzle_io.kernels import NUM_FIELDS, ODD, SKIPPED, UNSURE
 from solver.puzzle_io.rows import Columns, ParsedRow, PuzzleBlock, RowError, TextColumn
 
 FEW_LINES = 64
-"""Up to so many lines are parsed one by one: to load the compiled loops takes longer."""
+"""Up to this many lines are parsed one by one, which is faster than loading compiled kernels."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
@@ -30,7 +30,7 @@ LocatedLines = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 
 
 class LineFormat(Protocol):
-    """A format with one puzzle a line."""
+    """A format with one puzzle per line."""
 
     @property
     def board(self) -> Board:
@@ -41,16 +41,16 @@ class LineFormat(Protocol):
         """Whether the lines state sources."""
 
     def is_skipped(self, text: str) -> bool:
-        """Tell whether a line is no data row."""
+        """Return whether a line is not a data row."""
 
     def locate(self, block: LineBlock) -> LocatedLines:
-        """Find the fields of the plain lines."""
+        """Locate the fields of the plain lines."""
 
     def read(self, columns: Columns, fields: list[TextColumn]) -> None:
-        """Read the fields of the plain lines."""
+        """Parse the fields of the plain lines."""
 
     def parse(self, text: str) -> ParsedRow:
-        """Read one line; raises `CellError`."""
+        """Parse one line; raises `CellError`."""
 
 
 def read_text_blocks(
@@ -83,18 +83,18 @@ def read_lines(
     few_lines: int = FEW_LINES,
     skipped: SkippedLines | None = None,
 ) -> tuple[PuzzleBlock, int]:
-    """Read the lines of a block.
+    """Parse the lines of a block.
 
     Args:
-        form: What the lines are.
+        form: Format of the lines.
         block: The lines.
         file: Name of the input in errors.
         first_row: Data row of the first data line.
-        few_lines: Up to so many lines are all left to the line parser.
-        skipped: Where comments are counted.
+        few_lines: Up to this many lines all go to the line parser.
+        skipped: Counter of comments.
 
     Returns:
-        The puzzles, and the number of data rows, malformed ones included.
+        The puzzles, and the number of data rows, including malformed ones.
     """
     if len(block) > few_lines:
         kinds, spans = form.locate(block)
@@ -136,6 +136,6 @@ def read_lines(
 
 
 def no_lines_located(block: LineBlock) -> LocatedLines:
-    """Return the lines as all left to the line parser."""
+    """Return all lines as lines for the line parser."""
     kinds = np.full(len(block), ODD, dtype=np.uint8)
     return kinds, np.zeros((NUM_FIELDS, 2, len(block)), dtype=np.int64)

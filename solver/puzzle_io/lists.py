@@ -1,12 +1,12 @@
-"""Puzzle lists without a header: one puzzle a line.
+"""Puzzle lists without a header: one puzzle per line.
 
-The first word of all cells is the puzzle, or the whole line is one (cells or rows apart). Words
-before it, such as ids, are not read. After it a complete grid is the answer, and the first number
-is the rating where it follows the puzzle or the answer; after a colon, a number counts solutions
-(`puzzle:count:solution`) and is no rating. Other words are not read, unless they may be cells: a
-line with a second puzzle, or with more than half a grid of other cells, is malformed.
+The puzzle is the first word that has all cells, or the whole line (separate cells or rows). Words
+before it, such as ids, are ignored. After it, a complete grid is the answer, and the first number
+that follows the puzzle or the answer is the rating; a number after a colon is a count of solutions
+(`puzzle:count:solution`). Other words are ignored unless they may be cells: a line with a second
+puzzle, or with more than half a grid of other cells, is malformed.
 
-Of a URL, the one parameter that holds all cells is the puzzle.
+The puzzle of a URL is its only parameter that has all cells.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _URL_PARTS = re.compile(r"[^/?&#=;\s\"'()<>]+")
 
 
 def is_list_line(board: Board, text: str) -> bool:
-    """Tell whether a line without a header holds a puzzle, as a word or as a whole."""
+    """Return whether a line without a header has a puzzle, as a word or as a whole."""
     if _URL.match(text):
         return len(_url_cells(board, text)) == 1
     return is_grid(board, text) or any(is_grid(board, word.text) for word in split_words(text))
@@ -59,7 +59,7 @@ class ListFormat:
         return False
 
     def is_skipped(self, text: str) -> bool:
-        """Tell whether a line is no data row."""
+        """Return whether a line is not a data row."""
         return is_comment(text)
 
     def locate(self, block: LineBlock) -> LocatedLines:
@@ -71,18 +71,18 @@ class ListFormat:
         return kinds, spans
 
     def read(self, columns: Columns, fields: list[TextColumn]) -> None:
-        """Read the plain rows."""
+        """Parse the plain rows."""
         num_digits = columns.read_puzzles(fields[PUZZLE])
         columns.read_answers(fields[ANSWER])
         columns.read_ratings(fields[RATING])
-        # A complete grid before other words may be the answer of a puzzle that comes later.
+        # A complete grid before other words may be the answer of a later puzzle.
         columns.is_read &= num_digits < self.board.num_cells
 
     def parse(self, text: str) -> ParsedRow:
-        """Read one line.
+        """Parse one line.
 
         Raises:
-            CellError: the line is malformed.
+            CellError: The line is malformed.
         """
         board = self.board
         if _URL.match(text):
@@ -108,7 +108,7 @@ def _url_cells(board: Board, text: str) -> list[Word]:
 
 
 def _parse_url(board: Board, text: str) -> ParsedRow:
-    """Read a line that starts with a URL."""
+    """Parse a line that starts with a URL."""
     parts = _url_cells(board, text)
     if len(parts) != 1:
         raise CellError(
@@ -120,7 +120,7 @@ def _parse_url(board: Board, text: str) -> ParsedRow:
 
 
 def _refuse_cells(board: Board, words: list[Word]) -> None:
-    """Refuse words beside a puzzle that may be cells of another one."""
+    """Reject words next to a puzzle that may be cells of another one."""
     cells = [
         word
         for word in words
@@ -135,12 +135,12 @@ def _refuse_cells(board: Board, words: list[Word]) -> None:
 
 
 def _refuse_answer(board: Board, text: str, words: list[Word], first: int) -> None:
-    """Refuse a complete grid, `words[first]`, that may be the answer to a puzzle beside it."""
+    """Reject a complete grid, `words[first]`, that may be the answer of another puzzle."""
     grid = words[first]
     num_before = sum(len(word.text) for word in words[:first])
     if 2 * num_before > board.num_cells:
         meant = main_text(text[: grid.offset])
-        read_grid(board, meant.text, offset=meant.offset)  # says what is wrong with the puzzle
+        read_grid(board, meant.text, offset=meant.offset)  # raises the error of the puzzle
     has_later = any(
         is_grid(board, word.text) and not read_grid(board, word.text).all()
         for word in words[first + 1 :]
@@ -155,7 +155,7 @@ def _refuse_answer(board: Board, text: str, words: list[Word], first: int) -> No
 def _parse_metadata(
     board: Board, grid: Grid, text: str, words: list[Word]
 ) -> tuple[ParsedRow, list[Word]]:
-    """Read the words after the puzzle, which is the first of `words`; returns those not read."""
+    """Parse the words after the puzzle, the first of `words`; also return the ignored ones."""
     answer: Grid | None = None
     rating = np.nan
     unread: list[Word] = []
@@ -181,7 +181,7 @@ def _parse_metadata(
 
 
 def _parse_answer(board: Board, grid: Grid, answer: Grid | None, word: Word) -> Grid | None:
-    """Read a second grid of a line, which must be the only one, and the answer."""
+    """Parse the second grid of a line as the answer; there must be only one."""
     if answer is not None:
         raise CellError(word.offset, "a third grid on the line; allowed are a puzzle and an answer")
     with naming("answer"):

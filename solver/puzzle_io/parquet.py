@@ -1,11 +1,11 @@
 """Puzzles in Parquet: the same column names as in CSV, read batch by batch.
 
 Puzzles and answers are text of any Arrow type, or lists of integers, flat or by rows. A column of
-integers is refused: whatever wrote it has lost the leading zeros. pyarrow is imported here only.
+integers is rejected, because leading zeros are lost. pyarrow is imported only by this module.
 
-Sizes are checked before anything is decoded, as a small file can hold large cells: the bytes of a
-column by `MAX_COLUMN_BYTES` and `MAX_CELL_BYTES`. Columns with a dictionary stay encoded, so that a
-text that many rows share is in memory once.
+Column sizes are checked against `MAX_COLUMN_BYTES` and `MAX_CELL_BYTES` before decoding, since a
+small file can have large cells. Dictionary-encoded columns stay encoded, so that a text shared by
+many rows is in memory once.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from solver.puzzle_io.tables import (
 )
 
 MAX_CELL_BYTES = 1 << 14
-"""Bytes of a cell on average, or values where cells are lists; a grid of 16x16 has 2,048."""
+"""Maximum mean bytes (values for lists) per cell; a 16x16 grid has 2,048."""
 MAX_COLUMN_BYTES = 1 << 24
-"""Bytes of a column that any row group may have, whatever its number of rows."""
+"""Bytes allowed per column of a row group in addition to `MAX_CELL_BYTES` per row."""
 _SAMPLE_ROWS = 64
 
 
@@ -61,10 +61,10 @@ class ParquetFormat:
 def detect_parquet(
     path: Path, *, board: Board | None, file: str, columns: ColumnNames = NO_COLUMN_NAMES
 ) -> ParquetFormat:
-    """Find the columns and the board.
+    """Detect the columns and the board.
 
     Raises:
-        ValueError: the file is damaged, or has no column of puzzles as text or lists of integers.
+        ValueError: The file is damaged, or has no puzzle column of text or lists of integers.
     """
     with _open_parquet(path, file=file) as parquet:
         schema = parquet.schema_arrow
@@ -100,7 +100,7 @@ def read_parquet_blocks(
     """Yield the puzzles of a file in blocks of at most `block_rows`.
 
     Raises:
-        ValueError: the file is damaged.
+        ValueError: The file is damaged.
     """
     first_row = 0
     names = tuple(form.column_names.values())
@@ -112,7 +112,7 @@ def read_parquet_blocks(
 
 @contextmanager
 def _open_parquet(path: Path, *, file: str, names: tuple[str, ...] = ()) -> Iterator[Any]:
-    """Open a file; checks the sizes of the columns `names`, which keep their dictionaries."""
+    """Open a file after a check of the sizes of the columns `names`, keeping dictionaries."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -131,7 +131,7 @@ def _open_parquet(path: Path, *, file: str, names: tuple[str, ...] = ()) -> Iter
 
 
 def _check_sizes(metadata: Any, names: tuple[str, ...], *, file: str) -> None:
-    """Refuse row groups whose columns `names` are far larger than puzzles are."""
+    """Reject row groups whose columns `names` are far larger than puzzles."""
     for k in range(metadata.num_row_groups):
         group = metadata.row_group(k)
         limit = MAX_COLUMN_BYTES + MAX_CELL_BYTES * group.num_rows
@@ -147,7 +147,7 @@ def _check_sizes(metadata: Any, names: tuple[str, ...], *, file: str) -> None:
 
 
 def _is_text(kind: Any) -> bool:
-    """Tell whether an Arrow type is text, also behind a dictionary."""
+    """Return whether an Arrow type is text, dictionary-encoded or not."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -157,7 +157,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _is_list(kind: Any) -> bool:
-    """Tell whether an Arrow type is a list of integers or texts, or of lists of them."""
+    """Return whether an Arrow type is a list of integers or texts, or of lists of them."""
     import pyarrow as pa
 
     is_kind = (
@@ -210,7 +210,7 @@ def _read_batch(form: ParquetFormat, batch: Any, *, file: str, first_row: int) -
 
 
 def _read_value(board: Board, value: Any) -> Grid:
-    """Read a cell as a grid; integers that are no grid are reported as `as_grid` does."""
+    """Parse a cell to a grid; errors in lists of integers are those of `as_grid`."""
     content = value.as_py()
     if isinstance(content, list) and _holds_integers(content):
         try:
@@ -231,13 +231,13 @@ def _read_answer(board: Board, value: Any) -> Grid | None:
 
 
 def _holds_integers(content: list[Any]) -> bool:
-    """Tell whether a list, or a list of lists, has integers in place of texts."""
+    """Return whether a list, or a list of lists, has integers."""
     first = content[0] if content else 0
     return _holds_integers(first) if isinstance(first, list) else isinstance(first, int)
 
 
 def _small_values(array: Any) -> list[object]:
-    """Return the values of a batch, an empty text for a cell of more than `MAX_CELL_BYTES`."""
+    """Return the values of a batch, with an empty text for cells above `MAX_CELL_BYTES`."""
     if not _is_text(array.type):
         return list(array.to_pylist())
     column = _text_column(array)
@@ -246,14 +246,14 @@ def _small_values(array: Any) -> list[object]:
 
 
 def _to_text(value: object) -> str:
-    """Return a cell as text; the texts of a list, which are cells or rows, are words."""
+    """Return a cell as text; elements of a list (cells or rows) become words."""
     if isinstance(value, list):
         return " ".join(map(_to_text, value))
     return "" if value is None else str(value).strip(SPACES)
 
 
 def _text_column(array: Any) -> TextColumn:
-    """Return the buffers of a text column without copying the texts."""
+    """Return the buffers of a text column without a copy."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(array.type):

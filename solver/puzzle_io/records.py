@@ -1,8 +1,7 @@
-"""Rows of a table that span several lines, because a quoted column holds line ends (RFC 4180).
+"""Table records that span several lines because a quoted column has line ends (RFC 4180).
 
-Lines are joined to one record when the quotes of the first one are open, those of a later one close
-them, and the whole is a well-formed row. Any other open quote is left to the row that it is in, so
-that a stray one does not take the rows below with it.
+Lines are joined to one record if the first one has an open quote, a later one closes it, and the
+result is a well-formed row. Any other open quote affects only its own row.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ import numpy.typing as npt
 from solver.puzzle_io.input import LineBlock
 
 MAX_RECORD_LINES = 100
-"""Lines of a record at most."""
+"""Maximum lines of a record."""
 _QUOTE = ord('"')
 
 
 def join_records(
     blocks: Iterator[LineBlock], *, is_record: Callable[[str], bool]
 ) -> Iterator[LineBlock]:
-    """Yield the lines of blocks, those of one record joined to one line.
+    """Yield line blocks in which each record is one line.
 
     Args:
         blocks: The lines.
-        is_record: Tells whether a text of several lines is a well-formed row.
+        is_record: Returns whether a text of several lines is a well-formed row.
     """
     block = next(blocks, None)
     while block is not None:
@@ -40,7 +39,7 @@ def join_records(
 
 
 def _is_open(block: LineBlock) -> npt.NDArray[np.bool_]:
-    """Tell which lines have an odd number of quotes, shape (n,)."""
+    """Return which lines have an odd number of quotes, shape (n,)."""
     if b'"' not in block.data:
         return np.zeros(len(block), dtype=np.bool_)
     quotes = np.flatnonzero(np.frombuffer(block.data, dtype=np.uint8) == _QUOTE)
@@ -52,7 +51,7 @@ def _is_open(block: LineBlock) -> npt.NDArray[np.bool_]:
 def _join(
     block: LineBlock, is_record: Callable[[str], bool], *, is_last: bool
 ) -> tuple[LineBlock, LineBlock | None]:
-    """Join the lines of each record; returns apart the lines that the next block may end."""
+    """Join the lines of each record; return lines of an incomplete last record separately."""
     opened = np.flatnonzero(_is_open(block)).tolist()
     if not opened:
         return block, None

@@ -1,7 +1,7 @@
-"""What a reader yields: blocks of puzzles, with the malformed rows labeled.
+"""Puzzle blocks, the output of readers, with errors for malformed rows.
 
-A block is assembled in two steps. Compiled loops read the plain rows of all columns at once; rows
-that they cannot parse go to a line parser, which returns the row or says what is wrong.
+A block is assembled in two steps. Compiled kernels parse the plain rows of all columns at once.
+Rows that they cannot parse go to a line parser, which returns the row or an error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RowError:
     file: str
     """Name of the input."""
     line: int
-    """Line counted from 1; in Parquet, which has no lines, the data row counted from 1."""
+    """Line counted from 1; in Parquet, the data row counted from 1."""
     column: int | str
     """Character of the line counted from 1; in Parquet, the name of the column."""
     message: str
@@ -48,17 +48,17 @@ class PuzzleBlock:
     file: str
     """Name of the input."""
     lines: npt.NDArray[np.int64]
-    """Line of each grid, counted from 1; without lines, the data row counted from 1; shape (n,)."""
+    """Line of each grid counted from 1 (data row in Parquet), shape (n,)."""
     grids: npt.NDArray[np.uint8]
     """Givens of the well-formed rows, shape (n, num_cells)."""
     rows: npt.NDArray[np.int64]
     """Data row of each grid, counted from 0 over well-formed and malformed rows, shape (n,)."""
     answers: npt.NDArray[np.uint8]
-    """Answers that the input states, all zeros where it states none, shape (n, num_cells)."""
+    """Stated answers, zeros if none is stated, shape (n, num_cells)."""
     ratings: npt.NDArray[np.float64]
-    """Ratings that the input states, NaN where it states no number, shape (n,)."""
+    """Stated ratings, NaN if none is stated, shape (n,)."""
     sources: list[str] | None
-    """Sources that the input states, or None for an input without such a column."""
+    """Stated sources, or None for an input without such a column."""
     errors: tuple[RowError, ...]
     """The malformed rows."""
 
@@ -77,7 +77,7 @@ class ParsedRow(NamedTuple):
 
 
 class TextColumn(NamedTuple):
-    """One text for each row: the bytes `data[starts[row]:stops[row]]`."""
+    """One text per row: the bytes `data[starts[row]:stops[row]]`."""
 
     data: npt.NDArray[np.uint8]
     """Bytes of all texts."""
@@ -87,7 +87,7 @@ class TextColumn(NamedTuple):
     """Byte after each text, shape (n,)."""
 
     def to_list(self) -> list[str]:
-        """Decode all texts; equal texts become one string."""
+        """Decode all texts; equal texts share one string object."""
         data = self.data.tobytes()
         spans = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
         texts = [data[start:stop] for start, stop in spans]
@@ -96,7 +96,7 @@ class TextColumn(NamedTuple):
 
 
 class Columns:
-    """The columns of `num_rows` rows while they are read."""
+    """Column buffers of `num_rows` rows during parsing."""
 
     def __init__(self, board: Board, *, num_rows: int, has_sources: bool) -> None:
         self.board = board
@@ -105,24 +105,24 @@ class Columns:
         self.ratings = np.full(num_rows, np.nan)
         self.sources = [""] * num_rows if has_sources else None
         self.is_read = np.zeros(num_rows, dtype=np.bool_)
-        """Rows that need no line parser."""
+        """Mask of parsed rows."""
 
     def read_puzzles(self, column: TextColumn) -> npt.NDArray[np.int64]:
-        """Read the plain givens; returns the number of digits of each grid, -1 if unread."""
+        """Parse the plain givens; return the number of digits of each grid, -1 if unparsed."""
         num_digits = np.empty(len(self.grids), dtype=np.int64)
         copy_cells(*column, byte_values(self.board), self.grids, num_digits)
         self.is_read &= num_digits >= 0
         return num_digits
 
     def read_answers(self, column: TextColumn) -> None:
-        """Read the plain answers; an empty text is none."""
+        """Parse the plain answers; an empty text is no answer."""
         num_digits = np.empty(len(self.grids), dtype=np.int64)
         copy_cells(*column, byte_values(self.board), self.answers, num_digits)
         is_absent = column.starts == column.stops
         self.is_read &= is_absent | (num_digits == self.board.num_cells)
 
     def read_ratings(self, column: TextColumn) -> None:
-        """Read the plain numbers; an empty text is none."""
+        """Parse the plain ratings; an empty text is no rating."""
         is_number = np.empty(len(self.grids), dtype=np.bool_)
         copy_numbers(*column, self.ratings, is_number)
         self.is_read &= is_number
@@ -135,7 +135,7 @@ class Columns:
         file: str,
         lines: npt.NDArray[np.int64],
     ) -> PuzzleBlock:
-        """Read the remaining rows with `read_row` (given the index) and make the block.
+        """Parse the remaining rows with `read_row` (given the index) and build the block.
 
         Args:
             first_row: Data row of the first row.
@@ -173,16 +173,16 @@ class Columns:
 
 
 def parse_number(text: str) -> float:
-    """Return an ASCII decimal as float, or NaN for any other text."""
+    """Parse an ASCII decimal to a float; NaN for any other text."""
     text = text.strip(SPACES)
     return float(text) if _NUMBER.fullmatch(text) else np.nan
 
 
 def parse_answer(board: Board, text: str, *, offset: int = 0) -> Grid | None:
-    """Read an answer, `offset` characters into its line; separators alone are none.
+    """Parse an answer at `offset` in its line; None for separators alone.
 
     Raises:
-        CellError: it is no complete grid.
+        CellError: It is not a complete grid.
     """
     if not text.strip(SEPARATORS):
         return None
@@ -194,7 +194,7 @@ def parse_answer(board: Board, text: str, *, offset: int = 0) -> Grid | None:
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Put the name of a column before the message of a `CellError`."""
+    """Prefix the message of a `CellError` with the name of a column."""
     try:
         yield
     except CellError as error:

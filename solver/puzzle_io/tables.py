@@ -1,8 +1,8 @@
-"""Puzzle tables: the names of columns, and CSV and TSV with a header.
+"""Puzzle tables: names of columns, and CSV and TSV with a header.
 
-A row has as many columns as the header. Quotes may surround a column, also one of several lines
-(RFC 4180); a stray quote costs the row that it is in (`solver.puzzle_io.records`). Empty lines are
-skipped; comments come before the header only.
+A row has as many columns as the header. A column may be quoted and span several lines (RFC 4180);
+a stray quote invalidates only its own row (`solver.puzzle_io.records`). Empty lines are skipped;
+comments are allowed before the header only.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ FIELD_NAMES = {
     RATING: ("rating", "difficulty"),
     SOURCE: ("source",),
 }
-"""Names of columns, any case; of several in one table the first one listed here counts."""
+"""Names of columns, case-insensitive; if a table has several, the first one listed here is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnNames:
-    """Columns to read in place of those with known names."""
+    """Columns to read instead of those with known names."""
 
     puzzle: str | None = None
     """Column of the puzzles."""
@@ -67,7 +67,7 @@ class TableFormat:
         return SOURCE in self.column_of_field
 
     def is_skipped(self, text: str) -> bool:
-        """Tell whether a line is no data row."""
+        """Return whether a line is not a data row."""
         return not text.strip(SPACES)
 
     def locate(self, block: LineBlock) -> LocatedLines:
@@ -81,7 +81,7 @@ class TableFormat:
         return kinds, spans
 
     def read(self, columns: Columns, fields: list[TextColumn]) -> None:
-        """Read the plain rows."""
+        """Parse the plain rows."""
         columns.read_puzzles(fields[PUZZLE])
         columns.read_answers(fields[ANSWER])
         columns.read_ratings(fields[RATING])
@@ -89,11 +89,11 @@ class TableFormat:
             columns.sources = fields[SOURCE].to_list()
 
     def join_records(self, blocks: Iterator[LineBlock]) -> Iterator[LineBlock]:
-        """Yield the lines with those of one record joined."""
+        """Yield line blocks in which each record is one line."""
         return join_records(blocks, is_record=self.is_record)
 
     def is_record(self, text: str) -> bool:
-        """Tell whether a text of several lines is one row, with no puzzle beside its own."""
+        """Return whether a text of several lines is one row, without a second puzzle."""
         try:
             self.parse(text)
             columns = split_columns(text, self.delimiter)
@@ -105,17 +105,17 @@ class TableFormat:
         return not any(is_grid(self.board, word) for word in words)
 
     def puzzle_text(self, text: str) -> str:
-        """Return the text of the puzzle column, empty where a line has no such column."""
+        """Return the text of the puzzle column, empty if a line has no such column."""
         try:
             return split_columns(text, self.delimiter)[self.column_of_field[PUZZLE]].text
         except (CellError, IndexError):
             return ""
 
     def parse(self, text: str) -> ParsedRow:
-        """Read one line.
+        """Parse one line.
 
         Raises:
-            CellError: the line is malformed.
+            CellError: The line is malformed.
         """
         cells = split_columns(text, self.delimiter)
         num_columns = len(self.names)
@@ -140,17 +140,17 @@ class TableFormat:
 
 
 def read_cell(board: Board, text: str, *, offset: int = 0) -> Grid:
-    """Read a cell of a table, a grid on one line or drawn on several; shape (num_cells,).
+    """Parse a cell of a table, a grid on one line or drawn on several; shape (num_cells,).
 
     Raises:
-        CellError: it is no grid.
+        CellError: It is not a grid.
     """
     read = read_drawn_grid if "\n" in text.strip() else read_grid
     return read(board, text, offset=offset)
 
 
 def is_cell(board: Board, text: str) -> bool:
-    """Tell whether a cell of a table holds a grid."""
+    """Return whether a cell of a table is a grid."""
     try:
         read_cell(board, text)
     except CellError:
@@ -164,7 +164,7 @@ def find_fields(
     """Return the column of each field that has one; empty without a puzzle column.
 
     Raises:
-        ValueError: a name that counts is there twice.
+        ValueError: A field has two columns with the same name.
     """
     folded = [name.strip().lower() for name in names]
     named = {PUZZLE: columns.puzzle, ANSWER: columns.answer}
@@ -186,7 +186,7 @@ def find_fields(
 def describe_missing_column(
     names: Sequence[str], *, file: str, columns: ColumnNames = NO_COLUMN_NAMES
 ) -> ValueError:
-    """Say which columns are there and which names a puzzle column may have."""
+    """Return the error of a table without a puzzle column, with the allowed names."""
     named = [name for name in (columns.puzzle, columns.answer) if name is not None]
     if named:
         return ValueError(
@@ -199,10 +199,10 @@ def describe_missing_column(
 
 
 def split_columns(text: str, delimiter: str) -> list[Word]:
-    """Split a table line; quotes around a column are taken off, doubled quotes in it made single.
+    """Split a table line into columns and unquote them.
 
     Raises:
-        CellError: a quoted column does not end where the next one begins.
+        CellError: A quoted column is not followed by a delimiter or the end of the line.
     """
     columns, at = [], 0
     while True:

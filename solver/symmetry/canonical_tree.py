@@ -1,14 +1,14 @@
-"""The search tree of the canonical form: pins break the ties that colors leave.
+"""Search tree of the canonical form, which breaks ties between colors by pinning lines.
 
-The root of the tree is the refined grid. A node with ties has one child per line of its
-most tied color, in which that line is pinned and the colors are refined again; only the children
-of least mark are kept. A node without ties is a leaf: its colors order the lines, and so make a
-grid. Leaves are compared by their marks from the root on, a path that ends before another goes
-on being less, then by their grids cell by cell. The search finds the least leaf, depth first, and
-leaves out a subtree only if its leaves are greater or if an automorphism of the grid, found by
-meeting the best grid a second time, maps to it a subtree searched before.
+The root of the tree is the refined grid. A node with ties has one child per line of its most
+frequent color, in which that line is pinned and the colors are refined again; only the children
+with the least mark are kept. A node without ties is a leaf, whose colors order the lines and so
+determine a grid. Leaves are compared by their marks from the root on, where a prefix is less than
+its extension, then by their grids cell by cell. The depth-first search for the least leaf prunes a
+subtree only if its leaves are greater, or if it is the image of a searched subtree under an
+automorphism of the grid, which is found when the best grid occurs a second time.
 
-Every kernel writes only to arrays that its caller made: re-entrant, safe under threads.
+Kernels write only to arrays passed by the caller, so they are re-entrant and thread-safe.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ from solver.symmetry.coloring import (
 
 
 class Tree(NamedTuple):
-    """State of the search of one tree at a time, L levels; see `make_tree`."""
+    """Working memory for the search of one tree at a time, L levels; see `make_tree`."""
 
     path: np.ndarray
     """int64 (L,): line pinned at each level."""
     children: np.ndarray
-    """int64 (L, 2 * side): lines to pin in turn."""
+    """int64 (L, 2 * side): lines to pin, in order."""
     num_children: np.ndarray
     """int64 (L,)."""
     next_child: np.ndarray
     """int64 (L,): index of the child to visit next."""
     order: np.ndarray
-    """int64 (2 * side,): line at each place of the leaf at hand, its rows first."""
+    """int64 (2 * side,): line at each position of the current leaf, its rows first."""
     places: np.ndarray
-    """int64 (2 * side,): the inverse, place of each line within its side."""
+    """int64 (2 * side,): inverse of `order`, position of each line within its side."""
     names: np.ndarray
-    """uint8 (side + 1,): new name of each digit, 0 where it has none yet."""
+    """uint8 (side + 1,): new name of each digit, 0 if not yet renamed."""
     leaf: np.ndarray
-    """uint8 (S,): grid of the leaf at hand."""
+    """uint8 (S,): grid of the current leaf."""
     image: np.ndarray
     """int64 (2 * side,): image of each line under an automorphism."""
     best_marks: np.ndarray
-    """uint64 (L,): mark of each node below the root on the way to the best leaf."""
+    """uint64 (L,): mark of each node below the root on the path to the best leaf."""
     best_path: np.ndarray
-    """int64 (L,): lines pinned on that way."""
+    """int64 (L,): lines pinned on that path."""
     best_order: np.ndarray
     """int64 (2 * side,): `order` of the best leaf."""
 
 
 def make_tree(board: Board) -> Tree:
-    """Allocate the state of a search, with levels enough to pin every line."""
+    """Allocate working memory with enough levels to pin every line."""
     num_lines = 2 * board.side
     levels = num_lines + 1
     return Tree(
@@ -82,7 +82,7 @@ def make_tree(board: Board) -> Tree:
 
 @inline_kernel
 def _list_children(coloring: Coloring, tree: Tree, num_givens: int, level: int) -> Any:
-    """List the lines of the most tied color whose nodes have the least mark; return the mark."""
+    """List the lines of the most frequent color whose nodes have the least mark; return it."""
     colors, side = coloring.lines[level], coloring.side
     target, target_size = EMPTY, 0
     for i in range(2 * side):
@@ -110,7 +110,7 @@ def _list_children(coloring: Coloring, tree: Tree, num_givens: int, level: int) 
 
 @inline_kernel
 def _place_lines(coloring: Coloring, tree: Tree, level: int, flip: bool) -> None:
-    """Order the lines of each side by color, kept together in chutes by their first line."""
+    """Sort the lines of each side by color, with chutes kept together at their first line."""
     side, colors, order = coloring.side, coloring.lines[level], tree.order
     for start in (0, side):
         first = side - start if flip else start
@@ -135,7 +135,7 @@ def _place_lines(coloring: Coloring, tree: Tree, level: int, flip: bool) -> None
 
 @inline_kernel
 def _write_leaf(coloring: Coloring, tree: Tree, num_givens: int, level: int, flip: bool) -> None:
-    """Write the grid of a leaf: lines as placed, digits renamed by first appearance."""
+    """Write the grid of a leaf: lines as placed, digits renamed by first occurrence."""
     _place_lines(coloring, tree, level, flip)
     side, leaf, places = coloring.side, tree.leaf, tree.places
     leaf.fill(0)
@@ -163,16 +163,16 @@ def _compare(leaf: Grid, best: Grid) -> int:
 
 
 @inline_kernel
-def _level_after_twin(coloring: Coloring, tree: Tree, level: int) -> Any:
-    """Return the level to go on from after a leaf whose grid is the best one again.
+def _level_after_automorphism(coloring: Coloring, tree: Tree, level: int) -> Any:
+    """Return the backtrack level after an automorphism was found (the best grid occurred again).
 
-    Lines at equal places of the two leaves are images under an automorphism. If it fixes the pins
-    that the two paths share and maps the first pin at which they part, then all that is left below
-    that pin is the image of what was searched before.
+    The automorphism maps lines to lines at equal positions of the two leaves. If it fixes the
+    common pins of the two paths and maps the first differing pin, then the rest of the subtree
+    below that pin is the image of a searched subtree.
     """
     path, best_path, image = tree.path, tree.best_path, tree.image
-    for place in range(2 * coloring.side):
-        image[tree.best_order[place]] = tree.order[place]
+    for position in range(2 * coloring.side):
+        image[tree.best_order[position]] = tree.order[position]
     for k in range(level):
         if image[best_path[k]] != path[k]:
             break
@@ -185,13 +185,13 @@ def _level_after_twin(coloring: Coloring, tree: Tree, level: int) -> Any:
 def _visit_leaf(
     coloring: Coloring, tree: Tree, num_givens: int, level: int, best: Grid, best_level: int
 ) -> int:
-    """Keep the leaf if it is the least so far; return the level to go on from."""
+    """Record the leaf if it is the least so far; return the level to backtrack to."""
     rows, cols = side_marks(coloring.lines[level], coloring.side)
     resume_level = level - 1
     for flip in (False, True):
         first, second = (cols, rows) if flip else (rows, cols)
         if second < first if coloring.has_flip else flip:
-            continue  # not a symmetry of the board, or not the way up that the colors tell
+            continue  # not a symmetry of the board, or not the orientation given by the marks
         _write_leaf(coloring, tree, num_givens, level, flip)
         order = _compare(tree.leaf, best) if best_level == level else -1
         if order < 0:
@@ -200,7 +200,7 @@ def _visit_leaf(
             copy_array(tree.path, tree.best_path)
             copy_array(tree.order, tree.best_order)
         elif order == 0:
-            resume_level = min(resume_level, _level_after_twin(coloring, tree, level))
+            resume_level = min(resume_level, _level_after_automorphism(coloring, tree, level))
     return resume_level
 
 
@@ -208,11 +208,12 @@ def _visit_leaf(
 def _canonicalize(coloring: Coloring, tree: Tree, grid: Grid, best: Grid) -> None:
     """Search the tree for the least leaf, depth first.
 
-    The path to the node at hand always has the marks of the best path, as far as both go;
-    `num_marks` of the latter are known, and `best_level` is -1 until its leaf is reached.
+    Invariant: the path to the current node has the same marks as the best path on their common
+    levels. `num_marks` marks of the best path are known; `best_level` is -1 until its leaf is
+    reached.
     """
     num_givens = load_givens(coloring, grid)
-    # Typed, because for literals numba would compile every callee a second time.
+    # Typed, because numba would compile every callee a second time for literals.
     level: Any = np.int64(0)
     num_marks: Any = np.int64(0)
     best_level: Any = np.int64(-1)
@@ -222,7 +223,7 @@ def _canonicalize(coloring: Coloring, tree: Tree, grid: Grid, best: Grid) -> Non
             next_level = _visit_leaf(coloring, tree, num_givens, level, best, best_level)
             best_level = level
         elif best_level == level:
-            next_level = level - 1  # the best path, with the same marks, ends here: it is less
+            next_level = level - 1  # the best path is a prefix, hence less
         else:
             mark = _list_children(coloring, tree, num_givens, level)
             next_level = level

@@ -1,18 +1,18 @@
-"""Colors of the lines of a grid, the isomorphism-invariant half of the canonical form.
+"""Isomorphism-invariant colors of the lines of a grid, for the canonical form.
 
 The lines of a board are its rows, 0 .. side-1, and its columns, side .. 2*side-1. A chute is a band
-or a stack: the lines that may be permuted among themselves. A color is a uint64:
+or a stack, whose lines may be permuted. A color is a uint64:
 
     level                  the line was pinned at that level of the search tree
     top bit 1, low bit 0   any other line that has a given
     all bits 1             a line without givens
 
 so pinned lines differ from all others by construction; the other colors are hashes. Colors are
-built from sums over sets of lines, givens and digits, never from indices. Hence a symmetry of
-the board carries the colors of a grid to those of its image. Two colors that
-collide by chance split less than they could, at the image just the same.
+computed from sums over sets of lines, givens and digits, never from indices, so a symmetry of the
+board maps the colors of a grid to those of its image. A chance collision leaves lines
+undistinguished, in the image as well.
 
-Every kernel writes only to arrays that its caller made: re-entrant, safe under threads.
+Kernels write only to arrays passed by the caller, so they are re-entrant and thread-safe.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Coloring(NamedTuple):
     side: int
     """Cells of a row."""
     has_flip: bool
-    """Whether boxes are square, so that rows and columns may be exchanged."""
+    """Whether boxes are square, so that the transpose is a symmetry."""
     num_bands: int
-    """Chutes that are bands; the others are stacks, at most as many."""
+    """Number of bands; there are at most as many stacks."""
     num_chutes: int
-    """Bands and stacks."""
+    """Number of bands and stacks."""
     chutes: np.ndarray
     """int64 (2 * side,): chute of each line, bands first."""
     sizes: np.ndarray
@@ -53,11 +53,11 @@ class Coloring(NamedTuple):
     digits: np.ndarray
     """uint64 (L, side + 1): colors of the digits."""
     sums: np.ndarray
-    """uint64 (4, 2 * side): sums of one round per line, digit, chute and side of the board."""
+    """uint64 (4, 2 * side): sums of one round per line, digit, chute and side."""
 
 
 def make_coloring(board: Board) -> Coloring:
-    """Allocate the colors of one grid at a time, with levels enough to pin every line."""
+    """Allocate working memory with enough levels to pin every line."""
     num_lines, lines = 2 * board.side, np.arange(board.side)
     num_bands, num_stacks = board.side // board.box_rows, board.side // board.box_cols
     return Coloring(
@@ -76,7 +76,7 @@ def make_coloring(board: Board) -> Coloring:
 
 @inline_kernel
 def load_givens(coloring: Coloring, grid: Grid) -> int:
-    """List the givens and set the first colors; return the number of givens."""
+    """List the givens and initialize the colors; return the number of givens."""
     side, num_givens = coloring.side, 0
     coloring.lines[0].fill(EMPTY)
     coloring.digits[0].fill(_ZERO)
@@ -95,7 +95,7 @@ def load_givens(coloring: Coloring, grid: Grid) -> int:
 
 @inline_kernel
 def _refine_once(coloring: Coloring, num_givens: int, level: int) -> None:
-    """Give each line and digit a color that tells the multiset of colors around it."""
+    """Recolor each line and digit by a hash of the multiset of colors around it."""
     lines, digits = coloring.lines[level], coloring.digits[level]
     line_sums, digit_sums = coloring.sums[0], coloring.sums[1]
     chute_sums, side_sums = coloring.sums[2], coloring.sums[3]
@@ -134,7 +134,7 @@ def _num_ties(colors: Any, side: int) -> int:
 
 @inline_kernel
 def refine(coloring: Coloring, num_givens: int, level: int) -> int:
-    """Refine until no ties are left or two rounds in a row break none; return the ties."""
+    """Refine until there are no ties or two rounds in a row break none; return the ties."""
     fewest, num_stalls = coloring.side * coloring.side, 0
     while True:
         _refine_once(coloring, num_givens, level)
@@ -147,7 +147,7 @@ def refine(coloring: Coloring, num_givens: int, level: int) -> int:
 
 @inline_kernel
 def side_marks(colors: Any, side: int) -> Any:
-    """Hash the multiset of colors of the rows, and that of the columns."""
+    """Hash the multisets of the colors of the rows and of the columns."""
     rows, cols = _ZERO, _ZERO
     for i in range(side):
         rows += mix64(colors[i])
@@ -157,14 +157,14 @@ def side_marks(colors: Any, side: int) -> Any:
 
 @inline_kernel
 def node_mark(colors: Any, side: int) -> Any:
-    """Hash the colors of a node; equal for nodes that a symmetry exchanges."""
+    """Hash the colors of a node; equal for nodes that are images under a symmetry."""
     rows, cols = side_marks(colors, side)
     return rows + cols
 
 
 @inline_kernel
 def pin(coloring: Coloring, num_givens: int, level: int, line: int) -> int:
-    """Make the node below `level` that pins `line`; return its ties."""
+    """Pin `line` at the next level and refine; return the ties."""
     copy_array(coloring.lines[level], coloring.lines[level + 1])
     copy_array(coloring.digits[level], coloring.digits[level + 1])
     coloring.lines[level + 1, line] = np.uint64(level + 1)

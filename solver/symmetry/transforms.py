@@ -82,7 +82,7 @@ class Symmetry:
         """Transform one grid (num_cells,) or a batch (n, num_cells); blanks stay blank.
 
         Raises:
-            ValueError: the last dimension is not the number of cells.
+            ValueError: The last dimension is not the number of cells.
         """
         if grids.shape[-1:] != (self.board.num_cells,):
             raise ValueError(
@@ -152,7 +152,7 @@ def augment(board: Board, grids: Grid, *, seeds: Seeds) -> Grid:
         The mapped grids, shape (n, num_cells).
 
     Raises:
-        ValueError: wrong shape or type, or a digit that the board does not have.
+        ValueError: Wrong shape or dtype, or a digit out of range.
     """
     checked = checked_grids(board, grids)
     if seeds.dtype != np.uint64 or seeds.shape != grids.shape[:1]:

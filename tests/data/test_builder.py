@@ -332,8 +332,8 @@ def test_unfinished_build_does_not_open(source: FileSource, tmp_path: Path) -> N
     ("field", "value", "message"),
     [
         ("schema_version", 99, "schema_version 99"),
-        ("seed", 77, "digest does not fit"),
-        ("num_rows", None, "digest does not fit"),
+        ("seed", 77, "digest does not match"),
+        ("num_rows", None, "digest does not match"),
     ],
 )
 def test_edited_manifest_is_refused(
@@ -503,7 +503,7 @@ def test_parts_must_be_all_there_and_of_one_build(source: FileSource, tmp_path: 
     shard = next((tmp_path / "out.parts" / "1-of-2").glob("*.arrow"))
     content = shard.read_bytes()
     shard.write_bytes(content[:-1])
-    with pytest.raises(ValueError, match="make the part again"):
+    with pytest.raises(ValueError, match="rebuild the part"):
         merge(out)
     shard.write_bytes(content)
     merge(out)

@@ -125,7 +125,7 @@ def test_patience_ends_the_search(
             count=9, out=tmp_path / "a.txt", puzzles=dataclasses.replace(MINED, patience=3)
         )
         assert generate_command.main(config) == 1
-    assert "2 puzzles, 7 fewer than asked: 3 mined puzzles" in capsys.readouterr().out
+    assert "2 puzzles, 7 fewer than requested: 3 mined puzzles" in capsys.readouterr().out
     assert len((tmp_path / "a.txt").read_text().splitlines()) == 2
 
 

@@ -21,7 +21,7 @@ def test_time_left_is_estimated_from_five_percent_on(
         advance(40)
         advance(160)
     early, late, done = [record.getMessage() for record in caplog.records]
-    assert early == "tracing: 40 of 1000 puzzles, 2.0/s, time left not known yet"
+    assert early == "tracing: 40 of 1000 puzzles, 2.0/s, time left unknown"
     assert late == "tracing: 200 of 1000 puzzles, 5.0/s, 2:40 left"
     assert done.startswith("tracing: 200 of 1000 puzzles in ")
 

@@ -16,7 +16,7 @@ from solver.generation.generator import (
     _fill_once,
     _generate_rows,
     generate_puzzles,
-    make_maker,
+    make_workspace,
     start_stream,
 )
 from solver.jit import IS_JIT
@@ -46,12 +46,12 @@ def test_puzzles_have_one_solution_and_no_needless_given(board: Board) -> None:
 
 @pytest.mark.parametrize("board", SMALL_BOARDS, ids=lambda board: board.name)
 def test_givens_are_taken_as_the_naive_twin_takes_them(board: Board) -> None:
-    maker = make_maker(board)
+    workspace = make_workspace(board)
     grids, solutions = np.zeros((2, 1, board.num_cells), dtype=np.uint8)
     for number in range(3 if IS_JIT else 1):
         with np.errstate(over="ignore"):
-            _generate_rows(maker, np.uint64(5), number, 0, grids, solutions)
-        expected = naive_minimal(board, solutions[0], maker.cells.tolist())
+            _generate_rows(workspace, np.uint64(5), number, 0, grids, solutions)
+        expected = naive_minimal(board, solutions[0], workspace.cells.tolist())
         assert grids[0].tolist() == expected.tolist()
 
 
@@ -101,12 +101,12 @@ def test_puzzles_of_a_seed_never_change(board: Board, digest: str) -> None:
 def test_mean_weight_of_fills_is_the_number_of_grids(board: Board, num_grids: float) -> None:
     # Each grid is met with an expected weight of 1, dead ends weigh 0.
     num_fills = 20_000 if IS_JIT else 40
-    maker = make_maker(board)
+    workspace = make_workspace(board)
     weights = np.zeros(num_fills)
     with np.errstate(over="ignore"):
-        start_stream(maker, np.uint64(1), 0)
+        start_stream(workspace, np.uint64(1), 0)
         for k in range(num_fills):
-            weights[k] = _fill_once(maker)[0]
+            weights[k] = _fill_once(workspace)[0]
     error = weights.std() / num_fills**0.5
     assert error < (0.02 if IS_JIT else 0.5) * num_grids
     assert abs(weights.mean() - num_grids) < 3 * error

@@ -230,7 +230,7 @@ def test_training_starts_in_fp32_from_a_bf16_folder(exported: Path, tmp_path: Pa
         ({"rope_theta": 10_000.0}, "got rotary base 5000, the run has 10000"),
         ({"hidden_size": 64}, "not the architecture of this run"),
         ({"num_layers": 1}, "not the architecture of this run"),
-        ({"family": "gpt_neox"}, "weights do not fit"),
+        ({"family": "gpt_neox"}, "weights do not match"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:You are using a model of type")

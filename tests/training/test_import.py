@@ -98,14 +98,14 @@ def test_config_of_transformers_4_is_read(tmp_path: Path) -> None:
         assert torch.equal(model(IDS).logits, original(IDS).logits)
 
 
-def test_rope_theta_that_training_never_read_is_told(
+def test_an_ignored_rope_theta_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The config says 1e6, the weights were trained with 1e4: the weights decide."""
     original = write_checkpoint(tmp_path / "source", rope_theta=1e6)
     with caplog.at_level(logging.WARNING):
         assert convert(tmp_path).rope_theta == 10000.0
-    assert "rope_theta 1e+06 was never read" in caplog.text
+    assert "GPT-NeoX ignores rope_theta 1e+06" in caplog.text
     stored = json.loads((tmp_path / "target" / "config.json").read_text())
     assert "rope_theta" not in stored
     assert stored["rope_parameters"]["rope_theta"] == 10000.0

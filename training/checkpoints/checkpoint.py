@@ -19,7 +19,6 @@ moved.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 import shutil
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from data.model_format.weights import clear_write_errors
+from data.runtime.digests import file_digest
 from data.runtime.documents import read_json
 from data.runtime.files import staged_directory, to_json
 from data.runtime.schema import read_record
@@ -73,9 +73,7 @@ class _Fingerprint:
 
     @classmethod
     def of(cls, file: Path) -> _Fingerprint:
-        with file.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        return cls(num_bytes=file.stat().st_size, sha256=digest)
+        return cls(num_bytes=file.stat().st_size, sha256=file_digest(file))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
