@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from solver.boards import BOARDS, Board, Grid, get_board, is_solution
 from solver.jit import IS_JIT
-from solver.symmetry.transforms import Symmetry, augment, seeded_symmetry
+from solver.symmetry.transforms import augment
 from tests.solver.naive_canonical import complete_grids, line_orders
+from tests.solver.symmetries import Symmetry, seeded_symmetry
 
 SEEDS = st.integers(0, 2**64 - 1)
 

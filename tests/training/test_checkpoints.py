@@ -176,7 +176,7 @@ def largest_file(num_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("share", [0.5, 1.0])  # of the weights: they fit, the optimiser does not
+@pytest.mark.parametrize("share", [0.5, 1.0])  # of the weights: they fit, the optimizer does not
 def test_full_disk_is_named_and_costs_nothing(tmp_path: Path, share: float) -> None:
     saved = save_checkpoint(tmp_path, make_checkpoint(1))
     limit = int(share * (saved / "model.safetensors").stat().st_size)

@@ -1,4 +1,4 @@
-"""Parameter groups, the joint optimiser, and the schedule as a pure function."""
+"""Parameter groups, the joint optimizer, and the schedule as a pure function."""
 
 from __future__ import annotations
 

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from data.store import TokenStore
+from solver.random_draws import GOLDEN
 from solver.vocabulary import OUTPUT, Tokens
-
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class OutputShareStore(TokenStore):
@@ -39,7 +38,7 @@ class OutputShareStore(TokenStore):
         whole = np.concatenate([np.diff(offsets).astype(np.uint32) for offsets in self._offsets])
         ids = self.puzzle_ids
         is_last_row = np.append(ids[1:] != ids[:-1], True)
-        hashed = (ids ^ np.uint64(self._seed)) * _MULTIPLIER
+        hashed = (ids ^ np.uint64(self._seed)) * GOLDEN
         is_cut = is_last_row & (hashed / 2.0**64 >= self._output_share)
         num_cut = np.where(is_cut, 2 * self.board.num_cells + 1, 0)
         lengths: npt.NDArray[np.uint32] = (whole - num_cut).astype(np.uint32)
