@@ -30,7 +30,7 @@ class RunConfig:
     """Content of `config.json`."""
 
     config: dict[str, Any]
-    """Plain form of the `TrainConfig`."""
+    """`TrainConfig` as JSON values."""
     data_digest: str
     """Digest of the data set."""
 

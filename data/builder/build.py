@@ -62,7 +62,7 @@ _PART_FILE = "part.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PartFacts:
-    """Content of `part.json`: what all parts of a build share."""
+    """Content of `part.json`: facts shared by all parts of a build."""
 
     read: ReadCounts
     """Rows read."""

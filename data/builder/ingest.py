@@ -48,10 +48,10 @@ class SpoolCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Done:
-    """Content of the file that is written when the spool is whole."""
+    """Content of the file that marks a complete spool."""
 
     counts: SpoolCounts
-    """What was read."""
+    """Counts of the rows read."""
     sha256: dict[str, str]
     """Hex digest of each array."""
 

@@ -34,11 +34,11 @@ def count_stored_parameters(folder: Path) -> int:
 
 
 def stored_types(folder: Path) -> dict[str, torch.dtype]:
-    """Return the type of each tensor in the safetensors files of a model folder."""
+    """Return the dtype of each tensor in the safetensors files of a model folder."""
     types: dict[str, torch.dtype] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
-            # An empty slice has the type and reads no weights.
+            # An empty slice has the dtype without reading weights.
             types |= {name: file.get_slice(name)[:0].dtype for name in file.keys()}  # noqa: SIM118 - no mapping
     return types
 

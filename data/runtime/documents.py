@@ -57,7 +57,7 @@ def load_json(path: Path) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file that holds one JSON object.
+    """Read a file with one JSON object.
 
     Raises:
         ValueError: it does not; the message names file, line and column.

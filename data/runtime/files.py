@@ -141,7 +141,7 @@ def publish_directory(staged: Path, final: Path, *, replace: bool = False) -> No
         FileExistsError: `final` exists and `replace` is off.
     """
     final = resolve_output(final)
-    # safetensors writes files that only their owner can read, whatever the umask.
+    # safetensors ignores the umask and writes files readable by their owner only.
     mode = staged.stat().st_mode & 0o666
     for path in sorted(staged.rglob("*"), reverse=True):
         if path.is_file() and path.stat().st_mode & 0o777 == 0o600 != mode:
@@ -186,7 +186,7 @@ def staged_directory(final: Path, *, replace: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_directory(final: Path) -> Iterator[Path]:
-    """Give a temporary sibling of `final`, which is removed when the block ends."""
+    """Yield a temporary sibling of `final`, removed when the block ends."""
     remove_leftovers(final)
     path = _temporary(final)
     path.mkdir(parents=True)

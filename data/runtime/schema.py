@@ -1,8 +1,8 @@
-"""Reading our own JSON and YAML files into dataclasses: exact types, no unknown fields.
+"""Strict parsing of JSON and YAML files into dataclasses: exact types, no unknown fields.
 
-The fields of the dataclass are the schema, the ranges in their types included
-(`data.runtime.ranges`); checks in `__post_init__` run too. pydantic validates, and is imported when
-the first file is read, so that no help text waits for it.
+The schema consists of the fields of the dataclass, including the ranges in their types
+(`data.runtime.ranges`) and the checks in `__post_init__`. Validation uses pydantic, which is
+imported when the first file is read, so that it does not delay help texts.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _VALUE.maxstring = _VALUE.maxother = 60
 
 
 class SchemaError(ValueError):
-    """A value is not of the form; the message is `FIELD: got X, allowed is Y`."""
+    """A value violates the schema; the message is `FIELD: got X, allowed is Y`."""
 
 
 def read_record(path: Path, kind: type[_Record], **constants: object) -> _Record:
-    """Read a JSON file that holds a record.
+    """Read a record from a JSON file.
 
     Args:
         path: The file.
-        kind: A dataclass, or any other type that pydantic knows.
-        constants: Fields beside those of `kind` and the value that each must have, such as the
-            version of the format; they are checked first.
+        kind: A dataclass, or any other type supported by pydantic.
+        constants: Additional fields and their required values, such as the version of the format;
+            they are checked first.
 
     Raises:
-        ValueError: it is malformed; the message is `FILE: FIELD: got X, allowed is Y`.
-        OSError: it cannot be read.
+        ValueError: The file is malformed; the message is `FILE: FIELD: got X, allowed is Y`.
+        OSError: The file cannot be read.
     """
     return parse_record(kind, load_json(path), path=path, **constants)
 
@@ -47,10 +47,10 @@ def read_record(path: Path, kind: type[_Record], **constants: object) -> _Record
 def parse_record(
     kind: type[_Record], value: object, *, path: Path | str, **constants: object
 ) -> _Record:
-    """Make a record of the values of a file that was read; see `read_record`.
+    """Convert the JSON or YAML value of a file to a record; see `read_record`.
 
     Raises:
-        ValueError: as `read_record`.
+        ValueError: As for `read_record`.
     """
     try:
         return from_plain(kind, value, **constants)
@@ -59,23 +59,23 @@ def parse_record(
 
 
 def from_plain(kind: type[_Record], value: object, **constants: object) -> _Record:
-    """Make a record of plain values, as JSON or YAML gives them; see `read_record`.
+    """Convert a JSON or YAML value to a record; see `read_record`.
 
     Raises:
-        SchemaError: a value is missing, unknown, of another type or outside of its range.
+        SchemaError: A field is missing, unknown, of another type or out of range.
     """
     from pydantic import ValidationError
 
     if constants:
         value = _without(constants, value)
     try:
-        # As JSON: an array is a tuple there and a text an enumeration, where Python is strict.
+        # In JSON mode, strict validation accepts arrays as tuples and strings as enumerations.
         content = json.dumps(value, default=str)
         adapter: TypeAdapter[_Record] = _adapter(kind)
         return adapter.validate_json(content, strict=True, extra="forbid")
     except ValidationError as error:
         raise SchemaError(_message(error, value)) from None
-    except (TypeError, RecursionError):  # a key that is no text, or brackets nested too deep
+    except (TypeError, RecursionError):  # a key that is not a string, or nesting too deep
         raise SchemaError("allowed are mappings from text, lists and plain values") from None
 
 
@@ -98,7 +98,7 @@ def _without(constants: Mapping[str, object], value: object) -> dict[str, object
 
 
 def _message(error: Any, value: object) -> str:
-    """First error in one line."""
+    """Format the first error on one line."""
     first = error.errors(include_url=False)[0]
     kind: str = first["type"]
     text: str = first["msg"]
@@ -109,7 +109,7 @@ def _message(error: Any, value: object) -> str:
             return f"{prefix}missing"
         case "unexpected_keyword_argument":
             return f"{prefix}unknown field"
-        case "value_error" | "assertion_error":  # of `__post_init__`, a whole message
+        case "value_error" | "assertion_error":  # raised by `__post_init__`
             return f"{prefix}{first['ctx']['error']}"
         case "json_invalid":
             return text.removeprefix("Invalid JSON: ")
@@ -120,7 +120,7 @@ def _message(error: Any, value: object) -> str:
 
 
 def _field(location: tuple[int | str, ...], value: Any, *, is_missing: bool) -> str:
-    """Write a location as `a.b[0]`; alternatives of a union, which are no keys, are left out."""
+    """Format a location as `a.b[0]`, without the alternatives of unions."""
     name = ""
     for step in location:
         if isinstance(step, int) and isinstance(value, list | tuple):

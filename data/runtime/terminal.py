@@ -1,4 +1,4 @@
-"""Text of files and command lines on a terminal, which acts on control characters."""
+"""Escaping of control characters in text for a terminal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
-    r"""Replace control characters but tab and newline by their escapes, such as `\x1b`."""
+    r"""Escape control characters except tab and newline, such as `\x1b`."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 class PrintableFormatter(logging.Formatter):
-    """Formatter of log lines without control characters."""
+    """Log formatter that escapes control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record."""

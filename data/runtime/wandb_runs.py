@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_project(name: str) -> None:
-    """Check the name of a W&B project as W&B does, before anything is computed.
+    """Check the name of a W&B project, with the rules of W&B.
 
     Raises:
         ValueError: it is empty, too long, or has a character that W&B refuses.

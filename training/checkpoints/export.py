@@ -129,7 +129,7 @@ def load_weights(model: PreTrainedModel, folder: Path) -> None:
 
 
 def _stored_digest(source: PreTrainedModel, folder: Path) -> str:
-    """Digest of the weights in the types that they were stored in, which fp32 holds exactly."""
+    """Return the digest of the weights converted back to the dtypes they were stored in."""
     types = stored_types(folder)
     state = source.state_dict()
     return weights_digest({name: state[name].to(types.get(name, source.dtype)) for name in state})
