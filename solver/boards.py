@@ -132,4 +132,5 @@ def checked_grid(board: Board, grid: npt.NDArray[np.integer]) -> Grid:
         raise ValueError(
             f"givens: got {row.size} cells, a {board.name} board has {board.num_cells}"
         )
-    return checked_grids(board, row)[0]
+    checked: Grid = checked_grids(board, row)[0]
+    return checked

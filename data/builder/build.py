@@ -107,12 +107,12 @@ def build(
         OSError: For example, the disk is full; finished shards are kept for `resume`.
     """
     final = resolve_output(part_folder(out, part) if part else out)
-    wanted = identity(source, config, exclude=exclude)
+    build_identity = identity(source, config, exclude=exclude)
     if rebuild:
         check_replaceable(final, marker=BUILD_FILE)
     work = Resumable(
         out=final,
-        identity=wanted,
+        identity=build_identity,
         find_identity=read_identity,
         progress="report-*",
         publish=lambda staging: publish_directory(staging, final, replace=rebuild),
@@ -132,7 +132,7 @@ def build(
             facts = _PartFacts(read=plan.choice.counts, num_shards=plan.num_shards)
             publish_file(staging / _PART_FILE, to_json(asdict(facts)))
         else:
-            manifest = _manifest(wanted, plan.choice.counts, reports)
+            manifest = _manifest(build_identity, plan.choice.counts, reports)
             write_metadata(staging, manifest)
         # Files for a resume are removed only after all writes, which may fail on a full disk.
         _remove_files(staging / name for name in SPOOL_FILES)
@@ -166,18 +166,18 @@ def merge(out: Path, *, rebuild: bool = False) -> Manifest:
         check_replaceable(out, marker=BUILD_FILE)
         folders = find_parts(out, marker=_PART_FILE)
         first = read_record(folders[0] / _PART_FILE, _PartFacts)
-        wanted = read_identity(folders[0])
+        build_identity = read_identity(folders[0])
         for folder in folders:
-            check_identity(folder, wanted)
+            check_identity(folder, build_identity)
             if read_record(folder / _PART_FILE, _PartFacts) != first:
                 raise ValueError(f"{folder}: read other rows than {folders[0]}")
         # Not `.NAME.partial`, which may be an interrupted build.
         staging = out.with_name(f".{out.name}.merging")
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
-        write_identity(staging, wanted)
+        write_identity(staging, build_identity)
         reports = _take_shards(folders, staging, num_shards=first.num_shards)
-        manifest = _manifest(wanted, first.read, reports)
+        manifest = _manifest(build_identity, first.read, reports)
         write_metadata(staging, manifest)
         publish_directory(staging, out, replace=rebuild)
         shutil.rmtree(parts_folder(out))
@@ -256,20 +256,22 @@ def _log_size(report: ShardReport, folder: Path, *, num_shards: int) -> None:
     logger.log(level, "about %.2f GB in all, %.2f GB free", expected / 1e9, free / 1e9)
 
 
-def _manifest(wanted: dict[str, Any], read: ReadCounts, reports: Sequence[ShardReport]) -> Manifest:
-    config = BuildConfig(**wanted["config"])
+def _manifest(
+    build_identity: dict[str, Any], read: ReadCounts, reports: Sequence[ShardReport]
+) -> Manifest:
+    config = BuildConfig(**build_identity["config"])
     traces = add_counts([report.counts for report in reports])
     bins = np.sum([report.bins for report in reports], axis=0)
     return Manifest(
         schema_version=SCHEMA_VERSION,
-        board=wanted["board"],
+        board=build_identity["board"],
         mode=config.mode,
-        vocabulary_digest=Vocabulary(get_board(wanted["board"])).digest,
-        trace_rule=wanted["trace_rule"],
+        vocabulary_digest=Vocabulary(get_board(build_identity["board"])).digest,
+        trace_rule=build_identity["trace_rule"],
         segment_tokens=config.segment_tokens if config.mode == "scot" else None,
         max_cot_length=config.max_cot_length,
         seed=config.seed,
-        source=wanted["source"],
+        source=build_identity["source"],
         funnel=funnel_record(read, traces, bins),
         num_rows=sum(report.shard.num_rows for report in reports),
         num_puzzles=traces.kept,

@@ -30,7 +30,7 @@ def check_project(name: str) -> None:
     """Check the name of a W&B project, with the rules of W&B.
 
     Raises:
-        ValueError: it is empty, too long, or has a character that W&B refuses.
+        ValueError: It is empty, too long, or has a character that W&B rejects.
     """
     if not re.fullmatch(rf"[^/\\\\#?%:\x00-\x1f]{{1,{LONGEST_NAME}}}", name):
         raise ValueError(

@@ -1,12 +1,12 @@
 """Puzzles with a given number of givens, which may have several solutions.
 
-Minimal puzzles of small boards need no search: every trace of a uniquely solvable 4x4 puzzle is
-free of branches. With fewer givens the solver has to choose, and sometimes to go back. Here random
-cells of a random solved grid are kept, and redrawn until the trace has the length asked for. The
-solution of such a puzzle is the one that the solver's trace ends in.
+Minimal puzzles of small boards need no search: no trace of a uniquely solvable 4x4 puzzle branches.
+With fewer givens, the solver branches and sometimes backtracks. Here random cells of a random
+solved grid are kept, and redrawn until the CoT length is within bounds. The solution of such a
+puzzle is the one found by the solver.
 
-Like `solver.generation.generator`, puzzle k of a seed is a pure function of both, and of the
-other arguments. The number of givens is uniform between its bounds before the length is asked for.
+As in `solver.generation.generator`, puzzle k of a seed is a pure function of both and of the other
+arguments. The number of givens is uniform within its bounds before rejection by CoT length.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from solver.mrv.search_state import make_search, make_tables
 from solver.vocabulary import Vocabulary
 
 DEFAULT_MAX_COT_LENGTH = 4096
-"""Longest CoT that is kept: some sparse puzzles of large boards have no end."""
+"""Maximum CoT length; traces of some sparse puzzles of large boards are intractable."""
 MAX_DRAWS = 10_000
-"""Draws of givens after which a puzzle is given up; its length is then 0."""
+"""Maximum draws of givens per puzzle; if none is accepted, its length is 0."""
 
 
 def sparse_puzzles(
@@ -62,7 +62,7 @@ def sparse_puzzles(
         max_cot_length: Largest CoT length in tokens; also the size of the trace buffer.
 
     Returns:
-        Puzzles and the solutions of their traces; where none was found, the length is 0.
+        Puzzles and the solutions of their traces; the length is 0 if no puzzle was found.
 
     Raises:
         ValueError: an argument is out of range.
@@ -107,7 +107,7 @@ def _draw_rows(
     solutions: Any,
     cot_lengths: Any,
 ) -> None:
-    """Draw each row; `solutions` holds the solved grid first, then the solution of the trace."""
+    """Draw each row; `solutions` first has the solved grid, then the solution of the trace."""
     for row in range(len(grids)):
         grid, solution = grids[row], solutions[row]
         start_stream(workspace, seed, start + row)

@@ -71,7 +71,7 @@ class TestSwitch:
         monkeypatch.setenv("WANDB_MODE", "online")
         monkeypatch.setattr(wandb, "init", fail)
         assert run(dataclasses.replace(config, wandb=True)) == 0
-        assert caplog.text.count("W&B failed, the run goes on without it: no network") == 1
+        assert caplog.text.count("W&B failed and is disabled: no network") == 1
 
     def test_it_does_not_change_the_run(self, config: TrainConfig, offline: Path) -> None:
         other = dataclasses.replace(config, out=config.out.with_name("other"), wandb=True)

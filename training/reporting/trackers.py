@@ -66,7 +66,7 @@ class WandbMirror:
         except Exception as error:  # no failure of W&B may end the run
             self._is_working = False
             self._accelerator.trackers = []
-            logger.warning("W&B failed, the run goes on without it: %s", error)
+            logger.warning("W&B failed and is disabled: %s", error)
 
 
 def log_results(run: Any, *, model: Path, data: Path) -> None:
