@@ -1,1 +1,1 @@
-"""Benchmarks: each prints a table and writes JSON, ratios against a baseline in the same run."""
+"""Benchmarks; each prints a table and optionally writes JSON."""

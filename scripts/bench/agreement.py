@@ -1,10 +1,10 @@
-"""Whether all engines write the same: `python -m scripts.bench.agreement` with models and puzzles.
+"""Token agreement of the engines: `python -m scripts.bench.agreement --models M --puzzles FILE`.
 
-Every engine that is installed decodes the same puzzles. A row says what came of them, on how many
-the tokens are those of the first engine, and, over the others, the widest margin between the two
-likeliest tokens at the place where they part. In fp32 engines may part where the margin is below
-rounding, and nowhere else: the exit code is 1 if one does. In bf16 the rows tell how often engines
-disagree.
+Every installed engine decodes the same puzzles. Each row has the results of an engine, the number
+of puzzles with the same tokens as the first engine, and, over the other puzzles, the largest margin
+between the top two logits at the first difference. In fp32, engines may differ only where the
+margin is below rounding; the exit code is 1 if one differs elsewhere. In bf16 the rows show how
+often engines differ.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from scripts.bench.decoding import CaseConfig, close_engine, describe, use_all_c
 from scripts.bench.harness import Report
 
 TIE = 1e-4
-"""Margin of two logits that the order of summation can turn round in fp32: they are of order 10."""
+"""Logit margin below which the order of summation can change the argmax in fp32; logits are of
+order 10."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +36,7 @@ class Config:
     """Compare the tokens of engines on models."""
 
     case: OmitArgPrefixes[CaseConfig]
-    """What is decoded, and how."""
+    """Models, puzzles and engines."""
 
 
 def main(config: Config) -> int:
@@ -57,12 +58,12 @@ def agreement_rows(
     requests: Sequence[Request],
     results: Mapping[str, Mapping[str, Result]],
 ) -> list[dict[str, Any]]:
-    """One row an engine.
+    """Return one row per engine.
 
     Args:
-        folder: the model.
-        requests: the puzzles.
-        results: by engine and key; engines are compared with the first.
+        folder: Model.
+        requests: Puzzles.
+        results: Results by engine and key; engines are compared with the first.
     """
     first = next(iter(results.values()))
     network: Network | None = None
@@ -102,7 +103,7 @@ def _decode(
 def _differences(
     requests: Sequence[Request], first: Mapping[str, Result], ours: Mapping[str, Result]
 ) -> list[Difference]:
-    """The first token in which two results of a puzzle differ, for each puzzle where they do."""
+    """Return the first differing token of each puzzle whose tokens differ."""
     differences = []
     for request in requests:
         pair = first[request.key].segments, ours[request.key].segments

@@ -1,9 +1,8 @@
-"""The builder against the bare tracer: `python -m scripts.bench.build`.
+"""Throughput of the data set builder: `python -m scripts.bench.build`.
 
-Per file and mode: wall time of a whole build (read, trace, segment, write, flush), the tokens it
-traced per second, and the share of what as many bare tracers would reach in the same run. Traces
-stop at N tokens in both; tokens of traces cut off there count for both. Each build runs in its own
-process, which also tells its peak memory.
+For each file and mode: wall time of a build (read, trace, segment, write, flush), traced tokens per
+second, and the ratio to tracing alone with the same number of threads. Traces stop at N tokens in
+both; truncated traces count. Each build runs in a separate process, to measure its peak memory.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from solver.mrv.tracer import Status, Tracer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Measure the builder. Needs SUDOCOT_SHARED, the folder with the public puzzle lists."""
+    """Benchmark the builder. SUDOCOT_SHARED names the folder with the public puzzle lists."""
 
     max_cot_length: int = 16384
     """Cut-off N."""
     repeats: int = 3
-    """Runs, of which the fastest counts."""
+    """Number of runs; the fastest is reported."""
     work_dir: Path | None = None
-    """Where the data sets are built; the temporary folder if not given."""
+    """Folder of the data sets (default: the temporary folder)."""
     out: Path | None = None
     """JSON file to write."""
 
@@ -69,7 +68,7 @@ def main(config: Config) -> int:
 def _trace_bare(
     board: Board, grids: npt.NDArray[np.uint8], config: Config, *, workers: int
 ) -> tuple[int, float]:
-    """Tokens of all traces, and the time that bare tracers take, one for each worker."""
+    """Return the tokens of all traces, and the time of tracing alone, one tracer per worker."""
     cap = config.max_cot_length
     parts = [np.ascontiguousarray(grids[k::workers]) for k in range(workers)]
     tracers = [Tracer(board) for _ in parts]
@@ -128,7 +127,7 @@ def _measure(
 
 
 def _build_once(mode: Any, check_unique: str, cutoff: str, folder: str, *inputs: str) -> None:
-    """Build in this process, after a tiny build that loads the compiled kernels."""
+    """Build in this process, after a small build that loads the compiled kernels."""
     config = BuildConfig(mode=mode, check_unique=check_unique == "1", max_cot_length=int(cutoff))
     warm = Path(folder) / "warm.txt"
     with Path(inputs[0]).open() as file:

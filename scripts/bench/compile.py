@@ -1,9 +1,8 @@
-"""Compiling and sparse decoding on one core: `python -m scripts.bench.compile`.
+"""Compilation and sparse decoding on one core: `python -m scripts.bench.compile`.
 
-Building: milliseconds for program and dense weights of binary addition, and the ratio to a plain
-twin, which sets the weights of every neuron, head and token one at a time in tensors. Decoding:
-tokens a second at a short and a long context, compared with the machine outside the timed part. All
-times are processor time, so that other work on the machine disturbs little.
+Building: milliseconds for the program and the dense weights of binary addition, and the ratio to a
+naive baseline that sets one weight at a time. Decoding: tokens per second at a short and a long
+context; the output is compared with the machine outside the timed region. All times are CPU time.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from scripts.bench.harness import Report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Measure compiling and decoding."""
+    """Benchmark compilation and decoding."""
 
     build_bits: int = 12
-    """r of the programs that are built."""
+    """Number of position bits r of the programs that are built."""
     short: int = 1_000
-    """Short context."""
+    """Short context, tokens."""
     long: int = 100_000
-    """Long context."""
+    """Long context, tokens."""
     repeats: int = 5
-    """Runs, of which the fastest counts."""
+    """Number of runs; the fastest is reported."""
     out: Path | None = None
     """JSON file to write."""
 
@@ -70,20 +69,20 @@ def _build(machine: TuringMachine, config: Config) -> dict[str, Any]:
 
     program = build()
     ours = _best_cpu_time(build, config.repeats)
-    twin = _best_cpu_time(lambda: _one_at_a_time(program), 1)
+    naive = _best_cpu_time(lambda: _one_at_a_time(program), 1)
     return {
         "machine": machine.name,
         "bits": config.build_bits,
         "neurons": sum(layer.num_neurons for layer in program.layers),
         "tokens": program.sizes.vocab_size,
         "ms": round(1000 * ours),
-        "twin ms": round(1000 * twin),
-        "ratio": round(twin / ours, 1),
+        "naive ms": round(1000 * naive),
+        "ratio": round(naive / ours, 1),
     }
 
 
 def _one_at_a_time(program: Program) -> None:
-    """Set every weight that is not zero by itself."""
+    """Set the nonzero weights one at a time."""
     sizes = program.sizes
     for layer in program.layers:
         W_1, W_2 = (torch.zeros(sizes.d_ff, sizes.d, dtype=torch.int8) for _ in range(2))

@@ -1,11 +1,12 @@
-"""The compiled 9x9 solver against the solver: `python -m scripts.bench.compiled_sudoku`.
+"""Comparison of the compiled 9x9 solver with the solver: `python -m scripts.bench.compiled_sudoku`.
 
-Puzzles of the public files, taken in turns from all files at even distances, are written as SCoT.
-Of every third one each segment is decoded from the one before, from the givens on; of the others
-every segment is read at once, and the token after each prefix compared. Not one token may differ.
+Compares the SCoT of public puzzles, evenly spaced in each file and interleaved over files. Every
+third puzzle is decoded autoregressively, segment by segment from the givens; for the others, the
+model reads each segment in one forward pass and its prediction after each prefix is compared. All
+tokens must be equal.
 
-Each finished puzzle is a line of `--log`; the same command goes on after the last one. Speeds are
-in processor time.
+Each finished puzzle is one line of `--log`; the same command resumes after the last one. Speeds
+are in CPU time.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ _DECODED_EVERY = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Compare tokens. Needs SUDOCOT_SHARED, the folder with the public puzzle lists."""
+    """Compare tokens. SUDOCOT_SHARED names the folder with the public puzzle lists."""
 
     tokens: int = 10_000_000
-    """Tokens to compare; the last puzzle is finished."""
+    """Number of tokens to compare; the last puzzle is completed."""
     min_length: int = 1
-    """Take only puzzles with as many CoT tokens, and decode all of them."""
+    """Minimum CoT length; if given, all puzzles are decoded autoregressively."""
     max_length: int = 200_000
-    """Take only puzzles with at most so many."""
+    """Maximum CoT length."""
     segment_tokens: int = 512
-    """Trace tokens after which a summary is due."""
+    """Trace tokens per SCoT segment."""
     bits: int = 11
-    """r."""
+    """Number of position bits r."""
     log: Path = Path("compiled_sudoku.jsonl")
-    """A line a puzzle; what is there already is not done again."""
+    """Results, one line per puzzle; puzzles in it are not repeated."""
     out: Path | None = None
     """JSON file to write."""
 
@@ -60,23 +61,23 @@ class Row:
 
     file: str
     number: int
-    """Its place in the file."""
+    """Index in the file."""
     is_decoded: bool
-    """Segment from segment; else all segments were given."""
+    """Whether it was decoded autoregressively."""
     num_segments: int
     num_tokens: int
-    """Tokens compared; prompts are not."""
+    """Compared tokens, without prompts."""
     num_read: int
-    """Tokens read or written, prompts included."""
+    """Tokens including prompts."""
     num_wrong: int
     seconds: float
-    """Processor time of the transformer."""
+    """CPU time of the transformer."""
     least_gap: int
-    """Best score less the next one, so far in this run."""
+    """Smallest gap between the top two attention scores, so far in this run."""
 
 
 def main(config: Config) -> int:
-    """Compare, and tell whether all tokens were right."""
+    """Compare; return 0 if all tokens are equal, else 1."""
     rows = [
         Row(**json.loads(line))
         for line in (config.log.read_text().splitlines() if config.log.exists() else [])
@@ -110,7 +111,7 @@ def main(config: Config) -> int:
 
 
 def _puzzles() -> Iterator[tuple[str, int, Board, Grid]]:
-    """Puzzles of all files in turns, each file at even distances; at most 1,000 of each."""
+    """Yield evenly spaced puzzles, at most 1,000 per file, interleaved over files."""
     files = [(path.name, *load_grids(path)) for path in shared_puzzles()]
     for turn in range(1_000):
         for name, board, grids in files:
@@ -120,7 +121,7 @@ def _puzzles() -> Iterator[tuple[str, int, Board, Grid]]:
 
 
 def _segments(config: Config, board: Board, givens: Grid) -> list[Segment]:
-    """The solver's segments, with the lengths of their prompts; none if the length is not asked."""
+    """Return the solver's segments and prompt lengths; empty if the CoT length is out of range."""
     result = trace(board, givens, max_tokens=config.max_length)
     if result.solution is None or len(result.tokens) < config.min_length:
         return []
@@ -145,7 +146,7 @@ def _compare(
     start = time.process_time()
     if is_decoded:
         written = generate_segments(model, compiled, givens)
-        # A wrong segment leads to others that are; one too many is looked for, no more.
+        # A wrong segment can be followed by arbitrarily many; stop after one too many.
         said = [ids for _, ids in zip(range(len(segments) + 1), written, strict=False)]
     else:
         said = [

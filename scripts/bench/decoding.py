@@ -1,13 +1,12 @@
-"""Engines compared: `python -m scripts.bench.decoding --models GOOD BAD --puzzles FILE`.
+"""Speed and memory of the engines: `python -m scripts.bench.decoding --models M --puzzles FILE`.
 
-Every engine decodes the same puzzles with the same number of slots, several times over, in one
-process; the fastest turn of each counts, and compiling and loading do not. Ratios are to the first
-engine. `cpu s` is the processor time of this process in that turn, which other work on the machine
-disturbs less; vLLM computes in processes of its own, so that it has none. On a GPU,
-`of roofline` compares with the speed at which `segment` could decode if it did nothing but read
-weights and the KV cache, at the bandwidth of large copies. Peak memory is that of
-the process during a turn, above what it held before the engine was loaded. `same` counts the
-puzzles whose tokens are those of the first engine; `scripts.bench.agreement` looks closer.
+Every engine decodes the same puzzles with the same number of slots in one process; the fastest of
+several turns is reported, without loading and compilation. Ratios are relative to the first engine.
+`cpu s` is the CPU time of this process, which is less sensitive to other load; it is empty for
+vLLM, which runs in other processes. On a GPU, `of roofline` is relative to the throughput of
+`segment` if it only read weights and the KV cache, at the bandwidth of large copies. Peak memory is
+that of the process during a turn, minus its memory before the engine was loaded. `same` counts the
+puzzles with the same tokens as the first engine; see `scripts.bench.agreement`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _WARM_UP = Caps(max_new_tokens=32, max_segment_tokens=32)
 
 
 def installed_engines() -> tuple[str, ...]:
-    """Engines that can be made here: all, but for vLLM where it is not installed."""
+    """Return the available engines: all, or all but vLLM if it is not installed."""
     is_missing = importlib.util.find_spec("vllm") is None
     return tuple(name for name in ENGINES if name != "vllm" or not is_missing)
 
@@ -50,21 +49,21 @@ class CaseConfig:
     models: tuple[Path, ...]
     """Model folders."""
     puzzles: tuple[Path, ...]
-    """Files of puzzles: one for all models, or one for each."""
+    """Puzzle files: one for all models, or one per model."""
     engines: tuple[str, ...] = field(default_factory=installed_engines)
-    """Engines; they are compared with the first one."""
+    """Engines; the first is the baseline."""
     num_puzzles: int = 256
-    """Puzzles, picked at random from the file; all when it has fewer."""
+    """Size of a random sample of the file; all puzzles if it has fewer."""
     seed: int = 0
-    """Seed of the choice."""
+    """Seed of the sample."""
     num_slots: int = 32
-    """Segments in flight, or rows of a batch."""
+    """Batch slots."""
     precision: PrecisionName = "fp32"
     """Precision policy."""
     max_new_tokens: int | None = None
-    """Cap on the tokens of a puzzle; None takes the paper's."""
+    """Maximum number of tokens of a puzzle (default: the paper's)."""
     max_segment_tokens: int | None = None
-    """Cap on the tokens of an SCoT segment; None takes the paper's."""
+    """Maximum number of tokens of an SCoT segment (default: the paper's)."""
     out: Path | None = None
     """JSON file to write."""
 
@@ -81,7 +80,7 @@ class CaseConfig:
                 raise ValueError(f"{name}: got {getattr(self, name)}, allowed is at least 1")
 
     def cases(self) -> list[tuple[ModelFolder, list[Request]]]:
-        """Open each model, and make requests for its puzzles."""
+        """Open each model and create requests for its puzzles."""
         files = self.puzzles * (len(self.models) if len(self.puzzles) == 1 else 1)
         folders = [ModelFolder.open(path) for path in self.models]
         return [
@@ -100,7 +99,7 @@ class CaseConfig:
         )
 
     def facts(self) -> dict[str, Any]:
-        """What a report says beside its rows."""
+        """Return device, versions and settings for the report."""
         return {
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
             "threads": torch.get_num_threads(),
@@ -115,9 +114,9 @@ class Config:
     """Compare the speed of engines on models."""
 
     case: OmitArgPrefixes[CaseConfig]
-    """What is decoded, and how."""
+    """Models, puzzles and engines."""
     num_turns: int = 2
-    """Turns of each engine, of which the fastest counts."""
+    """Turns of each engine; the fastest is reported."""
 
     def __post_init__(self) -> None:
         if self.num_turns < 1:
@@ -129,15 +128,15 @@ class Turn:
     """One pass of an engine over all puzzles."""
 
     results: dict[str, Result]
-    """By key."""
+    """Results by key."""
     duration_s: float
     """Wall time."""
     cpu_s: float
-    """Processor time of this process, all threads."""
+    """CPU time of this process, all threads."""
     num_forward_passes: int
-    """Calls of the model."""
+    """Forward passes."""
     peak_bytes: int
-    """Most memory of the process, or of the GPU, during the turn."""
+    """Peak memory of the process, or of the GPU, during the turn."""
 
     @property
     def num_tokens(self) -> int:
@@ -146,7 +145,7 @@ class Turn:
 
     @property
     def speed(self) -> float:
-        """Generated tokens a second."""
+        """Generated tokens per second."""
         return self.num_tokens / self.duration_s
 
 
@@ -175,13 +174,13 @@ def main(config: Config) -> int:
 
 
 def use_all_cpus() -> None:
-    """Let torch use the CPUs that this process has, unless the user set a number."""
+    """Set torch's threads to the available CPUs, unless OMP_NUM_THREADS is set."""
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(available_cpus()[0])
 
 
 def describe(folder: ModelFolder) -> str:
-    """Name of a model: its run, board, mode and the beginning of its digest."""
+    """Return a name for a model: run, board, mode and a prefix of its digest."""
     path = folder.path.resolve()
     name = path.parent.name if path.name == "final" else path.name
     facts = folder.facts
@@ -189,10 +188,10 @@ def describe(folder: ModelFolder) -> str:
 
 
 def load_requests(folder: ModelFolder, puzzles: Path, config: CaseConfig) -> list[Request]:
-    """Requests for a random choice of the puzzles of a file.
+    """Return requests for a random sample of the puzzles of a file.
 
     Raises:
-        ValueError: the puzzles are of another board than the model.
+        ValueError: the boards of puzzles and model differ.
     """
     board, grids = load_grids(puzzles)
     if board != folder.board:
@@ -216,7 +215,7 @@ def load_requests(folder: ModelFolder, puzzles: Path, config: CaseConfig) -> lis
 
 
 def measure(name: str, folder: ModelFolder, requests: Sequence[Request], config: Config) -> Turn:
-    """Fastest turn of an engine, which is loaded for it and dropped."""
+    """Load an engine, return its fastest turn, and close it."""
     device = _device()
     before = memory_in_use(device)
     engine = config.case.engine(name, folder)
@@ -231,7 +230,7 @@ def measure(name: str, folder: ModelFolder, requests: Sequence[Request], config:
 
 
 def memory_bandwidth(device: torch.device) -> float:
-    """Bytes a second that a device reads and writes, from copies of a large tensor."""
+    """Measure the memory bandwidth of a device in B/s by copies of a large tensor."""
     source = torch.empty(1 << (28 if device.type == "cuda" else 24), device=device)
     target = torch.empty_like(source)
 
@@ -252,14 +251,14 @@ def roofline(
     item_size: int,
     bandwidth: float,
 ) -> float:
-    """Tokens a second if decoding did nothing but read weights and the KV cache.
+    """Return the tokens per second of a decoder that only reads weights and the KV cache.
 
     Args:
-        turn: What was decoded.
-        requests: Its requests.
-        folder: Model of the networks that this project computes.
-        item_size: Bytes of a number.
-        bandwidth: Bytes a second.
+        turn: Results and number of forward passes.
+        requests: Requests of the turn.
+        folder: Model, of a family with a native network.
+        item_size: Bytes per element.
+        bandwidth: Memory bandwidth in B/s.
     """
     network = folder.network
     entry = 2 * network.num_layers * network.num_kv_heads * network.head_size * item_size
@@ -275,7 +274,7 @@ def roofline(
 
 
 def close_engine(engine: Engine) -> None:
-    """Stop the processes of an engine that has some."""
+    """Stop the worker processes of vLLM; other engines have none."""
     if engine.name == "vllm":
         from eval.engines.vllm import VllmEngine
 
@@ -299,7 +298,7 @@ def take_turn(engine: Engine, requests: Sequence[Request], device: torch.device)
 
 
 def table(best: dict[str, Turn]) -> list[dict[str, Any]]:
-    """One row an engine."""
+    """Return one row per engine."""
     first = next(iter(best.values()))
     return [
         {
@@ -319,7 +318,7 @@ def table(best: dict[str, Turn]) -> list[dict[str, Any]]:
 
 
 def is_same(one: Result, other: Result) -> bool:
-    """Whether two results have the same tokens."""
+    """Return whether two results have the same tokens."""
     return len(one.segments) == len(other.segments) and all(
         map(np.array_equal, one.segments, other.segments)
     )
@@ -330,7 +329,7 @@ def _device() -> torch.device:
 
 
 def reset_peak(device: torch.device) -> None:
-    """Begin to watch the peak anew."""
+    """Reset the peak memory statistics."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     else:
@@ -338,12 +337,12 @@ def reset_peak(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Most bytes in use since `reset_peak`."""
+    """Return the peak memory in bytes since `reset_peak`."""
     return torch.cuda.max_memory_allocated() if device.type == "cuda" else _status("VmHWM")
 
 
 def memory_in_use(device: torch.device) -> int:
-    """Bytes in use now."""
+    """Return the memory in use, bytes."""
     return torch.cuda.memory_allocated() if device.type == "cuda" else _status("VmRSS")
 
 

@@ -1,11 +1,9 @@
-"""Making and mining puzzles: `python -m scripts.bench.generator`.
+"""Throughput of puzzle generation and mining: `python -m scripts.bench.generator`.
 
-Per board: minimal puzzles per second on one core and on all, and the ratio to the naive twin, which
-takes givens from the same solved grids in the same order (it is spared the filling). Then what the
-puzzles are like: givens, distinct ones, and how many sets of four cells of a solved grid have two
-digits that can be exchanged, a mark of how far grids are from uniform
-(`solver.generation.generator`). For mining, per range of CoT lengths on 9x9: puzzles per second on
-one core, and the lengths reached.
+For each board: minimal puzzles per second on one core and on all cores, and statistics of the
+puzzles, namely givens, distinct puzzles, and rectangles of a solved grid whose two digits can be
+exchanged, which measure the deviation from uniform sampling (`solver.generation.generator`). For
+mining: puzzles per second on one core and the lengths reached, by range of CoT lengths on 9x9.
 """
 
 from __future__ import annotations
@@ -25,21 +23,19 @@ from scripts.bench.harness import Report, best_time
 from solver.boards import BOARDS, Board, Grid
 from solver.generation.generator import generate_puzzles
 from solver.generation.mining import mine_puzzles
-from tests.solver.naive_counting import naive_minimal
 
-_LARGEST_TWIN = 9
 _COUNTS = {"4x4": 20_000, "6x6": 10_000, "9x9": 4000, "16x16": 40}
 _RANGES = {(328, 1000): 300, (1000, 10_000): 200, (10_000, 100_000): 30, (100_000, 300_000): 8}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Measure the generator."""
+    """Benchmark the generator."""
 
     share: float = 1.0
-    """Share of the puzzles to make; the full number takes about a minute."""
+    """Fraction of the default number of puzzles, which takes about a minute."""
     repeats: int = 3
-    """Runs, of which the fastest counts; puzzles are mined once."""
+    """Number of runs; the fastest is reported. Puzzles are mined once."""
     seed: int = 0
     """Seed of the puzzles."""
     out: Path | None = None
@@ -70,32 +66,20 @@ def _measure_board(board: Board, full_count: int, config: Config) -> dict[str, A
         all_s = best_time(
             lambda: list(pool.map(make, starts, itertools.repeat(count))), repeats=config.repeats
         )
-    rate = count / one_s
-    row = {
+    return {
         "board": board.name,
-        "puzzles/s": rate,
+        "puzzles/s": count / one_s,
         f"{workers} threads": workers * count / all_s,
-    }
-    twin_rate = _twin_rate(board, puzzles.solutions[0]) if board.side <= _LARGEST_TWIN else None
-    return row | {
-        "twin/s": twin_rate or "-",
-        "ratio": rate / twin_rate if twin_rate else "-",
         "givens": float(np.count_nonzero(puzzles.grids, axis=1).mean()),
         "distinct": len(np.unique(puzzles.grids, axis=0)) / count,
         "exchanges/grid": _mean_exchanges(board, puzzles.solutions),
     }
 
 
-def _twin_rate(board: Board, solution: Grid) -> float:
-    """Puzzles per second that the twin makes from a solved grid."""
-    cells = np.random.default_rng(0).permutation(board.num_cells).tolist()
-    return 1 / best_time(lambda: naive_minimal(board, solution, cells), repeats=1)
-
-
 def _mean_exchanges(board: Board, solutions: Grid) -> float:
-    """Mean number of cell sets {a, b} x {c, d} of rows and columns where two digits can change.
+    """Return the mean number of rectangles {a, b} x {c, d} whose two digits can be exchanged.
 
-    They lie in two boxes: exactly one of both pairs of lines shares a band or a stack.
+    Such a rectangle covers two boxes: either its rows share a band or its columns share a stack.
     """
     grids = solutions.reshape(len(solutions), board.side, board.side)
     num_exchanges = np.zeros(len(grids))

@@ -1,4 +1,4 @@
-"""What the benchmarks share: repeated timing, facts about the machine, table and JSON."""
+"""Shared parts of the benchmarks: repeated timing, machine facts, table and JSON output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PUBLIC_FILES = (
 
 
 def shared_puzzles() -> list[Path]:
-    """Files of public puzzles in `$SUDOCOT_SHARED/puzzles`.
+    """Return the files of public puzzles in `$SUDOCOT_SHARED/puzzles`.
 
     Raises:
         FileNotFoundError: the variable is not set, or a file is missing.
@@ -41,18 +41,18 @@ def shared_puzzles() -> list[Path]:
     paths = [folder / name for name in PUBLIC_FILES]
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
-        raise FileNotFoundError(f"SUDOCOT_SHARED: {folder} lacks {', '.join(missing)}")
+        raise FileNotFoundError(f"SUDOCOT_SHARED: {folder} does not contain {', '.join(missing)}")
     return paths
 
 
 def load_grids(path: Path) -> tuple[Board, npt.NDArray[np.uint8]]:
-    """All puzzles of a file, shape (n, num_cells)."""
+    """Return the board and all puzzles of a file, shape (n, num_cells)."""
     reader = read_puzzles(path)
     return reader.board, np.concatenate([block.grids for block in reader])
 
 
 def best_time(work: Callable[[], object], *, repeats: int) -> float:
-    """Shortest wall time of several runs, in seconds; call once before, to warm up."""
+    """Return the shortest wall time of several runs, in seconds; the caller warms up before."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -62,7 +62,7 @@ def best_time(work: Callable[[], object], *, repeats: int) -> float:
 
 
 def machine_facts() -> dict[str, Any]:
-    """Processor, CPUs that may be used, and versions."""
+    """Return the processor, the number of available CPUs, and library versions."""
     model = platform.processor()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -78,17 +78,17 @@ def machine_facts() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Rows of a benchmark, all with the same columns."""
+    """Table of a benchmark; all rows have the same columns."""
 
     title: str
-    """What was measured."""
+    """Title."""
     rows: Sequence[dict[str, Any]]
-    """One dictionary a row."""
+    """Values by column."""
     facts: dict[str, Any]
-    """What else the JSON file says."""
+    """Further entries of the JSON file."""
 
     def publish(self, path: Path | None) -> None:
-        """Print the table, and write `path` if given."""
+        """Print the table, and write it to `path` as JSON if given."""
         table = Table(title=self.title, title_justify="left")
         for name in self.rows[0]:
             is_text = isinstance(self.rows[0][name], str)

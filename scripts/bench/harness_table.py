@@ -1,4 +1,4 @@
-"""The table of `scripts/harnesses.sh`: what each harness says of the same answers."""
+"""Scores of the same answers in each evaluation harness, for `scripts/harnesses.sh`."""
 
 from __future__ import annotations
 

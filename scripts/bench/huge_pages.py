@@ -1,8 +1,8 @@
-"""Training on a CPU with and without huge pages: `python -m scripts.bench.huge_pages --data DIR`.
+"""CPU training with and without huge pages: `python -m scripts.bench.huge_pages --data DIR`.
 
-glibc reads its tunables as a process starts, so each turn is a process of its own, `sudocot train
-run` with the preset `small`; the turns alternate, and the median turn of each counts. The first
-half of a turn warms up.
+glibc reads its tunables at process start, so each turn is a separate process of `sudocot train run`
+with preset `small`. Turns alternate, the median is reported, and the first half of each turn is
+warm-up.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ TUNABLES = {"plain": "", "huge pages": f"{HUGE_PAGES}=1"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Compare tokens a second with and without huge pages."""
+    """Compare training throughput with and without huge pages."""
 
     data: Path
-    """Data set to train on."""
+    """Training data set."""
     model: str = "small-4x4"
     """Model preset."""
     precisions: tuple[str, ...] = ("fp32", "bf16")
@@ -39,7 +39,7 @@ class Config:
     num_tokens: int = 120_000
     """Tokens of a turn."""
     num_turns: int = 3
-    """Turns of each."""
+    """Turns of each setting."""
     out: Path | None = None
     """JSON file to write."""
 
@@ -70,10 +70,10 @@ def main(config: Config) -> int:
 
 
 def tokens_per_second(config: Config, precision: str, *, tunables: str) -> float:
-    """Rate of the second half of a run.
+    """Return the tokens per second of the second half of a run.
 
     Raises:
-        ValueError: the training failed, or ended before it wrote two rows; with what it said.
+        ValueError: the training failed, with its error output, or had fewer than two updates.
     """
     with tempfile.TemporaryDirectory() as work:
         folder = RunFolder(Path(work, "run"))

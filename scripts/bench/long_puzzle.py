@@ -1,8 +1,8 @@
-"""One puzzle of over a million CoT tokens, end to end: `python -m scripts.bench.long_puzzle`.
+"""Engine overhead on a puzzle of over a million CoT tokens: `python -m scripts.bench.long_puzzle`.
 
-The engines' own code decodes it as SCoT on a network that answers with the solver's tokens, so what
-is measured is the engine alone: whether its cost a token grows with the number of segments. The
-result is compared with the solver's segments outside the timed part.
+The engines decode it as SCoT with a scripted network that returns the solver's tokens, which
+measures the engine alone: whether its cost per token grows with the number of segments. The result
+is compared with the solver's segments outside the timed region.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _MAX_TOKENS = 4_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Decode a long puzzle. Needs SUDOCOT_SHARED, the folder with the public puzzle lists."""
+    """Decode a long puzzle. SUDOCOT_SHARED names the folder with the public puzzle lists."""
 
     min_tokens: int = 1_000_000
-    """CoT length of the puzzle, at least; the first such 17-clue puzzle is taken."""
+    """Minimum CoT length; the first such 17-clue puzzle is used."""
     num_slots: int = 32
-    """Slots of `verify`, which the segments of one puzzle fill; it is run with one slot, too."""
+    """Slots of `verify`, which also runs with one slot."""
     out: Path | None = None
     """JSON file to write."""
 
@@ -48,7 +48,7 @@ def main(config: Config) -> int:
     board, givens, segments = _long_puzzle(config.min_tokens)
     runs = [("segment", 1), ("verify", 1), ("verify", config.num_slots)]
     rows = [_measure(name, slots, board, givens, segments) for name, slots in runs]
-    title = "One long puzzle, scripted network: microseconds a token"
+    title = "One long puzzle, scripted network: microseconds per token"
     Report(title=title, rows=rows, facts={"segment_tokens": _SEGMENT_TOKENS}).publish(config.out)
     return 0
 
@@ -63,7 +63,7 @@ def _long_puzzle(min_tokens: int) -> tuple[Board, Grid, Segments]:
                 board, result.tokens, ends, segment_tokens=_SEGMENT_TOKENS
             )
             return board, givens, segments
-    raise ValueError(f"min_tokens: got {min_tokens}, no puzzle has so many below {_MAX_TOKENS}")
+    raise ValueError(f"min_tokens: got {min_tokens}, allowed is less than {_MAX_TOKENS}")
 
 
 def _measure(
@@ -98,7 +98,7 @@ def _measure(
 
 
 def _timed(script: Callable[[Tokens], Tokens], starts: list[float]) -> Callable[[Tokens], Tokens]:
-    """Note when each segment begins."""
+    """Record the start time of each segment."""
 
     def answer(prompt: Tokens) -> Tokens:
         starts.append(time.perf_counter())

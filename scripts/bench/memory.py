@@ -1,9 +1,9 @@
 """Memory of an update of each model preset: `python -m scripts.bench.memory`.
 
-Worked out on fake tensors (`training.memory`), so no GPU is needed: the peak of an eager update at
-the default micro-batch, and the largest micro-batch that fits on GPUs of 24, 48 and 80 GB, with a
-tenth of each left to PyTorch itself and to fragmentation. The rate is what the FLOP/s of an H100
-and the MFU in `rates.yaml` give for segments of 600 tokens: an expectation, not a measurement.
+Computed on fake tensors (`training.memory`), without a GPU: peak memory of an eager update at the
+default micro-batch size, and the largest micro-batch that fits GPUs of 24, 48 and 80 GB with 10%
+reserved for PyTorch and fragmentation. The throughput is an estimate for segments of 600 tokens,
+from the FLOP/s of an H100 and the MFU in `rates.yaml`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONTEXT = 600.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Work out the memory of updates."""
+    """Compute the memory of updates."""
 
     models: tuple[str, ...] = (
         "paper-l4",
@@ -47,7 +47,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Work out and print."""
+    """Compute and print the table."""
     rows = [row(model, precision) for model in config.models for precision in config.precisions]
     Report(title="memory of an update", rows=rows, facts={"positions": DEFAULT_POSITIONS}).publish(
         config.out
@@ -56,7 +56,7 @@ def main(config: Config) -> int:
 
 
 def row(model: str, precision: PrecisionName) -> dict[str, Any]:
-    """Row of the table."""
+    """Return the row of a model."""
     few, default = (measure(model, precision, n) for n in (FEW_POSITIONS, DEFAULT_POSITIONS))
     slope = (default.activations - few.activations) / (DEFAULT_POSITIONS - FEW_POSITIONS)
     fixed = default.total - slope * DEFAULT_POSITIONS
@@ -78,7 +78,7 @@ def row(model: str, precision: PrecisionName) -> dict[str, Any]:
 
 
 def measure(model: str, precision: PrecisionName, num_positions: int) -> UpdateMemory:
-    """Memory of an update with AdamW."""
+    """Return the memory of an update with AdamW."""
     return measure_update(
         MODEL_PRESETS[model](),
         num_positions=num_positions,

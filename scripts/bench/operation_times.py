@@ -22,10 +22,10 @@ _REST = "dispatch"
 
 
 def operation_times(work: Callable[[], object], *, device: torch.device) -> dict[str, float]:
-    """Share of the time of `work` by kind of operation, greatest first.
+    """Return the share of the time of `work` by kind of operation, in descending order.
 
-    On a CPU, a loop that inductor compiled counts as such, without the matrix products that it
-    calls; on CUDA only kernels count.
+    On a CPU, loops compiled by inductor are a kind of their own, without the matrix products that
+    they call; on CUDA only kernels count.
     """
     is_cuda = device.type == "cuda"
     activities = [ProfilerActivity.CUDA if is_cuda else ProfilerActivity.CPU]
@@ -40,7 +40,7 @@ def operation_times(work: Callable[[], object], *, device: torch.device) -> dict
 
 
 def kind_of(operation: str) -> str:
-    """Kind of an operation, by its name in the profile."""
+    """Return the kind of an operation from its name in the profile."""
     for kind, names in _KINDS:
         if any(name in operation for name in names):
             return kind

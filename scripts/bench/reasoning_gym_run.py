@@ -1,6 +1,7 @@
-"""Ask a server the questions of the reasoning-gym data set; prints the scores as JSON.
+"""Evaluate a server on the reasoning-gym data set and print the scores as JSON.
 
-Runs in the environment of reasoning-gym, for `scripts/harnesses.sh`: PUZZLES URL.
+Usage, in the environment of reasoning-gym (see `scripts/harnesses.sh`):
+`python -m scripts.bench.reasoning_gym_run PUZZLES URL`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import eval.harnesses.reasoning_gym_data  # noqa: F401 - registers the data set
 
 
 def main(puzzles: str, url: str) -> None:
-    """Score a reply to every question."""
+    """Score the server's reply to every question."""
     client = openai.OpenAI(base_url=url)
     data = reasoning_gym.create_dataset("sudocot", puzzles=puzzles)
     scores = []

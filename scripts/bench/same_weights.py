@@ -1,7 +1,7 @@
-"""Whether two model folders hold the same weights: `python -m scripts.bench.same_weights A B`.
+"""Compare the weights of two model folders: `python -m scripts.bench.same_weights A B`.
 
-Exit code 1 if they differ by more than rounding. On a GPU the order of some additions is not fixed,
-so that two trainings with the same seed may end a little apart.
+The exit code is 1 if they differ by more than the tolerance. On a GPU some reductions are not
+deterministic, so two trainings with the same seed can differ slightly.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Config:
     """Compare the weights of two model folders."""
 
     folders: Positional[tuple[Path, Path]]
-    """The folders."""
+    """Model folders."""
     tolerance: float = 0.1
-    """Greatest distance of a matrix over its norm."""
+    """Maximum relative distance of a tensor, in the Frobenius norm."""
     out: Path | None = None
     """JSON file to write."""
 
@@ -32,7 +32,7 @@ def main(config: Config) -> int:
     """Compare and print."""
     ours, theirs = (load_file(folder / "model.safetensors") for folder in config.folders)
     if ours.keys() != theirs.keys():
-        raise ValueError(f"folders: got other tensors in {config.folders[1]}")
+        raise ValueError(f"folders: {config.folders[1]} has other tensor names")
     distances = {
         name: float((ours[name] - theirs[name]).norm() / ours[name].norm().clamp(min=1e-9))
         for name in ours

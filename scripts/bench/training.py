@@ -1,11 +1,11 @@
-"""Our loop against `transformers.Trainer`: `python -m scripts.bench.training --cot DIR --scot DIR`.
+"""Training loop against `transformers.Trainer`: `python -m scripts.bench.training --scot DIR`.
 
-Both train the same model on the same data set, with updates of the same number of non-padding
-tokens and the same optimiser, in one process, in turns; the fastest turn of each counts. The
-Trainer gets random batches of a fixed number of sequences, padded to the longest of the batch, as
-the paper's released code trains. FLOP/s count the matrix products of non-padding tokens alone, for
-both; the peak is that of a large matrix product of the same type in the same run. The time of our
-updates by kind of operation comes from torch's profiler, in a turn of its own.
+Both train the same model on the same data set with the same optimizer and number of non-padding
+tokens per update, alternating in one process; the fastest turn of each is reported. The Trainer
+gets random batches of a fixed number of sequences, padded to the longest, as in the paper's
+released code. FLOP/s count the matrix products of non-padding tokens only; the peak is measured
+with a large matrix product of the same dtype. The breakdown of our updates by kind of operation is
+from torch's profiler, in a separate turn.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from training.schedule import OptimizerConfig
 from training.setup import compile_model
 
 NUM_COMPILING_UPDATES = 2
-"""Updates during which a Trainer compiles for the shapes that it meets."""
+"""Updates during which the Trainer compiles for new shapes."""
 MATMUL_SIZE = {"cpu": 2_048, "cuda": 8_192}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Compare tokens a second of both loops on a CoT and an SCoT data set."""
+    """Compare the throughput of both loops on a CoT and an SCoT data set."""
 
     cot: Path | None = None
-    """Data set of mode cot."""
+    """CoT data set."""
     scot: Path | None = None
-    """Data set of mode scot."""
+    """SCoT data set."""
     max_cot_length: int = 4_096
     """Cut-off N."""
     model: str = "small-9x9"
@@ -65,28 +65,28 @@ class Config:
     precision: str = "fp32"
     """Precision policy."""
     tokens_per_update: int = 32_768
-    """Non-padding tokens of an update."""
+    """Non-padding tokens per update."""
     max_micro_tokens: int = 8_192
-    """Positions that go through the model at once in our loop."""
+    """Positions per micro-batch in our loop."""
     trainer_micro_tokens: int = 8_192
-    """Non-padding tokens that go through the model at once in the Trainer, on average."""
+    """Non-padding tokens per micro-batch of the Trainer, on average."""
     attention: str | None = None
-    """Attention of our loop; None takes the fastest."""
+    """Attention implementation of our loop (default: the fastest)."""
     compile: bool = False
     """Compile the model in both loops."""
     fused: bool = True
-    """Fuse the layers in our loop, where the family allows it; else they are transformers' own."""
+    """Use fused layers in our loop, if the family supports them."""
     num_updates: int = 3
-    """Updates of a turn."""
+    """Updates per turn."""
     num_turns: int = 3
-    """Turns of each loop, of which the fastest counts; one more before warms up."""
+    """Turns of each loop after one warm-up turn; the fastest is reported."""
     out: Path | None = None
     """JSON file to write."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """Work of one turn."""
+    """Tokens and time of one turn."""
 
     num_tokens: int
     """Non-padding tokens."""
@@ -123,7 +123,7 @@ def main(config: Config) -> int:
 
 
 def measure_peak(device: torch.device, precision: str) -> float:
-    """FLOP/s of a large matrix product in the precision's type."""
+    """Return the FLOP/s of a large matrix product in the dtype of the precision."""
     size = MATMUL_SIZE[device.type]
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     a = torch.randn(size, size, device=device, dtype=dtype)
@@ -140,7 +140,7 @@ def measure_peak(device: torch.device, precision: str) -> float:
 def compare(
     store: TokenStore, config: Config, *, device: torch.device, peak: float
 ) -> list[dict[str, Any]]:
-    """Rows of the table for one data set."""
+    """Return the rows of the table for one data set."""
     attention = choose_attention(
         config.attention, device=device, precision=get_precision(config.precision)
     )
@@ -185,12 +185,12 @@ def compare(
 
 
 def speed(turn: Turn) -> float:
-    """Non-padding tokens a second."""
+    """Return the non-padding tokens per second."""
     return turn.num_tokens / turn.duration_s
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for the device."""
+    """Synchronize the device."""
     if device.type == "cuda":
         torch.cuda.synchronize()
 
@@ -203,7 +203,7 @@ def our_turns(
     *,
     device: torch.device,
 ) -> Iterator[Turn]:
-    """Endless turns of our loop: the steps of `training.loop`, without log and checkpoints."""
+    """Yield turns of our loop: updates as in `training.loop`, without logging and checkpoints."""
     policy = get_precision(config.precision)
     reset_accelerate()
     accelerator = Accelerator(
@@ -247,7 +247,7 @@ def our_turns(
 
 
 class PlainRows(Dataset[dict[str, list[int]]]):
-    """The rows of a store as a Trainer takes them."""
+    """Rows of a store as a map-style data set for the Trainer."""
 
     def __init__(self, store: TokenStore, sampler: Sampler) -> None:
         self._store = store
@@ -257,7 +257,7 @@ class PlainRows(Dataset[dict[str, list[int]]]):
         return self._rows.size
 
     def __getitem__(self, index: int) -> dict[str, list[int]]:
-        """Ids, and labels without the prompt."""
+        """Return token ids, and labels in which the prompt is ignored."""
         row = int(self._rows[index])
         ids = self._store[row].tolist()
         prompt_length = int(self._store.prompt_lengths[row])
@@ -268,7 +268,7 @@ class PlainRows(Dataset[dict[str, list[int]]]):
 
 
 def pad_to_longest(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
-    """Ids, labels and attention mask of a batch, padded on the right."""
+    """Return ids, labels and attention mask of a batch, padded on the right."""
     width = max(len(row["input_ids"]) for row in rows)
     ids = torch.zeros(len(rows), width, dtype=torch.long)
     labels = torch.full_like(ids, IGNORE_INDEX)
@@ -282,26 +282,26 @@ def pad_to_longest(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
 
 
 class TimedTrainer(Trainer):
-    """A Trainer that counts what goes through the model; batches read ahead do not count."""
+    """Trainer that counts the positions of forward passes; prefetched batches do not count."""
 
     masks: list[Tensor]
 
     def training_step(self, model: nn.Module, inputs: dict[str, Tensor], *rest: Any) -> Tensor:
-        """Note the attention mask of a micro-batch."""
+        """Count the positions of a micro-batch."""
         self.masks.append(inputs["attention_mask"])
         loss: Tensor = super().training_step(model, inputs, *rest)
         return loss
 
 
 class StepClock(TrainerCallback):
-    """Time from the begin of the step after `num_warmup_steps` to the end of the last one."""
+    """Measures the time from the first step after `num_warmup_steps` to the end of the last."""
 
     def __init__(self, *, num_warmup_steps: int, masks: list[Tensor]) -> None:
         self.num_warmup_steps, self.masks = num_warmup_steps, masks
         self.started_s = self.duration_s = 0.0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Start after the warm-up."""
+        """Start the timer after the warm-up."""
         del control
         if state.global_step == self.num_warmup_steps:
             synchronize(args.device)
@@ -309,7 +309,7 @@ class StepClock(TrainerCallback):
             self.started_s = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stop, for now, at each step; the last one waits for the device."""
+        """Update the end time; the last step synchronizes the device."""
         del control
         if state.global_step == args.max_steps:
             synchronize(args.device)
@@ -319,13 +319,13 @@ class StepClock(TrainerCallback):
 def trainer_turn(
     store: TokenStore, sampler: Sampler, architecture: ModelConfig, config: Config
 ) -> Turn:
-    """A turn of the Trainer, from the first update after the warm-up to the end of the last."""
+    """Run one turn of the Trainer, timed from the first update after the warm-up."""
     rows = PlainRows(store, sampler)
     lengths = store.lengths if sampler.rows is None else store.lengths[sampler.rows]
     rows_per_batch = max(1, round(config.trainer_micro_tokens / lengths.mean()))
     accumulation = max(1, round(config.tokens_per_update / config.trainer_micro_tokens))
     reset_accelerate()
-    # A Trainer is made anew for each turn, and compiles during its first updates.
+    # Each turn has a new Trainer, which compiles during its first updates.
     num_warmup_steps = NUM_COMPILING_UPDATES if config.compile else 0
     masks: list[Tensor] = []
     clock = StepClock(num_warmup_steps=num_warmup_steps, masks=masks)
@@ -366,7 +366,7 @@ def trainer_turn(
 
 
 def reset_accelerate() -> None:
-    """Forget the state that accelerate keeps in a process: each loop makes its own."""
+    """Reset accelerate's process-wide state, which each loop creates anew."""
     for state in (AcceleratorState, GradientState, PartialState):
         state._reset_state()
 

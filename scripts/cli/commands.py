@@ -1,4 +1,4 @@
-"""The table of commands: what `sudocot --help` lists, and where each command lives."""
+"""Registry of the `sudocot` commands."""
 
 from __future__ import annotations
 
@@ -19,111 +19,111 @@ GROUPS = {
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """Where a command lives."""
+    """Entry of a command."""
 
     module: str
     """Module with `Config` and `main`."""
     summary: str
     """One line for the list of commands."""
     kept: str = "nothing was written"
-    """What Ctrl-C leaves behind, where the command raises no more exact words."""
+    """Message on Ctrl-C about the state that is kept, if the command raises none of its own."""
     main_options: str = ""
-    """Names of the options that `--help` shows, in this order, with spaces between; ten at most.
-    If empty, all are shown. `--help-all` always shows all."""
+    """Options shown by `--help`, in this order, separated by spaces; ten at most. If empty, all are
+    shown. `--help-all` always shows all."""
 
 
 COMMANDS: dict[CommandWords, CommandEntry] = {
     ("solve",): CommandEntry(
         "scripts.commands.solve",
         "solve puzzles and show the search",
-        kept="what was printed is complete",
+        kept="printed results are complete",
     ),
     ("data", "build"): CommandEntry(
         "data.commands.build",
-        "make a data set of traces from puzzles",
-        kept="finished shards are kept, and --resume goes on from them",
+        "build a data set of traces from puzzles",
+        kept="finished shards are kept; --resume continues from them",
         main_options=(
             "out generate board mode max-cot-length segment-tokens exclude sample shard resume"
         ),
     ),
     ("data", "merge"): CommandEntry(
-        "data.commands.merge", "join the parts that --shard made into one data set"
+        "data.commands.merge", "merge the parts of a build with --shard"
     ),
     ("data", "lengths"): CommandEntry(
         "data.commands.lengths",
-        "make a table of CoT lengths, one row a puzzle",
-        kept="finished chunks are kept, and --resume goes on from them",
+        "build a table of CoT lengths, one row per puzzle",
+        kept="finished chunks are kept; --resume continues from them",
         main_options="out split board max-tokens check-unique workers resume rebuild",
     ),
     ("data", "stats"): CommandEntry(
         "data.commands.stats", "show sizes and token budgets by cut-off N"
     ),
     ("data", "check-splits"): CommandEntry(
-        "data.commands.check_splits", "find puzzles that two sets share, up to symmetry"
+        "data.commands.check_splits", "find puzzles shared by two sets, up to symmetry"
     ),
     ("data", "generate"): CommandEntry(
-        "data.commands.generate", "make puzzles, of any board and of a wanted CoT length"
+        "data.commands.generate", "generate puzzles of any board and in a range of CoT lengths"
     ),
     ("data", "export"): CommandEntry(
-        "data.commands.export", "write data sets as Parquet with a card, for the hub"
+        "data.commands.export", "export data sets as Parquet with a card, for the hub"
     ),
     ("train", "run"): CommandEntry(
         "training.commands.run",
-        "train a model, or go on training it",
-        kept="the checkpoints are kept, and the same command goes on from the newest",
+        "train a model, or resume a training",
+        kept="checkpoints are kept; the same command resumes from the newest",
         main_options="data out held-out preset model init-from budget precision seed wandb",
     ),
     ("train", "presets"): CommandEntry(
-        "training.commands.presets", "list the recipes and models that a training starts from"
+        "training.commands.presets", "list training presets and model presets"
     ),
     ("train", "import"): CommandEntry(
         "training.commands.import_", "convert a checkpoint of the paper's authors"
     ),
     ("train", "plot"): CommandEntry(
-        "training.commands.plot", "draw loss and solve rate of runs over the tokens"
+        "training.commands.plot", "plot loss and solve rate of runs against tokens"
     ),
     ("train", "wandb-sync"): CommandEntry(
-        "training.commands.wandb_sync", "rebuild one W&B run from a run folder"
+        "training.commands.wandb_sync", "create a W&B run from a run folder"
     ),
     ("eval", "run"): CommandEntry(
         "eval.commands.run",
-        "let a model solve puzzles, and write down what came of each",
-        kept="finished puzzles are kept, and the same command goes on from them",
+        "evaluate a model on puzzles",
+        kept="finished puzzles are kept; the same command continues from them",
         main_options="model data out sample count engine precision device shard keep-tokens",
     ),
     ("eval", "merge"): CommandEntry(
-        "eval.commands.merge", "join the parts that --shard made into one evaluation"
+        "eval.commands.merge", "merge the parts of an evaluation with --shard"
     ),
     ("eval", "certify"): CommandEntry(
-        "eval.commands.certify", "prove that no order of summation changed a token"
+        "eval.commands.certify", "prove that the order of summation changes no token"
     ),
     ("eval", "score"): CommandEntry(
-        "eval.commands.score", "score results again, without the model"
+        "eval.commands.score", "recompute the scores of an evaluation, without the model"
     ),
     ("eval", "import"): CommandEntry(
         "eval.commands.import_", "import predictions of other programs as an evaluation"
     ),
     ("eval", "compare"): CommandEntry(
-        "eval.commands.compare", "compare two evaluations on the puzzles that both have"
+        "eval.commands.compare", "compare two evaluations on their common puzzles"
     ),
     ("eval", "cohorts"): CommandEntry(
-        "eval.commands.cohorts", "list named cohorts of puzzles, of a list or of evaluations"
+        "eval.commands.cohorts", "list the named cohorts of a puzzle list or of evaluations"
     ),
     ("eval", "card"): CommandEntry(
-        "eval.commands.card", "write results into a model folder, as the hub reads them"
+        "eval.commands.card", "write results into a model card, in the hub's format"
     ),
     ("eval", "replay"): CommandEntry(
-        "eval.commands.replay", "show where a model leaves the solver's trace, and by what margin"
+        "eval.commands.replay", "show where a model deviates from the solver's trace, with margins"
     ),
     ("eval", "wandb"): CommandEntry(
-        "eval.commands.wandb", "write evaluations as W&B runs: numbers, tables, plots"
+        "eval.commands.wandb", "log evaluations as W&B runs: numbers, tables, plots"
     ),
     ("models",): CommandEntry(
-        "scripts.commands.models", "list the models that --model knows by name"
+        "scripts.commands.models", "list the models that --model accepts by name"
     ),
-    ("report",): CommandEntry("eval.commands.report", "make a leaderboard page from evaluations"),
+    ("report",): CommandEntry("eval.commands.report", "write a leaderboard page of evaluations"),
     ("trace",): CommandEntry(
-        "eval.commands.trace", "make a page that shows the search of one puzzle step by step"
+        "eval.commands.trace", "write a page that shows the search of a puzzle step by step"
     ),
     ("verify",): CommandEntry(
         "scripts.commands.verify", "check all files of a folder against their digests"
@@ -135,7 +135,7 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
         main_options="recipe dry-run name folder gpus nodes cpus time shards",
     ),
     ("launch", "status"): CommandEntry(
-        "scripts.commands.launch_status", "show the jobs of a launch: state, log, what is next"
+        "scripts.commands.launch_status", "show the jobs of a launch: state, log, next step"
     ),
     ("publish", "dataset"): CommandEntry(
         "scripts.commands.publish_dataset", "check data sets and upload them to the hub"
@@ -148,54 +148,55 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
     ),
     ("paper", "plan"): CommandEntry(
         "scripts.commands.paper_plan",
-        "show the jobs of an experiment, and what they cost",
+        "show the jobs of an experiment and their costs",
         main_options="scale tokens seeds folder source gpus",
     ),
     ("paper", "run"): CommandEntry(
         "scripts.commands.paper_run",
-        "run an experiment, here or on a cluster",
-        kept="what is finished is kept, and the same command goes on",
+        "run an experiment, locally or on a cluster",
+        kept="finished jobs are kept; the same command continues",
         main_options="slurm dry-run scale tokens seeds folder source gpus jobs",
     ),
     ("paper", "report"): CommandEntry(
-        "scripts.commands.paper_report", "show an experiment's results beside the paper's"
+        "scripts.commands.paper_report", "report the results of an experiment and of the paper"
     ),
     ("paper", "costs"): CommandEntry(
-        "scripts.commands.paper_costs", "work out what data, trainings and evaluations cost"
+        "scripts.commands.paper_costs", "estimate the costs of data, trainings and evaluations"
     ),
     ("compile", "list"): CommandEntry(
-        "compile_tm.commands.list_", "list the example machines, and show how to write one"
+        "compile_tm.commands.list_", "list the example machines and the format of machine files"
     ),
     ("compile", "estimate"): CommandEntry(
-        "compile_tm.commands.estimate", "tell the sizes of a compiled machine, without building it"
+        "compile_tm.commands.estimate",
+        "compute the sizes of a compiled machine without building it",
     ),
     ("compile", "dfa"): CommandEntry(
-        "compile_tm.commands.dfa", "write an automaton as a Hugging Face model"
+        "compile_tm.commands.dfa", "compile an automaton into a Hugging Face model"
     ),
     ("compile", "tm"): CommandEntry(
-        "compile_tm.commands.tm", "write a Turing machine as a Hugging Face model"
+        "compile_tm.commands.tm", "compile a Turing machine into a Hugging Face model"
     ),
     ("compile", "sudoku"): CommandEntry(
-        "compile_tm.commands.sudoku", "compile the Sudoku solver, and write it as a model"
+        "compile_tm.commands.sudoku", "compile the Sudoku solver into a Hugging Face model"
     ),
     ("compile", "check"): CommandEntry(
         "compile_tm.commands.check", "compare a compiled model folder with its machine"
     ),
     ("compile", "run"): CommandEntry(
-        "compile_tm.commands.run", "compile a machine, and let the transformer run it on a word"
+        "compile_tm.commands.run", "compile a machine and run the transformer on a word"
     ),
     ("compile", "show"): CommandEntry(
-        "compile_tm.commands.show", "show the registers of one position, layer by layer"
+        "compile_tm.commands.show", "show the registers of a position, layer by layer"
     ),
     ("compile", "probe"): CommandEntry(
-        "compile_tm.commands.probe", "write the values of registers at layers of a compiled model"
+        "compile_tm.commands.probe", "write register values at layers of a compiled model"
     ),
     ("compile", "report"): CommandEntry(
-        "compile_tm.commands.report", "write what theorems say and what was measured, in one report"
+        "compile_tm.commands.report", "write a report of the theorems' bounds and measurements"
     ),
     ("compile", "validate"): CommandEntry(
         "compile_tm.commands.validate",
-        "check compiled random machines token for token",
+        "check compiled random machines token by token",
         main_options="pairs seed workers conversion act att positions denoise",
     ),
 }

@@ -1,4 +1,4 @@
-"""`sudocot completion SHELL`: tyro's completion script of all commands and their options."""
+"""`sudocot completion SHELL`: print tyro's completion script for all commands and options."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ SHELLS = ("bash", "zsh")
 
 
 def print_completion(shell: str) -> None:
-    """Print the script for a shell.
+    """Print the completion script of a shell.
 
     Raises:
-        ValueError: There is none for this shell.
+        ValueError: The shell is not supported.
     """
     if shell not in SHELLS:
         raise ValueError(f"completion: got {shell!r}, allowed are {', '.join(SHELLS)}")
-    with contextlib.suppress(SystemExit):  # tyro exits after it has printed
+    with contextlib.suppress(SystemExit):  # raised by tyro after printing
         tyro.cli(_union(()), prog="sudocot", args=["--tyro-print-completion", shell])
 
 
 def _union(group: CommandWords) -> Any:
-    """Union of the commands of a group, and on the first level of the groups themselves."""
+    """Return the union type of the commands of a group, at top level including the groups."""
     parts = [
         _subcommand(words[-1], importlib.import_module(entry.module).Config, entry.summary)
         for words, entry in COMMANDS.items()
         if words[:-1] == group
     ]
     if not group:
-        # A group that is a command itself completes as that command.
+        # A group that is also a command completes as that command.
         groups = {name: text for name, text in GROUPS.items() if (name,) not in COMMANDS}
         parts += [_subcommand(name, _union((name,)), text) for name, text in groups.items()]
     return Union[tuple(parts)]  # noqa: UP007 - made at run time

@@ -1,10 +1,10 @@
-"""Options from a file: `--config FILE` becomes the words that the user would have typed.
+"""Options from a file: `--config FILE` is expanded to command-line options.
 
-The keys are option names (`_` and `-` mean the same, nested mappings join with dots), so the
-command's own parser checks names and values. An option that the command line gives is left out of
-the file's, which makes the precedence command line, file, default. The `config.json` of a run holds
-its options under `config`; it can be used as it is. Numbers and times stay the text that they are
-in the file: 4:00:00 is a time, and no number in base 60.
+The keys are option names (`_` and `-` are equivalent, nested mappings are joined with dots), so the
+command's own parser checks names and values. Options on the command line override those of the
+file, which override the defaults. The `config.json` of a run, which has its options under
+`config`, is accepted as it is. Numbers and times keep their text: 4:00:00 is a time, not a number
+in base 60.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ def expand_config_file(argv: Sequence[str], *, tri_states: Collection[str] = ())
 
     Args:
         argv: Options and arguments of one command.
-        tri_states: Fields that are True, False or None: options with a value, where a field that
-            is True or False is a pair of options without.
+        tri_states: Names of `bool | None` fields. Their options take a value; those of plain `bool`
+            fields are `--name` and `--no-name`.
 
     Raises:
-        ValueError: the option lacks its file or comes twice, or the file is no mapping.
+        ValueError: the option has no file or is repeated, or the file is not a mapping.
         OSError: the file cannot be read.
     """
-    # Behind a bare `--` every word is an argument, so the file's options go before it.
+    # Every word after a bare `--` is an argument, so the file's options are inserted before it.
     end = argv.index("--") if "--" in argv else len(argv)
     words, path = _take_config(argv[:end])
     if path is not None:
         given = {_option_name(word) for word in words if word.startswith("--")}
-        for name, option in _options(_read_mapping(path), tri_states=tri_states):
+        for name, option in option_words(_read_mapping(path), tri_states=tri_states):
             if name not in given:
                 words.extend(option)
     return [*words, *argv[end:]]
 
 
 def tri_state_fields(config: Any) -> set[str]:
-    """Names of the fields of a config, and of the configs within it, that are `bool | None`."""
+    """Return the names of the `bool | None` fields of a config and of its nested configs."""
     names = set()
     for name, kind in get_type_hints(config).items():
         parts = get_args(kind)
@@ -85,18 +85,24 @@ def _read_mapping(path: Path) -> dict[str, Value]:
     return settings
 
 
-def _options(
-    settings: Mapping[str, Value], prefix: str = "", *, tri_states: Collection[str]
+def option_words(
+    settings: Mapping[str, Any], prefix: str = "", *, tri_states: Collection[str]
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield each option's name and the words that set it."""
+    """Yield the name of each option and its words on a command line.
+
+    Args:
+        settings: Values by option name; nested mappings are joined with dots.
+        prefix: Prefix of all names.
+        tri_states: Names of `bool | None` fields, as in `expand_config_file`.
+    """
     for key, value in settings.items():
         leaf = str(key).replace("_", "-")
         name = prefix + leaf
         if isinstance(value, dict):
-            yield from _options(value, f"{name}.", tri_states=tri_states)
+            yield from option_words(value, f"{name}.", tri_states=tri_states)
         elif isinstance(value, bool) and leaf.replace("-", "_") not in tri_states:
             yield name, [f"--{name}" if value else f"--{prefix}no-{leaf}"]
-        elif isinstance(value, list):
+        elif isinstance(value, list | tuple):
             yield name, [f"--{name}", *map(str, value)]
         else:
             yield name, [f"--{name}={value}"]

@@ -1,4 +1,4 @@
-"""Errors as one line on standard error: wrong options, missing packages, and crashes of our own."""
+"""Error messages: invalid options, missing packages, and reports of internal errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXTRAS = {
     "launch": "all",
     "publish": "train",
 }
-"""Extra of the distribution that a command, or a group, needs beyond the base install."""
+"""Extra of the distribution that a command or group requires."""
 
 
 def check_option_names(options: Sequence[Option], words: Sequence[str]) -> None:
@@ -36,10 +36,10 @@ def check_option_names(options: Sequence[Option], words: Sequence[str]) -> None:
 
     Args:
         options: Options of the command.
-        words: Words after the command.
+        words: Command-line arguments of the command.
 
     Raises:
-        ValueError: Names the first unknown option and the nearest one, or all that are missing.
+        ValueError: An option is unknown, with the closest match, or required options are missing.
     """
     known = {flag: option for option in options for flag in option.flags}
     given = set()
@@ -63,27 +63,27 @@ def check_option_names(options: Sequence[Option], words: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def parse_errors_as_value_errors(options: Sequence[Option], words: Sequence[str]) -> Iterator[None]:
-    """Turn tyro's box of an option that it cannot parse into a `ValueError` of one line.
+    """Context manager that converts tyro's error box into a `ValueError` with one line.
 
     Args:
         options: Options of the command.
-        words: Words that tyro parses.
+        words: Command-line arguments that tyro parses.
 
     Raises:
-        ValueError: tyro has left with an error.
+        ValueError: tyro exited with an error.
     """
-    shown = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # decides how tyro draws its box
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # the encoding of tyro's box
     try:
         with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
             yield
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise ValueError(_own_words(_text_in_box(shown), options, words)) from None
+        raise ValueError(_rephrase(_text_in_box(shown), options, words)) from None
 
 
 def _text_in_box(shown: io.TextIOWrapper) -> str:
-    """What is wrong: the box has blocks with lines between them, and the rest is advice."""
+    """Return the error text of the box, without the blocks of advice."""
     shown.seek(0)
     blocks = [""]
     for row in shown.read().splitlines()[1:-1]:
@@ -96,13 +96,13 @@ def _text_in_box(shown: io.TextIOWrapper) -> str:
     return "; ".join(text for text in texts if not text.startswith(_ADVICE))
 
 
-def _own_words(message: str, options: Sequence[Option], words: Sequence[str]) -> str:
-    """Say what tyro says in the form that all errors have: the name, what it got, what is allowed.
+def _rephrase(message: str, options: Sequence[Option], words: Sequence[str]) -> str:
+    """Convert a message of tyro to the common form: name, value, allowed values.
 
     Args:
         message: Text of tyro's box.
         options: Options of the command.
-        words: Words that tyro parsed.
+        words: Command-line arguments that tyro parsed.
     """
     if message.startswith("Missing from "):
         arguments = [option.name.upper() for option in options if option.is_positional]
@@ -121,7 +121,7 @@ def _own_words(message: str, options: Sequence[Option], words: Sequence[str]) ->
 
 
 def _values(words: Sequence[str], option: Option) -> list[str]:
-    """The words that were given as the value of an option, the last time that it occurs."""
+    """Return the value of the last occurrence of an option, as words."""
     values: list[str] = []
     is_value = False
     for word in words:
@@ -136,14 +136,14 @@ def _values(words: Sequence[str], option: Option) -> list[str]:
 
 
 def missing_package_line(error: ModuleNotFoundError, command: str) -> str:
-    """Say which extra of the distribution has the package that a command needs."""
+    """Return a message that names the extra with the missing package of a command."""
     extra = EXTRAS.get(command, "all")
     package = (error.name or str(error)).split(".")[0]
     return f"{command} needs {package}, which is not installed: pip install 'sudocot[{extra}]'"
 
 
 def crash_report(error: BaseException) -> str:
-    """Traceback of a bug of ours, and what to send with it."""
+    """Return the report of an internal error: traceback, versions, platform and command."""
     versions = [f"sudocot {_version('sudocot')}", f"Python {platform.python_version()}"]
     versions += [f"{name} {_version(name)}" for name in _REPORTED_PACKAGES]
     return (

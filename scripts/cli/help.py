@@ -1,4 +1,4 @@
-"""Help screens: all commands, a group of commands, one command."""
+"""Help screens of all commands, of a group, and of a command."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ sudocot help COMMAND    examples and options of a command; also COMMAND --help
 sudocot --version       also -V
 Completion in this shell: eval "$(sudocot completion bash)"; also zsh
 """
-CONFIG_FILE_HELP = "--config FILE reads options from a YAML or JSON file; the command line wins."
+CONFIG_FILE_HELP = (
+    "--config FILE reads options from a YAML or JSON file; the command line overrides it."
+)
 
 
 def overview() -> str:
-    """First screen: one line a command or group."""
+    """Return the top-level help: one line per command or group."""
     rows = {words[0]: entry.summary for words, entry in COMMANDS.items() if words[0] not in GROUPS}
     for group, summary in GROUPS.items():
         leaves = [words[1] for words in COMMANDS if words[0] == group and len(words) > 1]
@@ -37,7 +39,7 @@ def overview() -> str:
 
 
 def group_overview(group: str) -> str:
-    """Screen of a group: one line a command."""
+    """Return the help of a group: one line per command."""
     entries = {
         " ".join(words): entry.summary for words, entry in COMMANDS.items() if words[0] == group
     }
@@ -51,13 +53,13 @@ def group_overview(group: str) -> str:
 def command_help(
     words: CommandWords, config: type, options: Sequence[Option], *, show_all: bool
 ) -> str:
-    """Screen of a command: description, examples, arguments, options.
+    """Return the help of a command: description, examples, arguments, options.
 
     Args:
         words: Key of the command in `COMMANDS`.
-        config: Its config class.
+        config: Config class of the command.
         options: All of its options.
-        show_all: All options, in the order of the config, in place of the main ones.
+        show_all: Show all options, in the order of the config, instead of the main ones.
     """
     entry = COMMANDS[words]
     description, examples = _split_docstring(config)
@@ -97,7 +99,7 @@ def _option_blocks(options: Sequence[Option]) -> Iterator[str]:
 
 
 def _split_docstring(config: type) -> tuple[str, str]:
-    """Return description and examples of a config class, the description wrapped."""
+    """Return the wrapped description and the examples of a config class."""
     text = inspect.getdoc(config) or ""
     description, _, examples = text.partition("\nExamples:\n")
     paragraphs = [" ".join(part.split()) for part in description.split("\n\n")]
@@ -116,7 +118,7 @@ def _argument(option: Option) -> str:
 
 def _option(option: Option) -> str:
     if option.is_switch:
-        # What changes the default is what the user may want to type.
+        # Show the flag that changes the default.
         return option.flags[1] if option.default is True else option.flags[0]
     return f"--{option.name} {option.metavar}"
 
@@ -137,7 +139,7 @@ _NO_BREAKS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": Fal
 
 
 def _columns(rows: Mapping[str, str], *, column: int = _COLUMN - _INDENT) -> str:
-    """Two columns, the second wrapped; a wide first entry gets a line of its own."""
+    """Format two columns; the second is wrapped, and a wide first entry has its own line."""
     lines = []
     margin = " " * (_INDENT + column)
     for left, right in rows.items():

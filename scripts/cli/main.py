@@ -1,14 +1,14 @@
-"""The `sudocot` command: finds a command's module, reads its options, maps errors to exit codes.
+"""The `sudocot` command: dispatch, option parsing, and mapping of errors to exit codes.
 
-A command is one entry of `scripts.cli.commands.COMMANDS`. Its module defines `Config`, a frozen
+A command is an entry of `scripts.cli.commands.COMMANDS`. Its module defines `Config`, a frozen
 dataclass whose docstring is the help text and whose fields are the options, and
-`main(config) -> int`. Where the defaults depend on the options, as presets do, it also defines
+`main(config) -> int`. If the defaults depend on other options, such as a preset, it also defines
 `base_config(options) -> Config`. Only the standard library is imported before the command is known,
-so that help answers at once.
+for a fast `--help`.
 
-Exit codes: 0 done; 1 a check failed; 2 bad input or options; 70 a bug of ours; 75 stopped by a
-signal, the same command resumes; 130 interrupted; 141 the reader of the output is gone.
-`SUDOCOT_DEBUG=1` shows the traceback of an error.
+Exit codes: 0 success; 1 failed check; 2 invalid input or options; 70 internal error; 75 stopped by
+a signal, resumed by the same command; 130 interrupted; 141 broken pipe. `SUDOCOT_DEBUG=1` shows
+the traceback of an error.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from scripts.cli.commands import COMMANDS, GROUPS, CommandWords
 DONE, BAD_INPUT, CRASHED, INTERRUPTED, BROKEN_PIPE = 0, 2, 70, 130, 141
 PACKAGES = ("solver", "data", "training", "eval", "compile_tm", "scripts")
 MODEL_FAMILIES = {"compiled_transformer": "compile_tm.hf"}
-"""Modules of this project that make a family of models known to transformers."""
+"""Modules that register a model family with transformers."""
 _HELP = ("-h", "--help", "--help-all")
 
 
 def parse(words: CommandWords, options: Sequence[str]) -> tuple[ModuleType, Any]:
-    """Read the options of a command, without running it.
+    """Parse the options of a command, without running it.
 
     Args:
         words: Key of the command in `COMMANDS`.
-        options: The words after it.
+        options: Its command-line arguments.
 
     Returns:
         The module of the command, and the config for its `main`.
@@ -72,13 +72,13 @@ def parse(words: CommandWords, options: Sequence[str]) -> tuple[ModuleType, Any]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command line.
+    """Run a command line.
 
     Args:
-        argv: The words after `sudocot`.
+        argv: Arguments after `sudocot`.
 
     Returns:
-        The exit code.
+        Exit code.
     """
     if argv[:1] == ["help"]:
         argv = [*argv[1:], "--help"]
@@ -93,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         return _abandon_stdout()
     except SystemExit as stop:
-        # rich leaves this way after a broken pipe.
+        # raised by rich after a broken pipe
         if isinstance(stop.__context__, BrokenPipeError):
             return _abandon_stdout()
         if not isinstance(stop.code, int):
@@ -106,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
 
 def run() -> None:
     """Entry point of the console script."""
-    # A notebook's backend for plots is set for its children too, and may not be installed here.
+    # Notebooks set MPLBACKEND for child processes; the backend may not be installed here.
     os.environ.pop("MPLBACKEND", None)
     shadow = find_shadow()
     if shadow is not None:
@@ -118,9 +118,9 @@ def run() -> None:
 
 
 def find_shadow() -> str | None:
-    """Say which file is imported in place of a package of ours, if one is.
+    """Return a message if another file shadows a package of this distribution, else None.
 
-    PYTHONPATH, or `python -m` in a folder that holds `data/` or `eval.py`, puts them in front.
+    This happens with PYTHONPATH, or `python -m` in a folder that contains `data/` or `eval.py`.
     """
     root = Path(__file__).resolve().parents[2]
     for package in PACKAGES:
@@ -129,7 +129,7 @@ def find_shadow() -> str | None:
         if found and not Path(found).resolve().is_relative_to(root / package):
             return (
                 f"{found} shadows the package {package} of sudocot in {root}: "
-                "leave that folder, or take it out of PYTHONPATH"
+                "run from another folder, or remove it from PYTHONPATH"
             )
     return None
 
@@ -154,7 +154,7 @@ def _asks_for_help(options: Sequence[str]) -> bool:
 
 
 def _with_model_folders(config: Any) -> Any:
-    """The config with folders in place of the names of models; most commands take no model."""
+    """Replace model names by folders; most commands have no model option."""
     if not (hasattr(config, "model") or hasattr(config, "init_from")):
         return config
     from scripts.models.names import with_model_folders
@@ -175,7 +175,7 @@ def _show_help(words: CommandWords, options: Sequence[str]) -> int:
 
 
 def _without_command(argv: Sequence[str]) -> int:
-    """Answer what is no command: help, version, completion, or a mistyped command."""
+    """Handle arguments that are not a command: help, version, completion, or an unknown name."""
     from scripts.cli.help import group_overview, overview
 
     first = argv[0] if argv else ""
@@ -205,7 +205,7 @@ def _unknown_command(group: str, word: str) -> str:
         names = [words[-1] for words in COMMANDS if words[0] == group and len(words) > 1]
     else:
         names = [words[0] for words in COMMANDS if len(words) == 1] + list(GROUPS)
-    # The name of a command without its group is the likeliest mistake: `sudocot build`.
+    # The most likely mistake is a command without its group, such as `sudocot build`.
     owners = [] if group else [words for words in COMMANDS if words[-1] == word]
     nearest = difflib.get_close_matches(word, names, n=1)
     guesses = [" ".join(words) for words in owners] or [f"{group} {name}" for name in nearest]
@@ -226,7 +226,7 @@ def _configure_logging() -> None:
 
 
 def _report(error: Exception, words: CommandWords) -> int:
-    """Write an error as one line; of a bug, all that a report of it needs."""
+    """Print an error as one line, or the report of an internal error."""
     if os.environ.get("SUDOCOT_DEBUG") == "1":
         raise error
     from scripts.cli.errors import crash_report, missing_package_line
@@ -253,7 +253,7 @@ def _complain(message: str, *, code: int) -> int:
 
 
 def _abandon_stdout() -> int:
-    # The interpreter flushes stdout once more at exit; that must not fail a second time.
+    # The interpreter flushes stdout again at exit, which must not fail.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return BROKEN_PIPE
 

@@ -1,7 +1,7 @@
-"""The options of a command, read from its config class: names, values, defaults, help.
+"""Options of a command, derived from its config class: names, values, defaults, help.
 
-`tyro` parses the command line; this module lists what it will accept, for help, for the check of
-option names and for tests. Neither values nor defaults are validated here.
+`tyro` parses the command line; this module lists the options that it accepts, for help screens, the
+check of option names, and tests. It validates neither values nor defaults.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class Option:
     """One option or argument of a command."""
 
     name: str
-    """Name as typed, without dashes, such as `optimizer.peak-lr`; of an argument, its field."""
+    """Name without dashes, such as `optimizer.peak-lr`; for an argument, the field name."""
     metavar: str
-    """Form of the value, such as `PATH`, `cot|scot` or `INT[1..64]`; empty for a switch."""
+    """Format of the value, such as `PATH`, `cot|scot` or `INT[1..64]`; empty for a switch."""
     help: str
     """Docstring of the field, in one line."""
     default: Any
-    """Value without the option; `MISSING` where it is required."""
+    """Default value; `MISSING` if required."""
     group: str
-    """First line of the docstring of the nested config that it belongs to; else empty."""
+    """First line of the docstring of its nested config, if any."""
     is_positional: bool
-    """Whether it is an argument without a name."""
+    """Whether it is a positional argument."""
 
     @property
     def is_switch(self) -> bool:
@@ -50,12 +50,12 @@ class Option:
 
     @property
     def is_required(self) -> bool:
-        """Whether the command line must give it."""
+        """Whether it is required."""
         return self.default is MISSING
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Spellings on the command line; none for an argument."""
+        """Flags on the command line; empty for a positional argument."""
         if self.is_positional:
             return ()
         if not self.is_switch:
@@ -65,11 +65,11 @@ class Option:
 
 
 def list_options(config: type, *, default: Any = None) -> list[Option]:
-    """List the options of a config class, nested configs last.
+    """Return the options of a config class, nested configs last.
 
     Args:
-        config: A dataclass.
-        default: Instance whose values are the defaults, where a preset decides them.
+        config: Dataclass.
+        default: Instance with the default values, if a preset determines them.
     """
     return list(_walk(config, default, prefix="", group=""))
 
@@ -101,7 +101,7 @@ def _walk(config: type, default: Any, *, prefix: str, group: str) -> Iterator[Op
 
 
 def _unwrap(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Split `Annotated` into the type and its marks."""
+    """Split `Annotated` into the type and its metadata."""
     if get_origin(kind) is Annotated:
         inner, *marks = get_args(kind)
         return inner, tuple(marks)
@@ -118,7 +118,7 @@ def _default_of(field: dataclasses.Field[Any], default: Any) -> Any:
 
 
 def format_metavar(kind: Any) -> str:
-    """Write the form of the values of a type, such as `PATH` or `INT[1..64]`."""
+    """Return the format of the values of a type, such as `PATH` or `INT[1..64]`."""
     interval = format_range(kind)
     kind, _ = _unwrap(kind)
     if kind in _METAVARS:
@@ -133,12 +133,12 @@ def format_metavar(kind: Any) -> str:
         return f"{format_metavar(parts[0])} ..."
     if origin is tuple:
         return " ".join(map(format_metavar, parts))
-    raise TypeError(f"no form for values of {kind}")
+    raise TypeError(f"unsupported option type {kind}")
 
 
 @functools.cache
 def field_docstrings(config: type) -> dict[str, str]:
-    """Docstrings under the fields of a dataclass and of its bases."""
+    """Return the docstrings of the fields of a dataclass and its bases."""
     docs: dict[str, str] = {}
     for base in reversed(config.__mro__):
         if not dataclasses.is_dataclass(base):

@@ -1,4 +1,4 @@
-"""The page of all commands and options: `python -m scripts.cli.reference > commands.md`."""
+"""Reference page of all commands: `python -m scripts.cli.reference > commands.md`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from scripts.cli.options import list_options
 _WIDTH = "96"
 _HEAD = """# Commands
 
-The complete help of every command, made from the configs of the code. `sudocot help COMMAND` shows
-the main options alone.
+Help of every command with all options, generated from the code. `sudocot help COMMAND` shows the
+main options only.
 """
 
 
 def commands_page() -> str:
-    """Markdown with the complete help of every command."""
+    """Return the help of every command with all options, as Markdown."""
     os.environ["COLUMNS"] = _WIDTH
     parts = [_HEAD]
     for words, entry in COMMANDS.items():

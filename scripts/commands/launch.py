@@ -1,4 +1,4 @@
-"""`sudocot launch`: run commands as jobs of a Slurm cluster."""
+"""`sudocot launch`: run commands as Slurm jobs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from scripts.launch.submit import dry_run, submit
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Run a command, or the stages of a recipe, as jobs of a Slurm cluster.
+    """Run a command, or the stages of a recipe, as Slurm jobs.
 
-    The command stands behind `--`, as it would be typed without a cluster. With --shards a build or
-    an evaluation becomes a job array and a job that merges its parts. Jobs that reach their time
-    limit save, and go on in the queue. The same launch again submits what has not succeeded.
+    The command follows `--`. With --shards, a build or an evaluation becomes a job array and a job
+    that merges its parts. Jobs that reach their time limit save and are requeued. Running the same
+    launch again submits the jobs that have not succeeded.
 
     Examples:
         sudocot launch --shards 8 --cpus 16 -- data build puzzles.csv --out data/cot
@@ -29,27 +29,27 @@ class Config:
     """
 
     command: Positional[tuple[str, ...]] = ()
-    """Command to run, without the word sudocot."""
+    """Command to run, without `sudocot`."""
     recipe: Path | None = None
-    """YAML file of stages; it gives the resources, too."""
+    """YAML file of stages with their resources."""
     resources: OmitArgPrefixes[Resources] = field(default_factory=Resources)
-    """What the command gets."""
+    """Resources of the command."""
     name: str | None = None
-    """Name of the jobs; by default that of the command or of the recipe."""
+    """Name of the jobs (default: that of the command or recipe)."""
     folder: Path | None = None
-    """Folder of scripts and logs; by default slurm/NAME."""
+    """Folder of scripts and logs (default: slurm/NAME)."""
     dry_run: bool = False
-    """Print the scripts and the sbatch commands, in order, and do nothing."""
+    """Print the scripts and sbatch commands without running them."""
 
     def __post_init__(self) -> None:
         if bool(self.command) == (self.recipe is not None):
-            raise ValueError("command: give a command behind `--`, or --recipe, not both")
+            raise ValueError("command: give either a command after `--` or --recipe")
         if self.recipe is not None and self.resources != Resources():
-            raise ValueError("recipe: resources stand in the recipe, not on the command line")
+            raise ValueError("recipe: resources are set in the recipe, not on the command line")
 
 
 def main(config: Config) -> int:
-    """Submit, or show what would be submitted."""
+    """Submit the jobs, or print them."""
     recipe = _recipe(config)
     check_stages(recipe)
     scripts = Scripts(recipe, config.folder or Path("slurm", recipe.name))

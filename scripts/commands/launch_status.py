@@ -1,4 +1,4 @@
-"""`sudocot launch status`: the jobs of a launch, their state, their logs, and what is next."""
+"""`sudocot launch status`: state, log and next step of the jobs of a launch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from scripts.launch.status import launch_status
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Show the jobs of a launch: state, newest log, and what to do next.
+    """Show the jobs of a launch: state, newest log and recommended next step.
 
-    Ends with exit code 1 if a job has failed.
+    The exit code is 1 if a job has failed.
 
     Examples:
         sudocot launch status slurm/train-run
@@ -24,7 +24,7 @@ class Config:
     """
 
     folder: Positional[Path]
-    """Folder of the launch: slurm/NAME, or that of --folder."""
+    """Folder of the launch: slurm/NAME, or the value of --folder."""
 
 
 def main(config: Config) -> int:

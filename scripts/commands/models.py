@@ -1,4 +1,4 @@
-"""`sudocot models`: the models that --model takes by name."""
+"""`sudocot models`: list the models that --model accepts by name."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from scripts.models.compiled import COMPILED_MODELS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """List the models that --model takes by name, and what they solve.
+    """List the models that --model accepts by name, with their accuracies.
 
-    Trained models come with the source repository, in eval/models, each with a card. Compiled ones
-    are the solver itself as a transformer: made on first use, and kept in the cache folder.
+    Trained models are in eval/models of the source repository, each with a card. Compiled models
+    are the solver as a transformer, compiled on first use into the cache folder.
 
     Examples:
         sudocot models
@@ -34,15 +34,15 @@ def main(config: Config) -> int:
         "board",
         "form",
         "weights",
-        "tokens trained on",
+        "training tokens",
         "solved, 95% interval",
     ):
-        table.add_column(heading, justify="right" if heading.endswith(("s", "on")) else "left")
+        table.add_column(heading, justify="right" if heading.endswith("s") else "left")
     for model in read_catalog().values():
         is_here = (MODELS_FOLDER / model.name / WEIGHTS_FILE).is_file()
         scores = [str(score) for score in model.scores]
         if not is_here:
-            scores.append("not part of this installation: see eval/models of the repository")
+            scores.append("not part of this installation; see eval/models of the repository")
         form = model.mode if model.segment_tokens is None else f"scot, {model.segment_tokens}"
         table.add_row(
             model.name,
@@ -53,6 +53,6 @@ def main(config: Config) -> int:
             "\n".join(scores),
         )
     for name, board in COMPILED_MODELS.items():
-        table.add_row(name, board, "scot, 512", "compiled", "none", "what the solver solves")
+        table.add_row(name, board, "scot, 512", "compiled", "none", "same as the solver")
     Console(highlight=False, soft_wrap=True).print(table)
     return 0

@@ -1,4 +1,4 @@
-"""`sudocot paper costs`: what data, trainings and evaluations cost, on a page."""
+"""`sudocot paper costs`: estimated costs of data, trainings and evaluations."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from scripts.experiments.costs_page import costs_page
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Work out what the paper's experiments cost, and name what limits each.
+    """Estimate the costs of the paper's experiments and their bottlenecks.
 
-    The rates stand in scripts/experiments/rates.yaml, each with its source.
+    The rates and their sources are in scripts/experiments/rates.yaml.
 
     Examples:
         sudocot paper costs --out docs/costs.md
     """
 
     out: Path | None = None
-    """Markdown file to write; by default it is printed."""
+    """Markdown file to write (default: standard output)."""
 
 
 def main(config: Config) -> int:

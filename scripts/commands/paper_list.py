@@ -1,4 +1,4 @@
-"""`sudocot paper list`: the experiments that there are recipes for."""
+"""`sudocot paper list`: list the experiments."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def main(_config: Config) -> int:
         )
         for e in EXPERIMENTS.values()
     )
-    names = ("name", "what", "in the paper", "trainings", "evaluations")
+    names = ("name", "title", "in the paper", "trainings", "evaluations")
     print_table(Console(markup=False), "experiments", names, rows)
     return 0

@@ -1,4 +1,4 @@
-"""`sudocot paper plan`: what an experiment would do, and what that costs."""
+"""`sudocot paper plan`: jobs, memory and costs of an experiment."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from scripts.launch.recipe import Recipe, Resources
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Show every job of an experiment with its command and what it waits for, memory and costs.
+    """Show the jobs of an experiment with commands, dependencies, memory and estimated costs.
 
-    The costs are worked out from stated rates; `sudocot paper costs` shows these.
+    Costs are computed from the rates that `sudocot paper costs` lists.
 
     Examples:
         sudocot paper plan scot-depth --gpus 8 --shards 16
@@ -39,9 +39,9 @@ class Config:
     """
 
     settings: OmitArgPrefixes[Settings]
-    """Which experiment."""
+    """Experiment."""
     resources: OmitArgPrefixes[Resources] = field(default_factory=Resources)
-    """What its stages get."""
+    """Resources of its stages."""
 
 
 def main(config: Config) -> int:
@@ -52,17 +52,18 @@ def main(config: Config) -> int:
     for job in make_jobs(recipe):
         console.print(f"{job.name}: {_describe(job)}")
         console.print(f"    sudocot {shlex.join(job.words)}")
-    title = f"memory of each stage at most, planned for devices of {GPU_BYTES / 1e9:.0f} GB"
-    print_table(console, title, ("stage", "on", "GB", "most of it"), list(_memory_rows(recipe)))
+    title = f"peak memory of each stage, for devices of {GPU_BYTES / 1e9:.0f} GB"
+    columns = ("stage", "device", "GB", "largest part")
+    print_table(console, title, columns, list(_memory_rows(recipe)))
     trainings = settings.experiment.trainings
-    if settings.world.is_tiny or not trainings:
+    if settings.setup.is_tiny or not trainings:
         return 0
     rates = rates_by_name(read_rates())
-    if settings.world.source is None:
+    if settings.setup.source is None:
         names: tuple[str, ...] = ("training", "loss tokens", "core hours")
         rows = list(_study_rows(trainings, rates))
     else:
-        names = ("training", "tokens", "hours", "GPU hours", "limited by", "disk, GB")
+        names = ("training", "tokens", "hours", "GPU hours", "bottleneck", "disk, GB")
         num_gpus = max(1, resources.nodes * resources.gpus)
         rows = list(_paper_rows(trainings, rates, num_gpus=num_gpus))
     print_table(console, "costs, from the rates of scripts/experiments/rates.yaml", names, rows)
@@ -75,7 +76,7 @@ def _describe(job: Job) -> str:
     parts += [f"{wanted.nodes} nodes"] if wanted.nodes > 1 else []
     parts += [f"{wanted.gpus} GPUs"] if wanted.gpus else []
     after = ", ".join([*job.after_ok, *([job.merged.name] if job.merged else [])])
-    return ", ".join([*parts, f"after {after}" if after else "at once"])
+    return ", ".join([*parts, f"after {after}" if after else "no dependencies"])
 
 
 def _memory_rows(recipe: Recipe) -> Iterator[tuple[str, ...]]:
@@ -86,19 +87,19 @@ def _memory_rows(recipe: Recipe) -> Iterator[tuple[str, ...]]:
 def _study_rows(trainings: tuple[Training, ...], rates: Rates) -> Iterator[tuple[str, ...]]:
     hours = [study_hours(training, rates) for training in trainings]
     for training, each in zip(trainings, hours, strict=True):
-        yield training.name, compact(training.num_tokens), f"{each:.2f}"
-    yield "all", compact(sum(t.num_tokens for t in trainings)), f"{sum(hours):.1f}"
+        yield training.name, compact(training.config.budget), f"{each:.2f}"
+    yield "all", compact(sum(t.config.budget for t in trainings)), f"{sum(hours):.1f}"
 
 
 def _paper_rows(
     trainings: tuple[Training, ...], rates: Rates, *, num_gpus: int
 ) -> Iterator[tuple[str, ...]]:
     costs = [training_cost(training, rates, num_gpus=num_gpus) for training in trainings]
-    disk = [run_bytes(PAPER_PARAMETERS[training.model]) for training in trainings]
+    disk = [run_bytes(PAPER_PARAMETERS[training.config.model]) for training in trainings]
     for training, cost, size in zip(trainings, costs, disk, strict=True):
         yield (
             training.name,
-            compact(training.num_tokens),
+            compact(training.config.budget),
             f"{cost.hours:.1f}",
             f"{cost.device_hours:.1f}",
             cost.bottleneck,
@@ -109,7 +110,7 @@ def _paper_rows(
         yield f"data-{mode}", "", "", "", "", f"{disk_bytes(mode, rates) / 1e9:.1f}"
     yield (
         "all",
-        compact(sum(training.num_tokens for training in trainings)),
+        compact(sum(training.config.budget for training in trainings)),
         f"{sum(cost.hours for cost in costs):.1f}",
         f"{sum(cost.device_hours for cost in costs):.1f}",
         "",

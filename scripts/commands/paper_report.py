@@ -1,4 +1,4 @@
-"""`sudocot paper report`: what came out of an experiment, beside the paper's numbers."""
+"""`sudocot paper report`: results of an experiment, with the paper's numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scripts.experiments.settings import Settings
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Write the page of an experiment from what is there; what was not run yet is left open.
+    """Write the report page of an experiment from the results that are available.
 
     Examples:
         sudocot paper report scot-depth --scale tiny
@@ -30,9 +30,10 @@ class Config:
     """
 
     settings: OmitArgPrefixes[Settings]
-    """Which experiment, with the options that it was run with."""
+    """Experiment, with the options of its run."""
     page: Path | None = None
-    """Markdown file to write, plots in a folder of its name; by default FOLDER/reports/NAME.md."""
+    """Markdown file to write, with plots in a folder of the same name (default:
+    FOLDER/reports/NAME.md)."""
 
     def __post_init__(self) -> None:
         if self.page is not None and self.page.suffix != ".md":
@@ -51,7 +52,7 @@ def main(config: Config) -> int:
         names = ("training", "puzzles", "solved, %", "n", "paper, %", "n")
         print_table(console, experiment.title, names, short_rows(results))
     if means := mean_rows(results):
-        print_table(console, "over the seeds", MEAN_COLUMNS, means)
+        print_table(console, "means over seeds", MEAN_COLUMNS, means)
     if results.num_missing:
         console.print(f"{results.num_missing} of {len(results.rows)} evaluations are missing")
     console.print(f"page in {page}", markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`sudocot paper run`: run an experiment here, or hand it to Slurm."""
+"""`sudocot paper run`: run an experiment, locally or on Slurm."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from scripts.launch.recipe import Resources
 from scripts.launch.submit import dry_run, submit, unfinished_jobs
 
 _GPU_TOKENS = 10**9
-"""Tokens of a training from which on a CPU would take months."""
+"""Tokens of a training that would take months on a CPU."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Run an experiment from data to report: on this machine, or with --slurm on a cluster.
+    """Run an experiment from data to report, on this machine or with --slurm on a cluster.
 
-    The same command again goes on where it was stopped, and repeats nothing that is finished.
-    Experiments in one folder share their data and their trainings; run one at a time there. Where
-    jobs have no network, give --source a folder with train.csv and test.csv.
+    Running the same command again resumes; finished jobs are not repeated. Experiments in one
+    folder share data and trainings; run one at a time per folder. If jobs have no network access,
+    set --source to a folder with train.csv and test.csv.
 
     Examples:
         sudocot paper run scot-depth --scale tiny
@@ -41,31 +41,31 @@ class Config:
     """
 
     settings: OmitArgPrefixes[Settings]
-    """Which experiment."""
+    """Experiment."""
     resources: OmitArgPrefixes[Resources] = field(default_factory=Resources)
-    """What its stages get, each what it can use."""
+    """Resources of its stages, as far as they apply."""
     slurm: bool = False
-    """Submit the jobs to Slurm; `sudocot paper plan` shows them before."""
+    """Submit the jobs to Slurm; `sudocot paper plan` shows them."""
     dry_run: bool = False
-    """Print what would run, or with --slurm the scripts and sbatch commands, and do nothing."""
+    """Print the commands, or with --slurm the scripts and sbatch commands, without running them."""
     jobs: Workers = 1
-    """Jobs at a time on this machine; for more than one set OMP_NUM_THREADS too."""
+    """Number of parallel jobs on this machine; set OMP_NUM_THREADS if more than one."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.slurm and self.jobs > 1:
             raise ValueError(f"jobs: got {self.jobs}, allowed with slurm is 1")
-        largest = max((t.num_tokens for t in self.settings.experiment.trainings), default=0)
+        largest = max((t.config.budget for t in self.settings.experiment.trainings), default=0)
         has_large = self.settings.scale == "full" and largest >= _GPU_TOKENS
         if self.slurm and has_large and not self.resources.gpus:
             raise ValueError(
                 f"gpus: got 0, allowed is at least 1 for a training of {largest:,} tokens; "
-                "--gpu-sbatch gives options to the jobs with GPUs alone"
+                "--gpu-sbatch sets sbatch options of the jobs with GPUs only"
             )
 
 
 def main(config: Config) -> int:
-    """Run it."""
+    """Run the experiment, or print its jobs."""
     experiment, layout = config.settings.experiment, Layout(config.settings.root)
     recipe = make_recipe(config.settings, resources=config.resources)
     check_stages(recipe)
@@ -90,10 +90,10 @@ def main(config: Config) -> int:
     try:
         failed = local.run()
     except StopRequested as stop:
-        logger.info("stopped by %s; the same command goes on", stop)
+        logger.info("stopped by %s; the same command continues", stop)
         return REQUEUE_EXIT_CODE
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("what is finished is kept, and the same command goes on") from None
+        raise KeyboardInterrupt("finished jobs are kept; the same command continues") from None
     if failed:
         console.print(f"not finished: {', '.join(failed)}")
         return 1

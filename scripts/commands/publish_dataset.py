@@ -1,4 +1,4 @@
-"""`sudocot publish dataset`: data sets as a repository on the Hugging Face hub."""
+"""`sudocot publish dataset`: upload data sets to the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from scripts.publish.publish import Destination, publish
 class Config:
     """Check data sets and upload them to the Hugging Face hub, as Parquet with a card.
 
-    CoT and SCoT become the configs `cot` and `scot`, as `sudocot data export` makes them. Refused
-    are damaged data, an unstated licence, files that name paths or the host of this machine, and
-    what `datasets.load_dataset` does not read; all at once.
+    CoT and SCoT become the configs `cot` and `scot`, as written by `sudocot data export`. Refuses
+    damaged data, a missing license, files with absolute paths or the host name, and splits that
+    `datasets.load_dataset` cannot load; all problems are listed.
 
     Examples:
         sudocot publish dataset data/cot data/scot --repo you/sudoku-traces --license mit --dry-run
@@ -29,11 +29,11 @@ class Config:
     """
 
     folders: Positional[tuple[Path, ...]]
-    """Folders that `sudocot data build` made, all of one board."""
+    """Data set folders, written by `sudocot data build`, all of one board."""
     destination: OmitArgPrefixes[Destination]
-    """Where to."""
+    """Destination."""
     workers: Workers | None = None
-    """Threads; by default the CPUs that this process may use."""
+    """Number of threads (default: the available CPUs)."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -42,7 +42,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Publish, after a table of what goes there."""
+    """Check and upload the data sets."""
     destination = config.destination
     return publish(
         destination,
@@ -51,8 +51,8 @@ def main(config: Config) -> int:
             config.folders,
             out,
             repo=destination.repo,
-            licence=destination.license,
+            license_id=destination.license,
             workers=num_threads(config.workers),
         ),
-        find_problems=partial(dataset_problems, licence=destination.license),
+        find_problems=partial(dataset_problems, license_id=destination.license),
     )

@@ -1,4 +1,4 @@
-"""`sudocot publish model`: a model folder as a repository on the Hugging Face hub."""
+"""`sudocot publish model`: upload a model folder to the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from scripts.publish.publish import Destination, publish
 class Config:
     """Check a model folder and upload it to the Hugging Face hub.
 
-    What does not belong to a model is left out. Refused are weights that are not those of their
-    facts or not safetensors, a tokenizer of another board, a card without a licence or with
-    malformed metadata, and files that name paths or the host of this machine; all at once.
-    `sudocot eval card` writes results into the folder beforehand.
+    Only model files are uploaded. Refuses weights that are not safetensors or differ from the
+    digest in sudocot.json, a tokenizer of another board, a card without a license or with malformed
+    metadata, and files with absolute paths or the host name; all problems are listed.
+    `sudocot eval card` adds results to the card.
 
     Examples:
         sudocot publish model runs/scot/final --repo you/sudoku-scot --license mit --dry-run
@@ -28,17 +28,17 @@ class Config:
     """
 
     folder: Positional[Path]
-    """Model folder, such as the `final` of a run, or a name that `sudocot models` lists."""
+    """Model folder, such as `final` of a run, or a name listed by `sudocot models`."""
     destination: OmitArgPrefixes[Destination]
-    """Where to."""
+    """Destination."""
 
 
 def main(config: Config) -> int:
-    """Publish, after a table of what goes there."""
-    folder, licence = resolve_model(config.folder), config.destination.license
+    """Check and upload the model."""
+    folder, license_id = resolve_model(config.folder), config.destination.license
     return publish(
         config.destination,
         repo_type="model",
-        prepare=lambda out: prepare_model(folder, out, licence=licence),
+        prepare=lambda out: prepare_model(folder, out, license_id=license_id),
         find_problems=model_problems,
     )

@@ -1,4 +1,4 @@
-"""`sudocot solve`: puzzles for people, before and after, with the trace on request."""
+"""`sudocot solve`: solve puzzles and show solutions and traces."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _COUNT_NODES = 1_000_000
 _NUM_SOLUTIONS_TEXT = {
     1: "this is the only solution",
     2: "there are two or more solutions, and this is the first that the search finds",
-    UNDECIDED: f"whether it is the only solution stayed open after {_COUNT_NODES:,} nodes",
+    UNDECIDED: f"uniqueness is undecided after {_COUNT_NODES:,} nodes",
 }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Solve puzzles and show how the solver's search went.
+    """Solve puzzles and show statistics of the search.
 
-    Ends with exit code 1 when any puzzle has no solution, has givens that clash, cannot be read,
-    or hits --max-tokens, or when the model does not solve it.
+    The exit code is 1 if any puzzle has no solution, has clashing givens, cannot be read, reaches
+    --max-tokens, or is not solved by the model.
 
     Examples:
         sudocot solve '1...|..3.|.4..|...2'
@@ -56,25 +56,25 @@ class Config:
     """
 
     puzzle: Positional[str]
-    """A puzzle, a file of puzzles in any known form, or `-` for standard input."""
+    """A puzzle, a file of puzzles in any supported format, or `-` for standard input."""
     model: Path | None = None
-    """Model folder: the model solves the puzzles, on the CPU. Its trace is written as it comes, and
-    each line that is not what the solver would write there is marked."""
+    """Model folder or name: solve the puzzles with the model, on the CPU. The trace is printed
+    while it is generated; lines that deviate from the solver are marked."""
     board: str | None = None
-    """Board of the puzzles: 4x4, 6x6, 9x9 or 16x16; told from the puzzle if not given."""
+    """Board of the puzzles: 4x4, 6x6, 9x9 or 16x16 (default: detected)."""
     puzzle_column: str | None = None
-    """Column of a table that holds the puzzles; by default one with a known name, as `puzzle`."""
+    """Column of a table with the puzzles (default: one with a known name, such as `puzzle`)."""
     max_tokens: TokenCount = DEFAULT_MAX_TOKENS
-    """Stop the search of a puzzle at this many tokens."""
+    """Maximum number of tokens per puzzle; the search stops there."""
     trace: bool = False
-    """Write the whole CoT, a trace line each line, indented by the branches that are open."""
+    """Print the CoT, one trace line per line, indented by the number of open branches."""
     tokens: bool = False
-    """Write the token ids of the whole CoT."""
+    """Print the token ids of the CoT."""
     segment_tokens: SegmentTokens | None = None
-    """Cut the CoT into SCoT segments, with a summary after so many trace tokens (512 in the paper);
-    --trace and --tokens then write these, an empty line between two."""
+    """Split the CoT into SCoT segments of this many trace tokens (512 in the paper); --trace and
+    --tokens print the segments, separated by empty lines."""
     report: bool = True
-    """Show boards and counts; without them only what --trace and --tokens write is left."""
+    """Print boards and statistics, in addition to the output of --trace and --tokens."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -82,18 +82,18 @@ class Config:
             get_board(self.board)
         if self.model is not None and (self.trace or self.tokens or self.segment_tokens):
             raise ValueError(
-                "model: got it with --trace, --tokens or --segment-tokens; a model's trace is "
-                "always written, in the segments that it was trained on"
+                "model: not allowed with --trace, --tokens or --segment-tokens; a model's trace is "
+                "always printed, in the segments of its training"
             )
 
     @property
     def columns(self) -> ColumnNames:
-        """Columns to read of a table."""
+        """Column names of a table."""
         return ColumnNames(puzzle=self.puzzle_column)
 
 
 def main(config: Config) -> int:
-    """Solve one puzzle after another; 0 when all were solved, else 1."""
+    """Solve the puzzles; return 0 if all were solved, else 1."""
     console = Console(markup=False, highlight=False, soft_wrap=True)
     board = None if config.board is None else get_board(config.board)
     if config.model is not None:
@@ -149,22 +149,22 @@ def _solve_with_model(
 def _waiting_text() -> str:
     cache = kernel_cache_dir()
     is_compiled = cache is not None and any(cache.rglob("*.nbi"))
-    return "solving" if is_compiled else "compiling the solver, which only the first run does"
+    return "solving" if is_compiled else "compiling the solver (first run only)"
 
 
 def _read(
     source: str, *, board: Board | None, columns: ColumnNames
 ) -> Iterator[tuple[str, Board, Grid | RowError]]:
-    """Yield a name, the board and the givens of each puzzle, in the order of the input."""
-    # os.path takes a puzzle as long as no file name may be, where pathlib raises.
+    """Yield name, board and givens of each puzzle, in input order."""
+    # pathlib raises if a puzzle is longer than the maximum file name; os.path does not.
     if source != "-" and not os.path.exists(source):  # noqa: PTH110
         try:
             found_board, givens = parse_puzzle(source, board=board)
         except ValueError as error:
-            raise ValueError(f"{error} (nor is there a file of that name)") from None
+            raise ValueError(f"{error} (and there is no file of that name)") from None
         yield "puzzle", found_board, givens
         return
-    # Small blocks, so that the first answers come early.
+    # Small blocks, for a low latency of the first results.
     if source == "-" and sys.stdin is None:
         raise ValueError("puzzle: -: the standard input is closed")
     reader = read_puzzles(
@@ -181,7 +181,7 @@ def _read(
 
 
 def _cut(board: Board, result: Trace, *, segment_tokens: int | None) -> list[Tokens]:
-    """Return the segments of a solved puzzle; the CoT alone where none are asked for."""
+    """Return the segments of a solved puzzle; without `segment_tokens`, the CoT."""
     if segment_tokens is None or result.status is not Status.SOLVED:
         return [result.tokens]
     ends = np.array([len(result.tokens)])
@@ -204,7 +204,7 @@ def _outcome_text(board: Board, givens: Grid, result: Trace) -> str:
     if result.status is Status.UNSOLVABLE:
         return "there is no solution"
     if result.status is Status.CAPPED:
-        return f"stopped at {len(result.tokens):,} tokens; --max-tokens sets how far to go"
+        return f"stopped at {len(result.tokens):,} tokens; --max-tokens sets the limit"
     counts = count_solutions_many(board, givens[None], limit=2, max_nodes=_COUNT_NODES)
     return f"solved; {_NUM_SOLUTIONS_TEXT[int(counts[0])]}"
 
@@ -230,7 +230,7 @@ def _show(
 
 
 def _draw(board: Board, grid: Grid, *, givens: Grid) -> Text:
-    """Draw a grid with its givens in bold."""
+    """Return a drawing of a grid, with the givens in bold."""
     drawing = Text(format_board(board, grid))
     places = [i for i, char in enumerate(drawing.plain) if char.isalnum() or char == "."]
     for place in np.array(places)[givens != 0].tolist():

@@ -1,4 +1,4 @@
-"""`sudocot verify`: all files of what sudocot made, against their digests and each other."""
+"""`sudocot verify`: check the integrity of folders and tables written by sudocot."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from eval.results.folder import RESULTS_FILE, SUMMARY_FILE, EvaluationFolder
 class Config:
     """Check all files of data sets, tables of lengths, trainings, models and evaluations.
 
-    Reads every file and compares it with its digest, and results with what follows from them.
-    Whatever is published has its digests in SHA256SUMS. Ends with exit code 1 if anything differs.
+    Reads every file, compares it with its digest in SHA256SUMS, and recomputes derived files. The
+    exit code is 1 if anything differs.
 
     Examples:
         sudocot verify data/cot
@@ -32,7 +32,7 @@ class Config:
     """
 
     paths: Positional[tuple[Path, ...]]
-    """Folders, and tables of lengths."""
+    """Folders and tables of lengths."""
 
     def __post_init__(self) -> None:
         if not self.paths:
@@ -40,27 +40,27 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Check one after another; 0 when all are whole, else 1."""
+    """Check all paths; return 0 if all are intact, else 1."""
     console = Console(markup=False, highlight=False, soft_wrap=True)
-    is_whole = True
+    is_intact = True
     for path in config.paths:
         kind, problems = verify(path)
         for problem in problems:
             console.print(problem)
-        console.print(f"{path}: {kind}, {f'{len(problems)} problems' if problems else 'whole'}")
-        is_whole &= not problems
-    return 0 if is_whole else 1
+        console.print(f"{path}: {kind}, {f'{len(problems)} problems' if problems else 'intact'}")
+        is_intact &= not problems
+    return 0 if is_intact else 1
 
 
 def verify(path: Path) -> tuple[str, list[str]]:
-    """Check a folder or a table.
+    """Check a folder or a table of lengths.
 
     Returns:
-        What it is, and a line for each problem.
+        Its kind, and a line per problem.
 
     Raises:
-        OSError: it is not there.
-        ValueError: sudocot made nothing of this kind.
+        OSError: it does not exist.
+        ValueError: it was not written by sudocot.
     """
     checks = {
         MANIFEST_NAME: ("data set", _check_data_set),
@@ -79,7 +79,7 @@ def verify(path: Path) -> tuple[str, list[str]]:
                 return kind, list(check(path))
             except (ValueError, KeyError, TypeError, OSError) as error:
                 return kind, [str(error)]
-    raise ValueError(f"{path}: no data set, training run, model or evaluation of sudocot")
+    raise ValueError(f"{path}: not a data set, training run, model or evaluation of sudocot")
 
 
 def _check_table(path: Path) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _check_table(path: Path) -> Iterator[str]:
 def _check_data_set(path: Path) -> Iterator[str]:
     for name, content in metadata_files(TokenStore.open(path).manifest).items():
         if (path / name).read_bytes() != content:
-            yield f"{path / name}: does not follow from {MANIFEST_NAME}"
+            yield f"{path / name}: inconsistent with {MANIFEST_NAME}"
     yield from _check_digests(path)
 
 
@@ -108,7 +108,7 @@ def _check_evaluation(path: Path) -> Iterator[str]:
             yield f"{path / RESULTS_FILE}: puzzle {old.key}: {old.ended_by}, scored {new.ended_by}"
     summary = path / SUMMARY_FILE
     if summary.exists() and summary.read_bytes() != to_json(folder.summary_record):
-        yield f"{summary}: does not follow from {RESULTS_FILE}"
+        yield f"{summary}: inconsistent with {RESULTS_FILE}"
 
 
 def _check_model(path: Path) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _check_model(path: Path) -> Iterator[str]:
 
     yield from _check_digests(path)
     if ModelFolder.open(path).weights_digest != read_json(path / FACTS_FILE)["weights_digest"]:
-        yield f"{path}: the weights are not those that {FACTS_FILE} describes"
+        yield f"{path}: the weights differ from the digest in {FACTS_FILE}"
 
 
 def _check_run(path: Path) -> Iterator[str]:

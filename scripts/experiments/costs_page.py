@@ -1,4 +1,4 @@
-"""The page of costs, docs/costs.md."""
+"""Page of the estimated costs, docs/costs.md."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Cells = Sequence[str]
 
 
 def costs_page() -> str:
-    """Markdown of the page."""
+    """Return the page as Markdown."""
     entries = read_rates()
     rates = rates_by_name(entries)
     trainings = EXPERIMENTS["all"].trainings
@@ -61,11 +61,11 @@ def _build_rows(rates: Rates) -> Iterator[Cells]:
 def _training_row(training: Training, rates: Rates) -> Cells:
     costs = [training_cost(training, rates, num_gpus=n) for n in NUM_GPUS]
     rate = f"{tokens_per_gpu_s(training, rates) / 1e6:.2f}"
-    return training.name, f"{training.num_tokens / 1e9:.0f}", rate, *map(_cell, costs)
+    return training.name, f"{training.config.budget / 1e9:.0f}", rate, *map(_cell, costs)
 
 
 def _total_row(trainings: Sequence[Training], rates: Rates) -> Cells:
-    """All trainings, one after another, each on all GPUs; then side by side, one GPU each."""
+    """Return the hours and GPU hours of all trainings in sequence, each on all GPUs."""
     hours = [
         sum(training_cost(training, rates, num_gpus=n).hours for training in trainings)
         for n in NUM_GPUS

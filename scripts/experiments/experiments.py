@@ -1,19 +1,20 @@
-"""What was trained for each figure and table of the paper, and for the study on small boards.
+"""The trainings of each figure and table of the paper, and of the studies on small boards.
 
-An experiment is a list of trainings and the puzzles each is evaluated on. Nothing here knows of
-folders, jobs or data: `scripts.experiments.worlds` says what the trainings are trained on.
+An experiment lists trainings and the samples that each is evaluated on. Folders, jobs and data are
+defined in `scripts.experiments.setups` and `scripts.experiments.recipe`.
 
-A training that several experiments need has the same name in all of them, and runs once.
+A training that several experiments share has the same name in all of them, and runs once.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from data.stats import PAPER_TABLE
 from scripts.experiments.trainings import STUDY_TOKENS, Training, cot, scot_large, scot_small, small
+from training.schedule import OptimizerConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,24 +24,24 @@ class Experiment:
     name: str
     """Name on the command line."""
     title: str
-    """What it is about."""
+    """Title of its page."""
     place: str
-    """Where the paper has it, or has it not."""
+    """Where the paper reports it."""
     finding: str
-    """What the paper reports, or the question of the study."""
+    """Result of the paper, or the question of the study."""
     trainings: tuple[Training, ...] = ()
-    """Its models."""
+    """Its trainings."""
     has_data_table: bool = False
-    """Whether the sizes of the training sets are part of it."""
-    world: Literal["paper", "study", "study-6x6"] = "paper"
-    """Data and recipe of the full form."""
+    """Whether it includes the sizes of the training sets and models."""
+    setup: Literal["paper", "study", "study-6x6"] = "paper"
+    """Data and base configuration at full scale."""
 
     def with_changes(self, *, tokens: int | None, seeds: int | None) -> Experiment:
-        """Return the experiment with other tokens for all trainings, and more or fewer seeds.
+        """Return the experiment with another token budget or number of seeds.
 
         Args:
-            tokens: Tokens of each training; None leaves them.
-            seeds: Trainings of each arm, with seeds from 0; None leaves them.
+            tokens: Budget of each training; None leaves it unchanged.
+            seeds: Repeats of each arm, with seeds from 0; None leaves them unchanged.
         """
         trainings = self.trainings
         if seeds is not None:
@@ -48,78 +49,96 @@ class Experiment:
             first_of_arm: dict[str, Training] = {}
             for training in trainings:
                 first_of_arm.setdefault(training.arm, training)
-            # The paper's number is that of one run.
-            repeats = (
-                dataclasses.replace(t, seed=seed, published=None)
-                for t in first_of_arm.values()
-                for seed in range(seeds)
-            )
+            repeats = (t.with_seed(seed) for t in first_of_arm.values() for seed in range(seeds))
             trainings = tuple(known.get(t.name, t) for t in repeats)
         if tokens is not None:
-            trainings = tuple(dataclasses.replace(t, num_tokens=tokens) for t in trainings)
+            trainings = tuple(t.with_config(budget=tokens) for t in trainings)
         return dataclasses.replace(self, trainings=trainings)
 
 
-_ADAMW = ("--optimizer.name", "adamw")
-_PLAIN = ("--board-state-weight", "0")
-_NO_QK_NORM = ("--architecture.no-qk-norm",)
-_STUDY = (
-    small("small", "CoT L=4 (preset small)"),
-    small("scot-l4", "SCoT L=4", mode="scot"),
-    small("cot-l4-bf16", "CoT L=4, bf16 activations", precision="bf16"),
-    small("cot-l2", "CoT L=2", num_layers=2),
-    small("scot-l2", "SCoT L=2", mode="scot", num_layers=2),
-    *(
+MUON = OptimizerConfig(name="muon", peak_lr=2e-3)
+"""Optimizer of preset `small`."""
+ADAMW = dataclasses.replace(MUON, name="adamw")
+PAPER_ADAMW = dataclasses.replace(MUON, name="adamw", peak_lr=5e-4)
+_NO_QK_NORM: dict[str, Any] = {"qk_norm": False}
+
+
+def _study_trainings() -> tuple[Training, ...]:
+    plain: dict[str, Any] = {"architecture": _NO_QK_NORM, "board_state_weight": 0.0}
+    two_layers = {"num_layers": 2}
+    return (
+        small("small", "CoT L=4 (preset small)"),
+        small("scot-l4", "SCoT L=4", mode="scot"),
+        small("cot-l4-bf16", "CoT L=4, bf16 activations", precision="bf16"),
+        small("cot-l2", "CoT L=2", architecture=two_layers),
+        small("scot-l2", "SCoT L=2", mode="scot", architecture=two_layers),
+        small("muon-2k", "CoT L=4, Muon, no QK norm, no board-state loss", **plain),
         small(
-            f"{optimizer}-2k",
-            f"CoT L=4, {title}, no QK norm, no board-state loss",
-            *options,
-            *_PLAIN,
-            *_NO_QK_NORM,
-        )
-        for optimizer, title, options in (("muon", "Muon", ()), ("adamw", "AdamW", _ADAMW))
-    ),
-)
-_OPTIMIZERS = (
-    # The paper's: AdamW at 5e-4 and 1e5 tokens an update.
-    (
-        "adamw-100k",
-        "AdamW 5e-4, 100,000 tokens an update (the paper's)",
-        (
-            *_ADAMW,
-            "--optimizer.peak-lr",
-            "5e-4",
-            "--tokens-per-update",
-            "100000",
-            *_PLAIN,
-            *_NO_QK_NORM,
+            "adamw-2k",
+            "CoT L=4, AdamW, no QK norm, no board-state loss",
+            optimizer=ADAMW,
+            **plain,
         ),
-    ),
-    ("adamw-2k", "AdamW 2e-3, 2,048 tokens an update", _ADAMW + _PLAIN + _NO_QK_NORM),
-    ("muon-2k", "Muon 2e-3, 2,048 tokens an update", _PLAIN + _NO_QK_NORM),
-    ("muon-2k-qk-norm", "the same, with QK norm", _PLAIN),
-    ("muon-2k-board-state", "the same, with board-state loss", _NO_QK_NORM),
-    ("small", "with QK norm and board-state loss (preset small)", ()),
-)
-_VARIATIONS = (
-    ("small", "preset small: Muon 2e-3, 2,048 tokens an update", ()),
-    ("muon-8k", "8,192 tokens an update", ("--tokens-per-update", "8192")),
-    ("muon-1k", "1,024 tokens an update", ("--tokens-per-update", "1024")),
-    ("muon-1e-3", "peak rate 1e-3", ("--optimizer.peak-lr", "1e-3")),
-    ("muon-4e-3", "peak rate 4e-3", ("--optimizer.peak-lr", "4e-3")),
-    ("adamw", "AdamW 2e-3", _ADAMW),
-    ("adamw-5e-4", "AdamW 5e-4", (*_ADAMW, "--optimizer.peak-lr", "5e-4")),
-    ("wsd", "schedule wsd", ("--optimizer.schedule", "wsd")),
-    ("zero", "zero init", ("--architecture.init", "zero")),
-    ("scaled", "scaled init", ("--architecture.init", "scaled")),
-)
+    )
+
+
+def _optimizer_trainings(model: str) -> tuple[Training, ...]:
+    """Return the ablation from the paper's recipe to preset `small`, for a model preset."""
+    plain: dict[str, Any] = {"architecture": _NO_QK_NORM, "board_state_weight": 0.0}
+    return (
+        small(
+            "adamw-100k",
+            "AdamW 5e-4, 100,000 tokens per update (the paper's)",
+            model=model,
+            optimizer=PAPER_ADAMW,
+            tokens_per_update=100_000,
+            **plain,
+        ),
+        small(
+            "adamw-2k",
+            "AdamW 2e-3, 2,048 tokens per update",
+            model=model,
+            optimizer=ADAMW,
+            **plain,
+        ),
+        small("muon-2k", "Muon 2e-3, 2,048 tokens per update", model=model, **plain),
+        small("muon-2k-qk-norm", "muon-2k with QK norm", model=model, board_state_weight=0.0),
+        small(
+            "muon-2k-board-state",
+            "muon-2k with board-state loss",
+            model=model,
+            architecture=_NO_QK_NORM,
+        ),
+        small("small", "muon-2k with QK norm and board-state loss (preset small)", model=model),
+    )
+
+
+def _variation_trainings() -> tuple[Training, ...]:
+    """Return preset `small` with one setting changed at a time."""
+
+    def muon(**changes: Any) -> OptimizerConfig:
+        return dataclasses.replace(MUON, **changes)
+
+    return (
+        small("small", "preset small: Muon 2e-3, 2,048 tokens per update"),
+        small("muon-8k", "8,192 tokens per update", tokens_per_update=8_192),
+        small("muon-1k", "1,024 tokens per update", tokens_per_update=1_024),
+        small("muon-1e-3", "peak learning rate 1e-3", optimizer=muon(peak_lr=1e-3)),
+        small("muon-4e-3", "peak learning rate 4e-3", optimizer=muon(peak_lr=4e-3)),
+        small("adamw", "AdamW 2e-3", optimizer=ADAMW),
+        small("adamw-5e-4", "AdamW 5e-4", optimizer=PAPER_ADAMW),
+        small("wsd", "schedule wsd", optimizer=muon(schedule="wsd")),
+        small("zero", "zero init", architecture={"init": "zero"}),
+        small("scaled", "scaled init", architecture={"init": "scaled"}),
+    )
+
 
 _PAPER = (
     Experiment(
         name="tables",
         title="Sizes of the training sets and of the models",
         place="Tables 3 and 4 (Appendix)",
-        finding="Exact counts, which the solver's rule and the architecture decide.",
+        finding="Exact counts, determined by the solver's rule and the architecture.",
         has_data_table=True,
     ),
     Experiment(
@@ -133,33 +152,33 @@ _PAPER = (
         name="scot-repeats",
         title="Repeats of SCoT at L = 6",
         place="Appendix, Additional Experiments",
-        finding="All three runs do well: 99.38% to 99.70%.",
+        finding="All three runs reach 99.38% to 99.70%.",
         trainings=tuple(scot_small(6, seed=seed) for seed in range(3)),
     ),
     Experiment(
         name="cot-l6",
         title="CoT at L = 6, by CoT length",
         place="Figure 5 (Section 5.2)",
-        finding="For N = 2^14 accuracy falls well before the length N; the figure has no numbers.",
+        finding="For N = 2^14 accuracy drops well before length N; the figure has no numbers.",
         trainings=tuple(cot(6, n) for n in PAPER_TABLE),
     ),
     Experiment(
         name="cot-l8",
         title="CoT at L = 8, by CoT length",
         place="Figure 6, left (Section 5.3)",
-        finding="No failure up to the length N, also for N = 2^14; the figure has no numbers.",
+        finding="No failure up to length N, including N = 2^14; the figure has no numbers.",
         trainings=tuple(cot(8, n) for n in PAPER_TABLE),
     ),
     Experiment(
         name="cot-l6-fp32",
         title="CoT at L = 6 in fp32, by CoT length",
         place="Figure 6, right (Section 5.3)",
-        finding="The same as in bf16: for N = 2^14 it still fails; the figure has no numbers.",
+        finding="As in bf16, accuracy drops for N = 2^14; the figure has no numbers.",
         trainings=tuple(cot(6, n, precision="fp32") for n in PAPER_TABLE),
     ),
     Experiment(
         name="cot-interventions",
-        title="Remedies for CoT at L = 6, N = 2^14",
+        title="Interventions for CoT at L = 6, N = 2^14",
         place="Figure 8 (Appendix, Additional Experiments)",
         finding=(
             "50 billion tokens help at short lengths only, fp32 does not help, L = 8 does; "
@@ -171,62 +190,63 @@ _PAPER = (
         name="scot-generalization",
         title="SCoT at d = 768, L = 12, from easy puzzles to the hardest 100",
         place="Table 5 (Appendix, Constant-Space Generalization)",
-        finding="Trained on CoTs of at most N tokens, it solves puzzles of over a million.",
+        finding="Trained on CoTs of at most N tokens, models solve puzzles of over 1e6 tokens.",
         trainings=tuple(scot_large(n) for n in (2**11, 2**12, 2**13, 2**14)),
     ),
 )
 _SMALL = (
     Experiment(
         name="study",
-        title="CoT and SCoT, depth, optimiser and precision on 4x4",
-        place="not there; its questions, at a size that two CPU cores finish",
+        title="CoT and SCoT, depth, optimizer and precision on 4x4",
+        place="not reported; the paper's questions at a size for two CPU cores",
         finding=(
-            "At equal tokens with a loss: does SCoT need fewer layers than CoT? What do "
-            "bf16 activations, and AdamW in place of Muon, change?"
+            "At an equal number of loss tokens: does SCoT need fewer layers than CoT? What is the "
+            "effect of bf16 activations, and of AdamW instead of Muon?"
         ),
-        trainings=_STUDY,
-        world="study",
+        trainings=_study_trainings(),
+        setup="study",
     ).with_changes(tokens=None, seeds=3),
     Experiment(
         name="optimizers",
         title="From the paper's recipe to preset small, on 4x4",
-        place="not there; it takes its training recipe as given",
+        place="not reported; the training recipe is fixed there",
         finding="Which recipe reaches a loss and a solve rate with the fewest tokens?",
-        trainings=tuple(small(arm, label, *options) for arm, label, options in _OPTIMIZERS),
-        world="study",
+        trainings=_optimizer_trainings("small-4x4"),
+        setup="study",
     ).with_changes(tokens=None, seeds=3),
     Experiment(
         name="optimizers-6x6",
         title="From the paper's recipe to preset small, on 6x6",
-        place="not there; it takes its training recipe as given",
-        finding="Does what shortens the way on 4x4 do so on 6x6?",
+        place="not reported; the training recipe is fixed there",
+        finding="Do the changes that save tokens on 4x4 save them on 6x6?",
         trainings=tuple(
-            small(arm, label, *options, model="small-6x6")
-            for arm, label, options in _OPTIMIZERS
-            if arm != "muon-2k-board-state"
+            training
+            for training in _optimizer_trainings("small-6x6")
+            if training.arm != "muon-2k-board-state"
         ),
-        world="study-6x6",
+        setup="study-6x6",
     ).with_changes(tokens=None, seeds=3),
     Experiment(
         name="optimizers-long",
         title="The paper's recipe with more tokens, on 4x4",
-        place="not there; it takes its training recipe as given",
+        place="not reported; the training recipe is fixed there",
         finding=(
             "What does the paper's recipe reach with ten times the tokens of preset small "
             "(experiment optimizers)?"
         ),
         trainings=tuple(
-            small(f"{arm}-long", label, *options) for arm, label, options in _OPTIMIZERS[:1]
+            dataclasses.replace(training, arm=f"{training.arm}-long")
+            for training in _optimizer_trainings("small-4x4")[:1]
         ),
-        world="study",
+        setup="study",
     ).with_changes(tokens=10 * STUDY_TOKENS, seeds=3),
     Experiment(
         name="variations",
-        title="Preset small with other rates, batch sizes, schedules and initial weights, on 4x4",
-        place="not there",
-        finding="Is preset small at its best?",
-        trainings=tuple(small(arm, label, *options) for arm, label, options in _VARIATIONS),
-        world="study",
+        title="Preset small with other learning rates, batch sizes, schedules and inits, on 4x4",
+        place="not reported",
+        finding="Do other settings improve on preset small?",
+        trainings=_variation_trainings(),
+        setup="study",
     ).with_changes(tokens=None, seeds=3),
 )
 
@@ -249,10 +269,10 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def get_experiment(name: str) -> Experiment:
-    """Find an experiment.
+    """Return an experiment by name.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: the name is unknown.
     """
     if name not in EXPERIMENTS:
         raise ValueError(f"name: got {name!r}, allowed are {', '.join(EXPERIMENTS)}")

@@ -1,4 +1,4 @@
-"""Parameters of the models of the paper's table, as built here and as the paper has them."""
+"""Parameter counts of the paper's models, as built here and as published."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAPER_PARAMETERS = {
     "paper-l8": 25_320_448,
     "paper-l12": 85_206_528,
 }
-"""By model preset (paper, table of model sizes)."""
+"""Published parameter counts by model preset (paper, table of model sizes)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +20,7 @@ class ModelSize:
     """One model."""
 
     preset: str
-    """Name of the model preset."""
+    """Model preset."""
     hidden_size: int
     """Width d."""
     num_heads: int
@@ -28,13 +28,13 @@ class ModelSize:
     num_layers: int
     """Layers L."""
     num_parameters: int
-    """Parameters of the model that the preset builds."""
+    """Parameters as built here."""
     paper: int
-    """Parameters in the paper's table."""
+    """Parameters as published."""
 
 
 def read_model_sizes() -> list[ModelSize]:
-    """Count the parameters of every model of the table, without memory for them."""
+    """Count the parameters of the paper's models, on the meta device."""
     import torch
     from transformers import AutoModelForCausalLM
 

@@ -1,7 +1,7 @@
-"""The page of an experiment: Markdown with tables and plots, and every number as JSON.
+"""Report page of an experiment: Markdown with tables and plots, and all numbers as JSON.
 
-NAME.md              the page
-NAME/results.json    the numbers
+NAME.md              page
+NAME/results.json    numbers
 NAME/*.svg           plots
 """
 
@@ -21,6 +21,7 @@ from eval.report import columns
 from eval.report.plots import draw_accuracy_by_length
 from eval.report.write import escape_markdown
 from eval.results.summary import Accuracy
+from scripts.experiments.command_line import changed_fields, options
 from scripts.experiments.model_sizes import read_model_sizes
 from scripts.experiments.results import (
     LOSSES,
@@ -32,6 +33,7 @@ from scripts.experiments.results import (
 )
 from scripts.experiments.settings import Settings
 from scripts.experiments.trainings import Training
+from scripts.launch.recipe import Words
 from training.reporting.plots import Curve, RunCurves, draw_curves, tokens_to_reach
 
 JSON_FILE = "results.json"
@@ -44,22 +46,23 @@ SAMPLE_TITLES = {
 }
 ACCURACY_COLUMNS = ("model", "seed", "N", "tokens", "puzzles", "solved, %", "n")
 PAPER_COLUMNS = ("paper, %", "n")
-MEAN_COLUMNS = ("model", "puzzles", "trainings", "mean, %", "least to greatest", "interval")
+MEAN_COLUMNS = ("model", "puzzles", "trainings", "mean, %", "range", "interval")
 SPEED_COLUMNS = (
     "model",
     "trainings",
     *(f"loss {level}" for level in LOSSES),
     *(f"matched {level}" for level in SOLVE_RATES),
-    "last loss",
+    "final loss",
 )
+_IN_OTHER_COLUMNS = ("budget", "budget_unit", "max_cot_length", "precision", "seed", "data_seed")
 Cells = tuple[str, ...]
 
 
 def write_page(settings: Settings, results: Results, page: Path) -> None:
-    """Write the page, its plots and the numbers; an earlier page is replaced.
+    """Write the page, its plots and the numbers, replacing an earlier page.
 
     Raises:
-        FileExistsError: the folder of the plots holds something else.
+        FileExistsError: the folder of the plots was not written by this function.
     """
     folder = page.with_suffix("")
     page.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +74,7 @@ def write_page(settings: Settings, results: Results, page: Path) -> None:
 
 
 def _draw(settings: Settings, results: Results, folder: Path) -> list[tuple[str, str]]:
-    """Draw what there is.
+    """Draw the plots for which there are results.
 
     Returns:
         Title and file name of each plot.
@@ -86,7 +89,7 @@ def _draw(settings: Settings, results: Results, folder: Path) -> list[tuple[str,
     if results.curves:
         title = settings.experiment.title
         draw_curves(results.curves, folder / CURVES_PLOT, title=title)
-        plots.append(("Loss and held-out solve rate over the tokens trained on", CURVES_PLOT))
+        plots.append(("Training loss and held-out solve rate against tokens", CURVES_PLOT))
     return plots
 
 
@@ -103,9 +106,9 @@ def _render(
     environment.filters["md"] = escape_markdown
     accuracy_columns, accuracy = accuracy_table(settings, results)
     return environment.get_template("experiment.md.j2").render(
-        options=shlex.join(settings.words),
+        arguments=shlex.join(settings.words),
         experiment=settings.experiment,
-        world=settings.world,
+        setup=settings.setup,
         results=results,
         accuracy_columns=accuracy_columns,
         accuracy=accuracy,
@@ -123,19 +126,19 @@ def _render(
 
 
 def accuracy_table(settings: Settings, results: Results) -> tuple[Cells, list[Cells]]:
-    """Columns and rows of the main table: a row for each evaluation of which there is a number.
+    """Return columns and rows of the main table: one row per evaluation with a number.
 
-    The paper's columns are there if it has a number for any of them.
+    The paper's columns are included if it has a number for any row.
     """
-    world = settings.world
+    setup = settings.setup
     rows = [row for row in results.rows if row.entry is not None or row.paper is not None]
     has_paper = any(row.paper is not None for row in rows)
     table = [
         (
             row.training.label,
-            str(row.training.seed),
-            f"{world.cutoff(row.training):,}",
-            columns.compact(world.num_tokens(row.training)),
+            str(row.training.config.seed),
+            f"{setup.cutoff(row.training):,}",
+            columns.compact(setup.num_tokens(row.training)),
             SAMPLE_TITLES[row.sample],
             columns.with_interval(row.accuracy),
             _count(row.accuracy),
@@ -147,7 +150,7 @@ def accuracy_table(settings: Settings, results: Results) -> tuple[Cells, list[Ce
 
 
 def short_rows(results: Results) -> list[Cells]:
-    """Cells of a table for a terminal: name, puzzles, our number, the paper's."""
+    """Return the rows of the table for a terminal: name, sample, our accuracy, the paper's."""
     return [
         (
             row.training.name,
@@ -163,8 +166,8 @@ def short_rows(results: Results) -> list[Cells]:
 
 
 def training_rows(settings: Settings) -> list[Cells]:
-    """Cells of the table of what is trained: an arm a row."""
-    world = settings.world
+    """Return the rows of the table of trainings, one per arm."""
+    setup = settings.setup
     arms: dict[str, list[Training]] = {}
     for training in settings.experiment.trainings:
         arms.setdefault(training.arm, []).append(training)
@@ -172,17 +175,25 @@ def training_rows(settings: Settings) -> list[Cells]:
         (
             arm,
             trainings[0].label,
-            " ".join(trainings[0].options) or "-",
-            trainings[0].precision,
-            columns.compact(world.num_tokens(trainings[0])),
+            " ".join(_options(trainings[0])) or "-",
+            trainings[0].config.precision,
+            columns.compact(setup.num_tokens(trainings[0])),
             str(len(trainings)),
         )
         for arm, trainings in arms.items()
     ]
 
 
+def _options(training: Training) -> Words:
+    """Return the options that no other column shows."""
+    changes = changed_fields(training.config)
+    changes = {name: value for name, value in changes.items() if name not in _IN_OTHER_COLUMNS}
+    changes.get("architecture", {}).pop("num_layers", None)
+    return options(changes)
+
+
 def mean_rows(results: Results) -> list[Cells]:
-    """Cells of the table of means over seeds."""
+    """Return the rows of the table of means over seeds."""
     labels = {row.training.arm: row.training.label for row in results.rows}
     return [
         (labels[arm], SAMPLE_TITLES[sample], *_mean_cells(mean))
@@ -199,11 +210,11 @@ def _mean_cells(mean: SeedMean) -> Cells:
 
 
 def length_rows(results: Results) -> list[Cells]:
-    """Cells of the table of accuracies by CoT length."""
+    """Return the rows of the table of accuracy by CoT length."""
     return [
         (
             row.training.label,
-            str(row.training.seed),
+            str(row.training.config.seed),
             point.group,
             f"{point.min_cot_length:,} to {point.max_cot_length:,}",
             columns.with_interval(point.result),
@@ -216,7 +227,7 @@ def length_rows(results: Results) -> list[Cells]:
 
 
 def speed_rows(curves: Mapping[str, Sequence[RunCurves]]) -> list[Cells]:
-    """Cells of the table of tokens to a loss and to a solve rate, from least to greatest."""
+    """Return the rows of the table of tokens to a loss and to a solve rate."""
     rows = []
     for arm, runs in curves.items():
         losses = [run.loss for run in runs]
@@ -234,7 +245,7 @@ def speed_rows(curves: Mapping[str, Sequence[RunCurves]]) -> list[Cells]:
 
 
 def _reached(curves: Sequence[Curve], level: float, *, from_above: bool) -> str:
-    """Millions of tokens, least to greatest; how many got there, where not all did."""
+    """Return the range of millions of tokens, and the number of runs if some did not reach it."""
     tokens = [
         tokens_to_reach(curve, level, from_above=from_above)
         for curve in curves
@@ -248,7 +259,7 @@ def _reached(curves: Sequence[Curve], level: float, *, from_above: bool) -> str:
 
 
 def size_rows(results: Results) -> list[Cells]:
-    """Cells of the table of training sets: ours, and the paper's where they are comparable."""
+    """Return the rows of the table of training sets: ours, and the paper's if comparable."""
     if results.sizes is None:
         return []
     rows = []
@@ -262,7 +273,7 @@ def size_rows(results: Results) -> list[Cells]:
 
 
 def model_rows() -> list[Cells]:
-    """Cells of the table of models."""
+    """Return the rows of the table of models."""
     return [
         (
             m.preset,
@@ -281,15 +292,15 @@ def _count(accuracy: Accuracy | None) -> str:
 
 
 def _plain(settings: Settings, results: Results) -> dict[str, Any]:
-    """The numbers as plain values."""
+    """Return the numbers as JSON values."""
     return {
         "experiment": settings.name,
         "scale": settings.scale,
-        "world": settings.world.name,
+        "world": settings.setup.name,
         "evaluations": [
             {
-                "training": asdict(row.training),
-                "num_tokens": settings.world.num_tokens(row.training),
+                "training": _training_record(row.training),
+                "num_tokens": settings.setup.num_tokens(row.training),
                 "sample": row.sample,
                 "accuracy": row.accuracy and asdict(row.accuracy),
                 "paper": row.paper and asdict(row.paper),
@@ -306,4 +317,23 @@ def _plain(settings: Settings, results: Results) -> dict[str, Any]:
             for (arm, sample), mean in means_by_arm(results.rows).items()
         ],
         "sizes": results.sizes and asdict(results.sizes),
+    }
+
+
+def _training_record(training: Training) -> dict[str, Any]:
+    config = training.config
+    return {
+        "arm": training.arm,
+        "label": training.label,
+        "mode": training.mode,
+        "model": config.model,
+        "num_layers": config.architecture.num_layers,
+        "samples": training.samples,
+        "num_tokens": config.budget,
+        "budget_unit": config.budget_unit,
+        "max_cot_length": config.max_cot_length,
+        "precision": config.precision,
+        "seed": config.seed,
+        "options": _options(training),
+        "published": training.published,
     }

@@ -1,4 +1,4 @@
-"""The rates that costs are worked out from: one data file, each with its source."""
+"""Rates of the cost model, from a data file that states the source of each."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Kind = Literal["measured", "others", "vendor", "assumed"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rate:
-    """One number and where it comes from."""
+    """A value with its source."""
 
     name: str
     """Field of `Rates`."""
     value: Annotated[float, Gt(0)]
-    """The number."""
+    """Value."""
     unit: str
-    """Its unit."""
+    """Unit."""
     kind: Kind
-    """Whose number it is."""
+    """Kind of source: measured here, published by others, a data sheet, or assumed."""
     source: str
-    """How it was found."""
+    """Source or measurement."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rates:
-    """All rates by name; `rates.yaml` says what each is, and its unit."""
+    """All rates by name; `rates.yaml` states their units and sources."""
 
     gpu_bf16_flops: float
     gpu_fp32_flops: float
@@ -56,20 +56,20 @@ def read_rates() -> list[Rate]:
     """Read the data file.
 
     Raises:
-        ValueError: an entry is not of the form; the message names it.
+        ValueError: an entry is malformed; the message names it.
     """
     text = resources.files("scripts.experiments").joinpath(RATES_FILE).read_text(encoding="utf-8")
     return parse_record(list[Rate], yaml.safe_load(text), path=RATES_FILE)
 
 
 def rates_by_name(entries: list[Rate]) -> Rates:
-    """Put the rates under their names.
+    """Return the rates by name.
 
     Raises:
-        ValueError: one is missing, unknown or given twice.
+        ValueError: a rate is missing, unknown or repeated.
     """
     names = [rate.name for rate in entries]
-    wanted = [field.name for field in fields(Rates)]
-    if sorted(names) != sorted(wanted):
-        raise ValueError(f"{RATES_FILE}: got {', '.join(names)}, allowed are {', '.join(wanted)}")
+    expected = [field.name for field in fields(Rates)]
+    if sorted(names) != sorted(expected):
+        raise ValueError(f"{RATES_FILE}: got {', '.join(names)}, allowed are {', '.join(expected)}")
     return Rates(**{rate.name: float(rate.value) for rate in entries})

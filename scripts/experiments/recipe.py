@@ -1,12 +1,12 @@
-"""From an experiment to a recipe of `scripts.launch`: build, train, evaluate, report.
+"""Conversion of an experiment to a recipe of `scripts.launch`: build, train, evaluate, report.
 
 ROOT/data/MODE             training data, shared by all experiments
 ROOT/data/test-MODE        test data; of a list of puzzles a sample, for the solve rate in training
 ROOT/lengths-SPLIT.parquet CoT lengths of a list of puzzles
 ROOT/runs/TRAINING         runs
 ROOT/evals/TRAINING-SAMPLE evaluations
-ROOT/reports/NAME.md       what came out, with a folder of plots
-ROOT/jobs/NAME             scripts, logs and marks of finished jobs
+ROOT/reports/NAME.md       results, with a folder of plots
+ROOT/jobs/NAME             scripts, logs and markers of finished jobs
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts.experiments.command_line import train_command
 from scripts.experiments.experiments import Experiment
 from scripts.experiments.settings import Settings
+from scripts.experiments.setups import ExperimentSetup
 from scripts.experiments.trainings import Mode, SampleName, Training
-from scripts.experiments.worlds import World
 from scripts.launch.recipe import Recipe, Resources, Stage, Words
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where things are."""
+    """Paths of the files of an experiment."""
 
     root: Path
-    """Folder of everything."""
+    """Root folder."""
 
     def data(self, mode: Mode) -> Path:
         """Training data."""
         return self.root / "data" / mode
 
     def test(self, mode: Mode) -> Path:
-        """Test data; where the puzzles are a list, a sample of its test split."""
+        """Test data; if the puzzles are a list, a sample of its test split."""
         return self.root / "data" / f"test-{mode}"
 
     def lengths(self, split: str) -> Path:
@@ -51,7 +52,7 @@ class Layout:
         return self.root / "evals" / f"{training.name}-{sample}"
 
     def report(self, experiment: Experiment) -> Path:
-        """Page of the results."""
+        """Report page."""
         return self.root / "reports" / f"{experiment.name}.md"
 
     def jobs(self, experiment: Experiment) -> Path:
@@ -60,12 +61,12 @@ class Layout:
 
 
 def make_recipe(settings: Settings, *, resources: Resources) -> Recipe:
-    """Make the recipe of an experiment.
+    """Return the recipe of an experiment.
 
     Args:
         settings: The experiment.
-        resources: What the stages get, each what it can use: shards for builds and evaluations,
-            GPUs for trainings and evaluations, nodes and processes for trainings.
+        resources: Resources; shards apply to builds and evaluations, GPUs to trainings and
+            evaluations, nodes and processes to trainings.
     """
     stages = list(_stages(settings, resources))
     report = Stage(
@@ -78,31 +79,33 @@ def make_recipe(settings: Settings, *, resources: Resources) -> Recipe:
 
 
 def _stages(settings: Settings, resources: Resources) -> Iterator[Stage]:
-    experiment, world, layout = settings.experiment, settings.world, Layout(settings.root)
+    experiment, setup, layout = settings.experiment, settings.setup, Layout(settings.root)
     if experiment.has_data_table:
-        yield from _data_table_stages(world, layout, resources)
+        yield from _data_table_stages(setup, layout, resources)
     for mode in dict.fromkeys(training.mode for training in experiment.trainings):
-        yield from _data_stages(world, layout, resources, mode)
-    if world.source is not None and experiment.trainings:
-        yield _lengths_stage(world.source, "test", layout, resources)
+        yield from _data_stages(setup, layout, resources, mode)
+    if setup.source is not None and experiment.trainings:
+        yield _lengths_stage(setup.source, "test", layout, resources)
     for training in experiment.trainings:
-        yield _training_stage(training, world, layout, resources)
+        yield _training_stage(training, setup, layout, resources)
         for sample in training.samples:
-            yield _evaluation_stage(training, sample, world, layout, resources)
+            yield _evaluation_stage(training, sample, setup, layout, resources)
 
 
-def _data_table_stages(world: World, layout: Layout, resources: Resources) -> Iterator[Stage]:
-    if world.source is not None:
-        yield _lengths_stage(world.source, "train", layout, resources)
+def _data_table_stages(
+    setup: ExperimentSetup, layout: Layout, resources: Resources
+) -> Iterator[Stage]:
+    if setup.source is not None:
+        yield _lengths_stage(setup.source, "train", layout, resources)
         return
     puzzles = str(layout.root / "puzzles.csv")
-    count = str(world.num_puzzles)
+    count = str(setup.num_puzzles)
     yield Stage(
         name="puzzles",
-        words=("data", "generate", count, "--board", world.board, "--rebuild", "--out", puzzles),
+        words=("data", "generate", count, "--board", setup.board, "--rebuild", "--out", puzzles),
         resources=_only(resources),
     )
-    words = ("data", "lengths", puzzles, "--segment-tokens", str(world.segment_tokens))
+    words = ("data", "lengths", puzzles, "--segment-tokens", str(setup.segment_tokens))
     yield Stage(
         name="lengths-train",
         words=(*words, "--out", str(layout.lengths("train")), "--resume"),
@@ -120,46 +123,53 @@ def _lengths_stage(source: str, split: str, layout: Layout, resources: Resources
     )
 
 
-def _data_stages(world: World, layout: Layout, resources: Resources, mode: Mode) -> Iterator[Stage]:
+def _data_stages(
+    setup: ExperimentSetup, layout: Layout, resources: Resources, mode: Mode
+) -> Iterator[Stage]:
     yield Stage(
         name=f"data-{mode}",
-        words=world.build_words(mode, layout.data(mode)),
-        resources=_only(resources, shards=resources.shards if world.source is not None else 1),
+        words=setup.build_words(mode, layout.data(mode)),
+        resources=_only(resources, shards=resources.shards if setup.source is not None else 1),
     )
     yield Stage(
         name=f"test-{mode}",
-        words=world.build_test_words(mode, layout.test(mode), exclude=layout.data(mode)),
+        words=setup.build_test_words(mode, layout.test(mode), exclude=layout.data(mode)),
         needs=(f"data-{mode}",),
         resources=_only(resources),
     )
 
 
 def _training_stage(
-    training: Training, world: World, layout: Layout, resources: Resources
+    training: Training, setup: ExperimentSetup, layout: Layout, resources: Resources
 ) -> Stage:
     mode = training.mode
-    words = world.train_words(
-        training, num_processes=resources.nodes * resources.processes_per_node
+    config = dataclasses.replace(
+        setup.train_config(training, num_processes=resources.nodes * resources.processes_per_node),
+        data=layout.data(mode),
+        held_out=layout.test(mode),
+        out=layout.run(training),
     )
-    held_out = ("--held-out", str(layout.test(mode)))
-    folders = ("--data", str(layout.data(mode)), *held_out, "--out", str(layout.run(training)))
     return Stage(
         name=training.name,
-        words=(*words, *folders),
+        words=train_command(config),
         needs=(f"data-{mode}", f"test-{mode}"),
         resources=dataclasses.replace(resources, shards=1),
     )
 
 
 def _evaluation_stage(
-    training: Training, sample: SampleName, world: World, layout: Layout, resources: Resources
+    training: Training,
+    sample: SampleName,
+    setup: ExperimentSetup,
+    layout: Layout,
+    resources: Resources,
 ) -> Stage:
-    if world.source is None:
+    if setup.source is None:
         data: Words = ("--data", str(layout.test(training.mode)))
         needs = [training.name]
     else:
         lengths = str(layout.lengths("test"))
-        data = ("--data", f"{world.source}:test", "--lengths", lengths)
+        data = ("--data", f"{setup.source}:test", "--lengths", lengths)
         needs = [training.name, "lengths-test"]
     folders = (
         *("--model", str(layout.run(training) / "final"), *data),
@@ -167,12 +177,12 @@ def _evaluation_stage(
     )
     return Stage(
         name=f"{training.name}-{sample}",
-        words=(*world.eval_words(training, sample), *folders),
+        words=(*setup.eval_words(training, sample), *folders),
         needs=tuple(needs),
         resources=_only(resources, shards=resources.shards, gpus=min(1, resources.gpus)),
     )
 
 
 def _only(resources: Resources, *, shards: int = 1, gpus: int = 0) -> Resources:
-    """Resources of a stage that is no training."""
+    """Return the resources of a stage that is not a training."""
     return dataclasses.replace(resources, shards=shards, gpus=gpus, nodes=1, processes=1)

@@ -1,4 +1,4 @@
-"""What came out of an experiment: evaluations, curves and sizes, each beside the paper's number."""
+"""Results of an experiment: evaluations, curves and sizes, with the paper's numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scripts.experiments.trainings import SampleName, Training
 from training.reporting.plots import RunCurves, read_curves
 
 LOSSES, SOLVE_RATES = (1.5, 1.0, 0.3, 0.1), (0.5, 0.9)
-"""Levels whose first tokens are told of small trainings."""
+"""Levels for which the studies report the number of tokens."""
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """97.5% quantiles of Student's t with 1 to 9 degrees of freedom."""
 
@@ -31,15 +31,15 @@ class Row:
     training: Training
     """The training."""
     sample: SampleName
-    """Puzzles it is evaluated on."""
+    """Sample of test puzzles."""
     entry: Entry | None
-    """The evaluation; None if it has not been run, or is not finished."""
+    """The evaluation; None if it is not finished."""
     paper: Accuracy | None
-    """The paper's number, with an interval made here."""
+    """The paper's accuracy; the interval is computed here."""
 
     @property
     def accuracy(self) -> Accuracy | None:
-        """Our number."""
+        """Our accuracy."""
         return None if self.entry is None else self.entry.summary.accuracy
 
     @property
@@ -50,39 +50,39 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeedMean:
-    """Mean over trainings that differ in the seed."""
+    """Mean accuracy over the seeds of a training."""
 
     num_seeds: int
-    """Trainings."""
+    """Number of seeds."""
     mean: float
-    """Mean of their accuracies."""
+    """Mean accuracy."""
     low: float
-    """Least of them."""
+    """Minimum."""
     high: float
-    """Greatest of them."""
+    """Maximum."""
     interval: tuple[float, float] | None
-    """95% t interval of the mean, within 0 and 1; None for one training, and for more than ten."""
+    """95% t interval of the mean, clipped to [0, 1]; None for one seed, or more than ten."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Results:
-    """All that an experiment has so far."""
+    """Results that are available so far."""
 
     rows: tuple[Row, ...]
     """Evaluations, in the order of the trainings."""
     curves: dict[str, list[RunCurves]]
-    """Curves of the trainings that have begun, by arm."""
+    """Curves of finished trainings, by arm."""
     sizes: Statistics | None
-    """Sizes of the training sets, where they are part of it and were measured."""
+    """Sizes of the training sets, if the experiment includes them and they were measured."""
 
     @property
     def num_missing(self) -> int:
-        """Evaluations that are not there."""
+        """Number of unfinished evaluations."""
         return sum(row.entry is None for row in self.rows)
 
 
 def read_results(experiment: Experiment, layout: Layout) -> Results:
-    """Read what is there; what is not leaves a gap, not an error."""
+    """Read the available results; missing ones are not an error."""
     published = {result.method: result for result in read_published()["full"]}
     rows = tuple(
         Row(
@@ -137,7 +137,7 @@ def _accuracy(num_solved: int, *, num_puzzles: int) -> Accuracy:
 
 
 def seed_mean(accuracies: Sequence[float]) -> SeedMean:
-    """Mean over seeds, with an interval for the spread between them."""
+    """Return the mean over seeds, with an interval for the variation between seeds."""
     mean, n = statistics.fmean(accuracies), len(accuracies)
     interval = None
     if 1 < n <= len(_T95) + 1:
@@ -149,7 +149,7 @@ def seed_mean(accuracies: Sequence[float]) -> SeedMean:
 
 
 def means_by_arm(rows: Sequence[Row]) -> dict[tuple[str, SampleName], SeedMean]:
-    """Means of the arms that were trained more than once and have results."""
+    """Return the means of the arms with results of at least two seeds."""
     groups: dict[tuple[str, SampleName], list[float]] = {}
     for row in rows:
         if row.accuracy is not None and row.accuracy.accuracy is not None:
@@ -158,7 +158,7 @@ def means_by_arm(rows: Sequence[Row]) -> dict[tuple[str, SampleName], SeedMean]:
 
 
 def paper_sizes(sizes: Statistics, cutoff: Cutoff) -> tuple[int, int, int, int] | None:
-    """The paper's sizes for a cut-off, if ours are about the same list of puzzles."""
+    """Return the paper's sizes for a cut-off, if ours are of the same list of puzzles."""
     try:
         check_comparable(sizes)
     except ValueError:

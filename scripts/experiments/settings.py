@@ -1,4 +1,4 @@
-"""The options that `sudocot paper plan`, `run` and `report` share."""
+"""Options shared by `sudocot paper plan`, `run` and `report`."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from tyro.conf import Positional
 
 from data.runtime.ranges import TokenCount, check_ranges
 from scripts.experiments.experiments import Experiment, get_experiment
-from scripts.experiments.worlds import PAPER_SOURCE, Scale, World, get_world
+from scripts.experiments.setups import PAPER_SOURCE, ExperimentSetup, Scale, get_setup
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Which experiment, in which form, and where."""
+    """Experiment, scale and folder."""
 
     name: Positional[str]
     """Experiment; `sudocot paper list` shows them."""
     scale: Scale = "full"
-    """The experiment itself, or the tiny form that ends in a minute."""
+    """full, or tiny: an end-to-end test that takes a minute."""
     folder: Path | None = None
-    """Folder of data, runs and results; by default runs/paper, runs/study or runs/tiny."""
+    """Folder of data, runs and results (default: runs/paper, runs/study or runs/tiny)."""
     source: str = PAPER_SOURCE
     """Data set with the splits train and test: a name on the hub, or a folder with two files."""
     tokens: TokenCount | None = None
-    """Tokens of every training, in place of the experiment's."""
+    """Token budget of every training; overrides the experiment's."""
     seeds: Annotated[int, Ge(1), Le(1000)] | None = None
-    """Trainings of every model, in place of the experiment's."""
+    """Number of seeds of every training; overrides the experiment's."""
 
     def __post_init__(self) -> None:
         get_experiment(self.name)
@@ -37,22 +37,22 @@ class Settings:
 
     @property
     def experiment(self) -> Experiment:
-        """The experiment, with the tokens and seeds asked for."""
+        """The experiment, with `tokens` and `seeds` applied."""
         return get_experiment(self.name).with_changes(tokens=self.tokens, seeds=self.seeds)
 
     @property
-    def world(self) -> World:
-        """Data and recipe."""
-        return get_world(self.experiment, scale=self.scale, source=self.source)
+    def setup(self) -> ExperimentSetup:
+        """Data and base configuration."""
+        return get_setup(self.experiment, scale=self.scale, source=self.source)
 
     @property
     def root(self) -> Path:
         """Folder of data, runs and results."""
-        return self.folder or Path("runs", self.world.name)
+        return self.folder or Path("runs", self.setup.name)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The same on a command line."""
+        """The settings as words of a command line."""
         words = [self.name]
         if self.scale != "full":
             words += ["--scale", self.scale]

@@ -1,83 +1,85 @@
-"""One training of an experiment, and the kinds of trainings that the experiments are made of."""
+"""Trainings of the experiments: a `TrainConfig`, and the samples that the model is evaluated on."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from data.model_format.precision import PrecisionName
+from training.config import TrainConfig, make_config
 
 Mode = Literal["cot", "scot"]
 SampleName = Literal["random", "targets", "hardest", "all"]
 PAPER_TOKENS = 20_000_000_000
 STUDY_TOKENS = 500_000
 LONGEST = 2**14
-"""Greatest N of the paper; its data sets hold those of every smaller one."""
+"""Largest N of the paper; its data set contains the puzzles of every smaller N."""
+_FOLDERS = {"data": Path("DATA"), "out": Path("RUN")}
+"""Placeholders; `scripts.experiments.recipe` sets the folders."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """One model."""
+    """One training run and its evaluations."""
 
     arm: str
-    """Name of what is trained; trainings that differ in the seed alone share it."""
+    """Name without the seed, shared by the repeats of a training."""
     label: str
-    """The same in words."""
+    """Description in tables."""
     mode: Mode
-    """What it writes."""
-    model: str
-    """Model preset."""
-    num_layers: int
-    """Layers L."""
+    """Kind of training sequences: CoTs or SCoT segments."""
     samples: tuple[SampleName, ...]
-    """Puzzles it is evaluated on."""
-    num_tokens: int = PAPER_TOKENS
-    """Tokens it is trained on."""
-    budget_unit: Literal["tokens", "loss_tokens"] = "tokens"
-    """What `num_tokens` counts."""
-    max_cot_length: int = LONGEST
-    """N, the cut-off on the CoT length of its puzzles."""
-    precision: PrecisionName = "bf16"
-    """Number formats, in training and evaluation."""
-    seed: int = 0
-    """Seed of weights and order."""
-    options: tuple[str, ...] = ()
-    """Further options of `sudocot train run`."""
+    """Samples of test puzzles that the model is evaluated on."""
+    config: TrainConfig
+    """Training configuration at full scale; the folders are placeholders."""
     published: str | None = None
     """Name of the paper's result in `eval/report/published.yaml`."""
 
     @property
     def name(self) -> str:
-        """Name of its run."""
-        return f"{self.arm}-seed{self.seed}"
+        """Name of the run."""
+        return f"{self.arm}-seed{self.config.seed}"
+
+    @property
+    def max_cot_length(self) -> int:
+        """N, the cut-off on the CoT length of training puzzles."""
+        return self.config.max_cot_length or LONGEST
+
+    def with_config(self, **changes: Any) -> Training:
+        """Return the training with other fields of its configuration."""
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, **changes))
+
+    def with_seed(self, seed: int) -> Training:
+        """Return a repeat with another seed, which has no published result."""
+        repeat = self.with_config(seed=seed, data_seed=seed)
+        return dataclasses.replace(repeat, published=None)
 
 
 def scot_small(num_layers: int, *, seed: int = 0) -> Training:
-    """Return an SCoT model of width 512."""
+    """Return an SCoT training of the paper, width 512."""
     run = f", run {seed + 1}" if num_layers == 6 else ""
     return Training(
         arm=f"scot-l{num_layers}",
         label=f"SCoT L={num_layers}",
         mode="scot",
-        model=f"paper-l{num_layers}",
-        num_layers=num_layers,
         samples=("random",),
-        seed=seed,
+        config=_paper_config(f"paper-l{num_layers}", seed=seed, data_seed=seed),
         published=f"SCoT d=512 L={num_layers}, N=2^14{run}",
     )
 
 
 def scot_large(max_cot_length: int) -> Training:
-    """Return an SCoT model of width 768."""
+    """Return an SCoT training of the paper, width 768."""
     power = max_cot_length.bit_length() - 1
     return Training(
         arm=f"scot-l12-n{max_cot_length}",
         label=f"SCoT d=768 L=12, N=2^{power}",
         mode="scot",
-        model="paper-l12",
-        num_layers=12,
         samples=("random", "hardest"),
-        max_cot_length=max_cot_length,
+        config=_paper_config("paper-l12", max_cot_length=max_cot_length),
         published=f"SCoT d=768 L=12, N=2^{power}",
     )
 
@@ -89,7 +91,7 @@ def cot(
     precision: PrecisionName = "bf16",
     num_tokens: int = PAPER_TOKENS,
 ) -> Training:
-    """Return a CoT model of width 512."""
+    """Return a CoT training of the paper, width 512."""
     billions = num_tokens // 10**9
     is_long = num_tokens != PAPER_TOKENS
     arm = f"cot-l{num_layers}-n{max_cot_length}"
@@ -100,34 +102,52 @@ def cot(
         + (", fp32" if precision == "fp32" else "")
         + (f", {billions} billion tokens" if is_long else ""),
         mode="cot",
-        model=f"paper-l{num_layers}",
-        num_layers=num_layers,
         samples=("targets",),
-        max_cot_length=max_cot_length,
-        precision=precision,
-        num_tokens=num_tokens,
+        config=_paper_config(
+            f"paper-l{num_layers}",
+            max_cot_length=max_cot_length,
+            precision=precision,
+            budget=num_tokens,
+        ),
     )
+
+
+def _paper_config(model: str, **changes: Any) -> TrainConfig:
+    changes = {"max_cot_length": LONGEST, "budget": PAPER_TOKENS, **changes}
+    return make_config("paper", model=model, **_FOLDERS, **changes)
 
 
 def small(
     arm: str,
     label: str,
-    *options: str,
+    *,
     mode: Mode = "cot",
     model: str = "small-4x4",
-    num_layers: int = 4,
-    precision: PrecisionName = "fp32",
+    architecture: Mapping[str, Any] | None = None,
+    **changes: Any,
 ) -> Training:
-    """Return a model for a small board, with the recipe of the preset `small` and some options."""
+    """Return a training of the studies: preset `small`, with the same number of loss tokens.
+
+    Args:
+        arm: Name without the seed.
+        label: Description in tables.
+        mode: Kind of training sequences.
+        model: Model preset.
+        architecture: Fields of `ModelConfig` that differ from the model preset.
+        changes: Fields of `TrainConfig` that differ from the preset.
+    """
+    config = make_config("small", model=model, **_FOLDERS)
     return Training(
         arm=arm,
         label=label,
         mode=mode,
-        model=model,
-        num_layers=num_layers,
         samples=("all",),
-        num_tokens=STUDY_TOKENS,
-        budget_unit="loss_tokens",
-        precision=precision,
-        options=options,
+        config=dataclasses.replace(
+            config,
+            architecture=dataclasses.replace(config.architecture, **(architecture or {})),
+            max_cot_length=LONGEST,
+            budget=STUDY_TOKENS,
+            budget_unit="loss_tokens",
+            **changes,
+        ),
     )

@@ -1,1 +1,1 @@
-"""Jobs of a Slurm cluster: recipes, the graph of jobs that they become, scripts, submission."""
+"""Slurm jobs: recipes, job graphs, batch scripts and submission."""

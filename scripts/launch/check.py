@@ -1,4 +1,4 @@
-"""Check, before anything is submitted, what would otherwise fail in a job, hours later."""
+"""Validation of a recipe before submission."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from scripts.launch.recipe import Recipe, Stage
 
 
 def check_stages(recipe: Recipe) -> None:
-    """Check the options of every stage, as its program will, and its setup file.
+    """Check the options of every stage with the parser of its command, and its setup file.
 
-    Files that a stage reads may be made by one before it, so they need not be there.
+    Input files need not exist, since an earlier stage may create them.
 
     Raises:
-        ValueError: If a stage would fail; the message names it.
+        ValueError: If a stage is invalid; the message names it.
     """
     for stage in recipe.stages:
         setup = stage.resources.setup
@@ -26,7 +26,7 @@ def _check_options(stage: Stage) -> None:
     try:
         parse(command, stage.words[len(command) :])
     except FileNotFoundError as error:
-        if not stage.needs:  # else a stage before it may make its --config
+        if not stage.needs:  # otherwise an earlier stage may create its --config
             raise ValueError(f"{stage.name}: --config: no file {error.filename!r}") from None
     except (ValueError, OSError) as error:
         raise ValueError(f"{stage.name}: {' '.join(command)}: {error}") from error

@@ -1,15 +1,16 @@
-"""From a recipe to jobs: which there are, what each waits for, and their scripts.
+"""Jobs of a recipe, their dependencies and batch scripts.
 
-A stage is one job, or an array and the job that merges its parts. The merge waits for the end of
-the array however it went, since it is what reports failed tasks; everything else waits for success.
+A stage is one job, or a job array and a job that merges its parts. The merge job runs after the
+array has ended, successful or not, since it reports failed tasks; all other dependencies are on
+success.
 
-    <folder>/NAME.sbatch     the script of a job; `sbatch [--array=3] NAME.sbatch` runs it alone
-    <folder>/logs/           what jobs print; a job that is requeued appends
-    <folder>/done/           an empty file for each job or task that succeeded
-    <folder>/failures.log    a line for each that did not
+    <folder>/NAME.sbatch     script of a job; `sbatch [--array=3] NAME.sbatch` runs it alone
+    <folder>/logs/           output of jobs; requeued jobs append
+    <folder>/done/           an empty file per succeeded job or task
+    <folder>/failures.log    a line per failed job or task
 
-A file in `done/` carries a digest of the command, for a merge also of the array's, so a changed
-command counts as not done. What runs again because of a job before it loses its file first.
+The name of a file in `done/` contains a digest of the command, for a merge also of the array's, so
+that a changed command is not done. The file of a job that will be repeated is deleted first.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ class Job:
     words: Words
     """Command line after `sudocot`."""
     resources: Resources
-    """What it gets."""
+    """Resources."""
     after_ok: tuple[str, ...] = ()
     """Jobs that must have succeeded."""
     merged: Job | None = None
-    """Array whose parts it merges, once that has ended."""
+    """Job array whose parts it merges."""
 
     @property
     def digest(self) -> str:
-        """Digest of the command, and of what it merges."""
+        """Digest of the command, including that of the merged array."""
         text = shlex.join((*self.words, str(self.resources.shards)))
         if self.merged is not None:
             text += f" {self.merged.digest}"
@@ -55,10 +56,10 @@ class Job:
 
 
 def make_jobs(recipe: Recipe) -> list[Job]:
-    """List the jobs of a recipe, each after those that it waits for.
+    """Return the jobs of a recipe in topological order.
 
     Raises:
-        ValueError: If a stage lacks an option that its jobs need, or has the name of a merge.
+        ValueError: If a stage lacks a required option, or its name is that of a merge job.
     """
     jobs: list[Job] = []
     last_jobs: dict[str, str] = {}
@@ -76,8 +77,8 @@ def _jobs_of(stage: Stage, *, after_ok: tuple[str, ...]) -> list[Job]:
     template = "command.sbatch.j2"
     if stage.command == TRAIN:
         template = "train.sbatch.j2"
-        stage.option("--out")  # scripts.launch.node reads there how a run ended
-    # A build that was stopped goes on only when told to; trainings and evaluations always do.
+        stage.option("--out")  # required by scripts.launch.node, to read how a run ended
+    # Builds resume only with --resume; trainings and evaluations always resume.
     words = (*stage.words, "--resume") if stage.command == BUILD else stage.words
     job = Job(
         name=stage.name,
@@ -99,20 +100,24 @@ def _jobs_of(stage: Stage, *, after_ok: tuple[str, ...]) -> list[Job]:
 
 
 class Scripts:
-    """Renders the scripts of a recipe's jobs, and knows which have succeeded."""
+    """Batch scripts of a recipe's jobs, and the markers of succeeded jobs."""
 
     def __init__(self, recipe: Recipe, folder: Path) -> None:
-        """Take the recipe and the folder of its scripts and logs.
+        """Initialize the jobs.
+
+        Args:
+            recipe: Recipe.
+            folder: Folder of scripts, logs and markers.
 
         Raises:
-            ValueError: If a path cannot stand in a script for sbatch.
+            ValueError: If a path contains a character that batch scripts do not support.
         """
         self.folder, self._recipe = folder.resolve(), recipe
         self.jobs = {job.name: job for job in make_jobs(recipe)}
         self._directory = Path.cwd()
         for path in (self.folder, self._directory):
             if set(str(path)) & set('"\\\n'):
-                raise ValueError(f"folder: {str(path)!r} has a quote, a backslash or a line end")
+                raise ValueError(f"folder: {str(path)!r} has a quote, a backslash or a newline")
         environment = jinja2.Environment(
             loader=jinja2.FunctionLoader(_read_template),
             autoescape=False,  # noqa: S701 - shell, which `quote` is for
@@ -127,26 +132,26 @@ class Scripts:
         self._environment = environment
 
     def path(self, job: Job) -> Path:
-        """File of a job's script."""
+        """Return the path of a job's script."""
         return self.folder / f"{job.name}.sbatch"
 
     def unfinished_tasks(self, job: Job) -> list[int]:
-        """Tasks of an array that have not succeeded; [0] or [] for any other job."""
+        """Return the unfinished tasks of an array; [0] or [] for any other job."""
         return [
             task for task in range(job.resources.shards) if not Path(self._done(job, task)).exists()
         ]
 
     def mark_done(self, job: Job) -> None:
-        """Note that a job which is no array has succeeded, as its script does."""
+        """Mark a job that is not an array as succeeded."""
         Path(self._done(job, 0)).touch()
 
     def mark_unfinished(self, job: Job, tasks: Sequence[int]) -> None:
-        """Forget an earlier success of what is about to run again, which may fail now."""
+        """Remove the markers of tasks that will run again."""
         for task in tasks:
             Path(self._done(job, task)).unlink(missing_ok=True)
 
     def render(self, job: Job) -> str:
-        """Text of a job's script."""
+        """Return the text of a job's script."""
         return self._environment.get_template(job.template).render(
             accelerate_config=accelerate_config(job.resources),
             done=self._done(job, ""),
@@ -162,12 +167,12 @@ class Scripts:
         )
 
     def _done(self, job: Job, task: int | str) -> str:
-        """Path of the file that tells of success; without a task, what comes before its number."""
+        """Return the path of a task's marker; with an empty task, the prefix of the paths."""
         return f"{self.folder}/done/{job.name}-{job.digest}.{task}"
 
 
 def accelerate_config(wanted: Resources) -> Path:
-    """File with the settings of accelerate for a training."""
+    """Return the accelerate config file of a training."""
     if wanted.nodes * wanted.processes_per_node == 1:
         name = "single_gpu.yaml"
     elif wanted.gpus:
@@ -178,7 +183,7 @@ def accelerate_config(wanted: Resources) -> Path:
 
 
 def _sbatch_option(option: str) -> str:
-    """An option as sbatch reads it from a script: a value with spaces needs quotes there."""
+    """Return an option in the syntax of batch scripts, which need quotes around the value."""
     name, equals, value = option.partition("=")
     return f'{name}="{value}"' if equals else name
 

@@ -1,7 +1,7 @@
-"""Runs the jobs of a recipe on this machine: the graph that goes to Slurm, without Slurm.
+"""Local executor of a recipe's jobs.
 
-Each job is a process of its own. What succeeded is marked as on a cluster, so the same recipe goes
-on where it was stopped, and a recipe can be begun here and finished there.
+Each job is a separate process. Succeeded jobs are marked as on a cluster, so an interrupted recipe
+resumes, here or on a cluster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from data.runtime.signals import stop_at_once
 from scripts.launch.jobs import Job, Scripts, accelerate_config
-from scripts.launch.node import Meeting, launcher_command
+from scripts.launch.node import Rendezvous, launcher_command
 from scripts.launch.submit import unfinished_jobs
 
 POLL_S = 0.1
@@ -25,31 +25,31 @@ logger = logging.getLogger(__name__)
 
 
 def local_command(job: Job) -> list[str]:
-    """Command line of a job; a training of several processes goes through accelerate."""
+    """Return the command line of a job; multi-process trainings are started by accelerate."""
     num_processes = job.resources.processes_per_node
     if num_processes == 1:
         return [sys.executable, "-m", "scripts.cli.main", *job.words]
-    # Port 0: any that is free.
-    here = Meeting(address="127.0.0.1", port=0, num_nodes=1, node_rank=0)
+    # Port 0 selects a free port.
+    here = Rendezvous(address="127.0.0.1", port=0, num_nodes=1, node_rank=0)
     config = accelerate_config(job.resources)
     return launcher_command(here, config=config, num_processes=num_processes, words=job.words)
 
 
 class LocalRun:
-    """One run of a recipe's jobs."""
+    """Executor of a recipe's jobs."""
 
     def __init__(
         self, scripts: Scripts, *, num_jobs: int, report: Callable[[str, str], None]
     ) -> None:
-        """Take the jobs.
+        """Initialize the executor.
 
         Args:
-            scripts: The recipe's jobs.
-            num_jobs: Jobs at a time. One shows what it prints; several print into ROOT/logs.
-            report: Told the name of each job, and what became of it.
+            scripts: Jobs of the recipe.
+            num_jobs: Jobs in parallel. With more than one, their output goes to ROOT/logs.
+            report: Called with the name of a job and its new status.
 
         Raises:
-            ValueError: If a stage has shards or nodes, which one machine has not.
+            ValueError: If a stage has several shards or nodes.
         """
         for job in scripts.jobs.values():
             if job.resources.shards > 1 or job.resources.nodes > 1:
@@ -60,12 +60,12 @@ class LocalRun:
         self._failed: list[str] = []
 
     def run(self) -> list[str]:
-        """Run what has not succeeded yet.
+        """Run the unfinished jobs.
 
-        A job that fails stops no others but those that wait for it.
+        After a failure, jobs that do not depend on the failed one still run.
 
         Returns:
-            Names of the jobs that failed, or were not run since one before them failed.
+            Names of the jobs that failed or were skipped because a dependency failed.
         """
         for name in ("logs", "done"):
             (self._scripts.folder / name).mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ class LocalRun:
                 del self._waiting[name]
 
     def _start(self, job: Job) -> subprocess.Popen[bytes]:
-        # Nothing in the working folder is imported in place of what is installed.
+        # Modules in the working directory must not shadow installed packages.
         environment = os.environ | {"PYTHONSAFEPATH": "1"}
         if self._num_jobs == 1:
             return subprocess.Popen(local_command(job), env=environment)
@@ -116,7 +116,7 @@ class LocalRun:
         return self._scripts.folder / "logs" / f"{name}.log"
 
     def _collect(self) -> None:
-        """Wait a moment for a job to end."""
+        """Wait for one polling interval, and handle the jobs that have ended."""
         time.sleep(POLL_S if self._running else 0)
         for name, process in list(self._running.items()):
             code = process.poll()
@@ -132,7 +132,7 @@ class LocalRun:
                 self._failed.append(name)
 
     def _stop_all(self) -> None:
-        """Let jobs that still run save and end, when this process is told to."""
+        """Terminate running jobs, and wait until they have saved."""
         for process in self._running.values():
             process.terminate()
         for name, process in self._running.items():

@@ -1,10 +1,10 @@
-"""Memory of every stage of a recipe, worked out before anything runs.
+"""Estimated memory of every stage of a recipe.
 
-    training     weights, gradients, optimizer state, and the activations of a micro-batch
-    evaluation   weights, and the KV cache with every slot at its longest
-    else         puzzles and traces, which are read and written in pieces; an allowance
+    training     weights, gradients, optimizer state, and activations of a micro-batch
+    evaluation   weights, and the KV cache with all slots at maximum length
+    other        a constant allowance; puzzles and traces are streamed
 
-The parts follow from each stage's own options, as its program reads them.
+The options of a stage are parsed by its command.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
     from training.config import TrainConfig
 
 GPU_BYTES = 80_000_000_000
-"""Memory of the device that an evaluation is planned for."""
+"""Memory of the device of an evaluation."""
 HOST_BYTES = 1_000_000_000
-"""Allowance for a stage without a model: builds of 1,465 puzzles were measured to take 0.24 GB, the
-rest is for the grids of a list of millions."""
+"""Allowance for a stage without a model: a build of 1,465 puzzles was measured at 0.24 GB; the rest
+is for the grids of a list of millions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageMemory:
-    """Memory of one stage, on each of its devices, in bytes."""
+    """Memory of one stage per device."""
 
     name: str
-    """The stage, or one of its parts."""
+    """Name of the stage."""
     device: str
     """`GPU` or `CPU`."""
     total_bytes: int
-    """All of it."""
+    """Total."""
     detail: str
-    """What most of it is."""
+    """Largest component."""
 
 
 def recipe_memory(recipe: Recipe, *, device_bytes: int = GPU_BYTES) -> Iterator[StageMemory]:
     """Yield the memory of every stage.
 
     Args:
-        recipe: the recipe.
-        device_bytes: memory that is free on the device of an evaluation.
+        recipe: Recipe.
+        device_bytes: Free memory of the device of an evaluation.
 
     Raises:
-        ValueError: a stage's options are not allowed.
+        ValueError: a stage has invalid options.
     """
     configs = {stage.name: _config(stage) for stage in recipe.stages}
     modes = {
@@ -121,7 +121,7 @@ def _evaluation(
         bytes_per_token=network.cache_size * itemsize,
         free_bytes=device_bytes - weight_bytes,
     )
-    # The copy of a layer's keys or values while the slots grow, or of those of some slots.
+    # Temporary copy of the keys or values of one layer while the cache grows.
     copy_bytes = plan.max_cache_bytes // network.num_layers
     return StageMemory(
         name=name,

@@ -1,14 +1,15 @@
-r"""What a training job starts on each of its nodes: accelerate's launcher, and signals around it.
+r"""Entry point of a training job on each node: runs accelerate's launcher and forwards signals.
 
     srun python -m scripts.launch.node --address HOST --port PORT --nodes 2 --processes 8 \
         --rendezvous-timeout 600 --config FILE -- train run --data DATA --out RUN
 
-The launchers of accelerate and torch die of USR1, or pass signals on and kill after 30 seconds, and
-they turn every exit code of a process into 1. So the launcher here ignores USR1, the training
-processes get it from this one, and how a stopped run ended is told by the last row of its metrics.
+The launchers of accelerate and torch are killed by USR1, or forward signals and kill their children
+after 30 seconds, and they replace exit codes by 1. Here the launcher therefore ignores USR1, this
+process sends it to the training processes, and the last row of the metrics shows how a stopped run
+ended.
 
-Exit codes: 0 done; 75 saved on a signal; anything else failed. After a signal the first node alone
-tells which; Slurm takes the greatest code of all nodes.
+Exit codes: 0 done; 75 saved on a signal; anything else failed. After a signal only the first node
+returns a code other than 0; Slurm uses the maximum over nodes.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Meeting:
-    """Where and in which number the nodes of a job meet."""
+class Rendezvous:
+    """Rendezvous address of a job, and the rank of this node."""
 
     address: str
     """Address of the first node."""
     port: int
-    """Port there."""
+    """Port on the first node."""
     num_nodes: int
-    """Nodes of the job."""
+    """Number of nodes."""
     node_rank: int
-    """Number of this node, from 0."""
+    """Rank of this node."""
 
     def describe(self) -> str:
-        """Say who this is and where it looks, for messages."""
+        """Return node, rank, address and network interface, for messages."""
         interface = os.environ.get("NCCL_SOCKET_IFNAME") or os.environ.get("GLOO_SOCKET_IFNAME")
         return (
             f"node {os.uname().nodename} (rank {self.node_rank} of {self.num_nodes}), first node "
@@ -55,30 +56,30 @@ class Meeting:
         )
 
 
-def read_meeting(*, address: str, port: int, num_nodes: int) -> Meeting:
-    """Read this node's rank from srun's environment, which only the node itself has.
+def read_rendezvous(*, address: str, port: int, num_nodes: int) -> Rendezvous:
+    """Read the rank of this node from the environment that srun sets.
 
     Raises:
-        ValueError: If this is no step of that many tasks.
+        ValueError: If the number of tasks of the job step is not `num_nodes`.
     """
     num_tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "none")
     if num_tasks != str(num_nodes):
         raise ValueError(f"tasks: got {num_tasks} from srun, allowed is one on each of {num_nodes}")
     rank = int(os.environ["SLURM_PROCID"])
-    return Meeting(address=address, port=port, num_nodes=num_nodes, node_rank=rank)
+    return Rendezvous(address=address, port=port, num_nodes=num_nodes, node_rank=rank)
 
 
-def check_meeting(meeting: Meeting, *, limit_s: float) -> None:
-    """Let all nodes count themselves together, before anything expensive starts.
+def check_rendezvous(rendezvous: Rendezvous, *, limit_s: float) -> None:
+    """Check that all nodes can communicate, before the training starts.
 
     Raises:
-        ValueError: If they do not within the limit, or come to another number.
+        ValueError: If the rendezvous times out or fails.
     """
     environment = os.environ | {
-        "MASTER_ADDR": meeting.address,
-        "MASTER_PORT": str(meeting.port),
-        "WORLD_SIZE": str(meeting.num_nodes),
-        "RANK": str(meeting.node_rank),
+        "MASTER_ADDR": rendezvous.address,
+        "MASTER_PORT": str(rendezvous.port),
+        "WORLD_SIZE": str(rendezvous.num_nodes),
+        "RANK": str(rendezvous.node_rank),
     }
     command = [sys.executable, "-m", "scripts.launch.preflight"]
     try:
@@ -87,40 +88,40 @@ def check_meeting(meeting: Meeting, *, limit_s: float) -> None:
         )
     except subprocess.TimeoutExpired:
         raise ValueError(
-            f"the nodes did not meet in {limit_s:.0f} s: {meeting.describe()}"
+            f"rendezvous timed out after {limit_s:.0f} s: {rendezvous.describe()}"
         ) from None
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise ValueError(f"the nodes did not meet: {meeting.describe()}: {reason}")
+        raise ValueError(f"rendezvous failed: {rendezvous.describe()}: {reason}")
 
 
 def launcher_command(
-    meeting: Meeting, *, config: Path, num_processes: int, words: Sequence[str]
+    rendezvous: Rendezvous, *, config: Path, num_processes: int, words: Sequence[str]
 ) -> list[str]:
-    """Command line of accelerate for this node.
+    """Return the command line of accelerate's launcher for this node.
 
     Args:
-        meeting: Where the nodes meet.
-        config: accelerate's config file.
-        num_processes: Processes on each node.
+        rendezvous: Rendezvous address and rank.
+        config: Config file of accelerate.
+        num_processes: Processes per node.
         words: Command line after `sudocot`.
     """
     return [
         *(sys.executable, "-m", "accelerate.commands.launch", f"--config_file={config}"),
-        f"--num_machines={meeting.num_nodes}",
-        f"--num_processes={meeting.num_nodes * num_processes}",
-        f"--machine_rank={meeting.node_rank}",
-        f"--main_process_ip={meeting.address}",
-        f"--main_process_port={meeting.port}",
+        f"--num_machines={rendezvous.num_nodes}",
+        f"--num_processes={rendezvous.num_nodes * num_processes}",
+        f"--machine_rank={rendezvous.node_rank}",
+        f"--main_process_ip={rendezvous.address}",
+        f"--main_process_port={rendezvous.port}",
         *("-m", "scripts.cli.main", *words),
     ]
 
 
 def run_launcher(command: Sequence[str]) -> tuple[int, bool]:
-    """Run the launcher, and hand USR1 on to the processes that it starts.
+    """Run the launcher, and forward USR1 to its child processes.
 
     Returns:
-        The launcher's exit code, and whether a signal came.
+        Exit code of the launcher, and whether a signal was received.
     """
     is_stopped = False
 
@@ -129,7 +130,7 @@ def run_launcher(command: Sequence[str]) -> tuple[int, bool]:
         is_stopped = True
 
     signal.signal(signal.SIGUSR1, note)
-    # Slurm sends TERM to the launcher too, as it has the same process group; only wait for it then.
+    # Slurm sends TERM to the whole process group, including the launcher; only wait for it.
     signal.signal(signal.SIGTERM, lambda *_: None)
     shell = ["sh", "-c", "trap '' USR1; exec \"$@\"", "sh"]
     with subprocess.Popen([*shell, *command]) as launcher:
@@ -137,15 +138,15 @@ def run_launcher(command: Sequence[str]) -> tuple[int, bool]:
             try:
                 return launcher.wait(REPEAT_S), is_stopped
             except subprocess.TimeoutExpired:
-                if is_stopped:  # again and again: a process may be yet to install its handler
+                if is_stopped:  # repeated, since a process may not have installed its handler yet
                     send_to_children(launcher.pid, signal.SIGUSR1)
 
 
 def send_to_children(parent: int, number: signal.Signals) -> None:
-    """Send a signal to the children that have a handler for it; it would kill any other."""
+    """Send a signal to the child processes that handle it; it would kill the others."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # ended meanwhile
-            # "PID (NAME) STATE PARENT ...", where a name may hold anything.
+        with contextlib.suppress(OSError):  # the process has ended
+            # "PID (NAME) STATE PARENT ...", where NAME may contain any character.
             if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
                 status = stat.with_name("status").read_text()
                 caught = int(status.partition("SigCgt:")[2].split()[0], base=16)
@@ -154,7 +155,7 @@ def send_to_children(parent: int, number: signal.Signals) -> None:
 
 
 def last_row(metrics: Path) -> dict[str, object]:
-    """Last whole row of a metrics file; empty if there is none."""
+    """Return the last complete row of a metrics file; empty if there is none."""
     try:
         lines = metrics.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
@@ -164,33 +165,33 @@ def last_row(metrics: Path) -> dict[str, object]:
 
 
 def train_on_node(
-    meeting: Meeting,
+    rendezvous: Rendezvous,
     *,
     config: Path,
     num_processes: int,
     words: list[str],
     rendezvous_timeout_s: float,
 ) -> int:
-    """Run this node's share of a training.
+    """Run the training processes of this node.
 
     Returns:
-        The exit code, as told above.
+        The exit code; see the module docstring.
     """
     from training.reporting.metrics import METRICS_FILE
 
     metrics = _run_folder(words) / METRICS_FILE
     before = last_row(metrics)
-    if meeting.num_nodes > 1:
-        check_meeting(meeting, limit_s=rendezvous_timeout_s)
-    command = launcher_command(meeting, config=config, num_processes=num_processes, words=words)
+    if rendezvous.num_nodes > 1:
+        check_rendezvous(rendezvous, limit_s=rendezvous_timeout_s)
+    command = launcher_command(rendezvous, config=config, num_processes=num_processes, words=words)
     code, is_stopped = run_launcher(command)
     if not is_stopped or code == 0:
         return code
-    if meeting.node_rank > 0:
+    if rendezvous.node_rank > 0:
         return 0
     after = last_row(metrics)
     if after != before and after.get("kind") == "stop":
-        logger.info("saved at step %s, to be continued", after["step"])
+        logger.info("saved at step %s, to be resumed", after["step"])
         return REQUEUE_EXIT_CODE
     return code
 
@@ -203,7 +204,7 @@ def _run_folder(words: Sequence[str]) -> Path:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line above."""
+    """Run the command line of the module docstring."""
     logging.basicConfig(level=logging.INFO, format="sudocot: %(levelname)s: %(message)s")
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--address", required=True)
@@ -213,9 +214,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("words", nargs="+")
     given = parser.parse_args(argv)
     try:
-        meeting = read_meeting(address=given.address, port=given.port, num_nodes=given.nodes)
+        rendezvous = read_rendezvous(address=given.address, port=given.port, num_nodes=given.nodes)
         return train_on_node(
-            meeting,
+            rendezvous,
             config=given.config,
             num_processes=given.processes,
             words=given.words,

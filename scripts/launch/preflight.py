@@ -1,6 +1,6 @@
-"""Check, in a process of its own, that all nodes of a job meet: `scripts.launch.node` starts it.
+"""Rendezvous check of a multi-node job, run by `scripts.launch.node` in a separate process.
 
-Every node adds its rank to a sum that all of them get, over the network that training will use.
+All nodes take part in an all-reduce over the network that the training will use.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import distributed
 
 
 def main() -> None:
-    """Meet, or end with a last line on standard error that says why not."""
+    """Run the all-reduce; on failure, exit with a message as the last line on standard error."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     num_nodes, rank = distributed.get_world_size(), distributed.get_rank()
@@ -21,7 +21,7 @@ def main() -> None:
     distributed.all_reduce(seen)
     distributed.destroy_process_group()
     if seen.tolist() != [1] * num_nodes:
-        sys.exit(f"of each rank there should be one node, there are {seen.tolist()}")
+        sys.exit(f"ranks: got {seen.tolist()} nodes per rank, allowed is one")
 
 
 if __name__ == "__main__":

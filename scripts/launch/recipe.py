@@ -1,9 +1,9 @@
-"""A recipe: stages, each an ordinary `sudocot` command with the resources that it gets.
+"""Recipes: stages, each a `sudocot` command with its resources.
 
 As YAML:
 
     name: first-run
-    resources:            # for every stage that does not say otherwise
+    resources:            # defaults of all stages
       time: 04:00:00
       sbatch: [--account=me]
     stages:
@@ -44,7 +44,7 @@ MERGE_COMMANDS: dict[Words, Words] = {
     BUILD: ("data", "merge"),
     EVALUATE: ("eval", "merge"),
 }
-"""Commands with `--shard`, and what joins their parts."""
+"""Commands with `--shard`, and the commands that merge their parts."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TIME = re.compile(r"[0-9]+(:[0-9]+){0,2}|[0-9]+-[0-9]+(:[0-9]+){0,2}")
@@ -52,47 +52,51 @@ _TIME = re.compile(r"[0-9]+(:[0-9]+){0,2}|[0-9]+-[0-9]+(:[0-9]+){0,2}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resources:
-    """What a stage gets from the cluster."""
+    """Resources of a stage."""
 
     shards: Annotated[int, Ge(1), Le(10_000)] = 1
-    """Parts of a `data build` or `eval run`, each a task of an array; a job more merges them."""
+    """Parts of `data build` or `eval run`, run as a job array; a further job merges them."""
     nodes: Annotated[int, Ge(1), Le(10_000)] = 1
     """Nodes of a training."""
     gpus: Annotated[int, Ge(0), Le(64)] = 0
-    """GPUs on each node; a training has a process for each."""
+    """GPUs per node; a training has one process per GPU."""
     processes: Workers = 1
-    """Processes of a training on each node, where there are no GPUs."""
+    """Processes per node of a training without GPUs."""
     cpus: Annotated[int, Ge(1), Le(4096)] = 8
-    """CPUs on each node."""
+    """CPUs per node."""
     memory: str | None = None
-    """Memory on each node, such as 64G; by default what the cluster gives."""
+    """Memory per node, such as 64G (default: the cluster's)."""
     time: str = "24:00:00"
-    """Time limit as Slurm reads it, such as 1-12:00:00; a job that reaches it is queued again."""
+    """Time limit in Slurm's format, such as 1-12:00:00; a job that reaches it is requeued."""
     signal_s: Annotated[int, Ge(1), Le(86400)] = 300
-    """Seconds before the limit at which a job is told to save; Slurm may be a minute early."""
+    """Seconds before the time limit at which a job is signaled to save; Slurm may signal a minute
+    earlier."""
     max_requeues: Annotated[int, Ge(0), Le(10**6)] = 100
-    """Times that a job may be started again."""
+    """Maximum number of requeues of a job."""
     sbatch: tuple[str, ...] = ()
-    """Further options of sbatch for every job, such as --account=me."""
+    """Further sbatch options of every job, such as --account=me."""
     gpu_sbatch: tuple[str, ...] = ()
-    """Further options of sbatch for jobs with GPUs alone, such as --partition=gpu."""
+    """Further sbatch options of jobs with GPUs, such as --partition=gpu."""
     rendezvous_timeout_s: Annotated[int, Ge(1), Le(86_400)] = 600
-    """Seconds within which all nodes of a training must have met, the import of torch included."""
+    """Timeout of the rendezvous of a training's nodes in seconds, including the import of torch."""
     setup: Path | None = None
-    """Shell file that every job reads first, with `module load` and the like."""
+    """Shell file that every job sources first, for `module load` and similar commands."""
     online: bool = False
-    """Let jobs use the network; else the hub is offline and W&B records only."""
+    """Allow network access; by default the hub and W&B are in offline mode."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.gpus and self.processes > 1:
-            raise ValueError("processes: goes without gpus; with them there is one for each")
+            raise ValueError(
+                f"processes: got {self.processes} with gpus, allowed is 1; "
+                "a training has one process per GPU"
+            )
         if not _TIME.fullmatch(self.time):
             raise ValueError(
                 f"time: got {self.time!r}, allowed are such as 90 (minutes), 4:00:00, 1-12:00:00"
             )
         if 0 < self.time_s <= self.signal_s:
-            # Told to save as soon as it starts, a job would do nothing but queue again.
+            # A job that is signaled at its start would only be requeued.
             raise ValueError(
                 f"signal_s: got {self.signal_s}, allowed is less than the time limit of "
                 f"{self.time_s} s"
@@ -106,7 +110,7 @@ class Resources:
 
     @property
     def time_s(self) -> int:
-        """Time limit, seconds; 0 for none."""
+        """Time limit in seconds; 0 for none."""
         days, has_days, rest = self.time.rpartition("-")
         parts = [int(part) for part in rest.split(":")]
         # Slurm's forms: M, M:S, H:M:S, and D-H, D-H:M, D-H:M:S.
@@ -117,44 +121,44 @@ class Resources:
 
     @property
     def processes_per_node(self) -> int:
-        """Processes of a training on each node."""
+        """Processes of a training per node."""
         return self.gpus or self.processes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """One command."""
+    """A command with dependencies and resources."""
 
     name: str
-    """Name, in file names and in the `needs` of other stages."""
+    """Name, used in file names and in the `needs` of other stages."""
     words: Words
     """Command line after `sudocot`."""
     needs: tuple[str, ...] = ()
-    """Stages that must have succeeded before."""
+    """Stages that must succeed first."""
     resources: Resources = field(default_factory=Resources)
-    """What it gets."""
+    """Resources."""
 
     def __post_init__(self) -> None:
         check_name("stage", self.name)
         command = self.command
         if self.resources.shards > 1 and command not in MERGE_COMMANDS:
             raise ValueError(
-                f"shards: {' '.join(command)} has no parts, allowed is 1; "
-                f"parts have {', '.join(map(' '.join, MERGE_COMMANDS))}"
+                f"shards: got {self.resources.shards} for {' '.join(command)}, allowed is 1; "
+                f"commands with shards are {', '.join(map(' '.join, MERGE_COMMANDS))}"
             )
         if command != TRAIN and (self.resources.nodes > 1 or self.resources.processes > 1):
             raise ValueError(f"nodes, processes: {' '.join(command)} is one process, allowed is 1")
         reserved = ("--shard", "--resume") if command in MERGE_COMMANDS else ()
         given = [w for w in self.words if w.split("=")[0] in reserved]
         if given:
-            raise ValueError(f"{self.name}: {given[0]} is the launcher's to give")
+            raise ValueError(f"{self.name}: {given[0]} is set by the launcher and not allowed")
 
     @property
     def command(self) -> Words:
-        """Its subcommand.
+        """The subcommand.
 
         Raises:
-            ValueError: If there is none of that name.
+            ValueError: If it is unknown.
         """
         for length in (2, 1):
             if self.words[:length] in COMMANDS:
@@ -162,7 +166,7 @@ class Stage:
         raise ValueError(f"{self.name}: unknown command {shlex.join(self.words)!r}")
 
     def option(self, name: str) -> str:
-        """Value of an option of the command line.
+        """Return the value of an option of the command line.
 
         Raises:
             ValueError: If it is not given.
@@ -177,12 +181,12 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """Stages, in an order in which each comes after those that it needs."""
+    """Stages in topological order."""
 
     name: str
     """Name; jobs are called NAME.STAGE."""
     stages: tuple[Stage, ...]
-    """The stages."""
+    """Stages."""
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
@@ -191,7 +195,7 @@ class Recipe:
         known: set[str] = set()
         for stage in self.stages:
             if stage.name in known:
-                raise ValueError(f"stages: {stage.name} comes twice")
+                raise ValueError(f"stages: {stage.name} is repeated")
             unknown = [need for need in stage.needs if need not in known]
             if unknown:
                 raise ValueError(
@@ -202,10 +206,10 @@ class Recipe:
 
 
 def check_name(what: str, name: str) -> None:
-    """Check that a name can be a file's and a job's.
+    """Check that a name is valid as a file name and a job name.
 
     Raises:
-        ValueError: If it cannot.
+        ValueError: If it is not.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"{what}: got {name!r}, allowed are letters, digits, `.`, `_` and `-`")
@@ -215,7 +219,7 @@ def read_recipe(path: Path) -> Recipe:
     """Read a recipe from a YAML file.
 
     Raises:
-        ValueError: If it is no recipe; the message names file, stage and key.
+        ValueError: If the recipe is malformed; the message names file, stage and key.
         OSError: If it cannot be read.
     """
     content = load_yaml(path, loader=_Loader)
@@ -232,7 +236,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 class _Loader(PlainLoader):
-    """YAML in which 4:00:00 is a text, not a number in base 60, and no key comes twice."""
+    """YAML loader in which 4:00:00 is a string, not a number in base 60, and keys are unique."""
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int | str:
         return str(node.value) if ":" in node.value else super().construct_yaml_int(node)
@@ -241,7 +245,9 @@ class _Loader(PlainLoader):
         counts = Counter(str(key.value) for key, _ in node.value)
         twice = [key for key, count in counts.items() if count > 1]
         if twice:
-            raise ValueError(f"{twice[0]} comes twice in line {node.start_mark.line + 1} and after")
+            raise ValueError(
+                f"{twice[0]} is repeated in the mapping in line {node.start_mark.line + 1}"
+            )
         mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
         return mapping
 
@@ -272,7 +278,7 @@ def _texts(name: str, value: Any) -> Words:
 
 
 def _alone(base: Resources, words: Words) -> Resources:
-    """Resources of all stages, without those that only a training or an array can use."""
+    """Return the default resources, without those that do not apply to a command."""
     if words[:2] == TRAIN:
         return dataclasses.replace(base, shards=1)
     shards = base.shards if words[:2] in MERGE_COMMANDS else 1

@@ -1,4 +1,4 @@
-"""State of the jobs of a launch, from the files in its folder and Slurm's queue."""
+"""Status of the jobs of a launch, from the files in its folder and Slurm's queue."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class JobStatus:
     name: str
     """Name of the job."""
     num_tasks: int
-    """Tasks of an array; 1 for any other job."""
+    """Number of array tasks; 1 for any other job."""
     num_done: int
-    """Tasks that have succeeded."""
+    """Number of succeeded tasks."""
     queued: Mapping[str, int]
     """Tasks in Slurm's queue, by state."""
     failure: str | None
-    """Last line on the job in failures.log."""
+    """Last line in failures.log about this job."""
     log: Path | None
     """Newest log."""
 
     @property
     def state(self) -> str:
-        """State in words, such as `done`, `3 of 8 done, 2 running` or `failed`."""
+        """State, such as `done`, `3 of 8 done, 2 running` or `failed`."""
         if self.num_done == self.num_tasks:
             return "done"
         parts = [f"{self.num_done} of {self.num_tasks} done"] if self.num_tasks > 1 else []
@@ -49,7 +49,7 @@ class JobStatus:
 
     @property
     def next_step(self) -> str:
-        """What to do; empty if there is nothing to do but wait."""
+        """Recommended action; empty if none is needed."""
         if self.num_done == self.num_tasks or self.queued:
             return ""
         if self.failure:
@@ -58,17 +58,17 @@ class JobStatus:
 
 
 def launch_status(folder: Path) -> list[JobStatus]:
-    """Read the state of all jobs of a launch.
+    """Return the status of all jobs of a launch.
 
     Args:
-        folder: Folder of scripts and logs, as `sudocot launch` made it.
+        folder: Folder of scripts and logs, written by `sudocot launch`.
 
     Raises:
-        FileNotFoundError: There are no scripts in it.
+        FileNotFoundError: The folder has no scripts.
     """
     scripts = sorted(folder.resolve().glob("*.sbatch"))
     if not scripts:
-        raise FileNotFoundError(f"{folder}: got no scripts of a launch (*.sbatch) in this folder")
+        raise FileNotFoundError(f"{folder}: no scripts of a launch (*.sbatch) in this folder")
     queue = _queue()
     return [_job_status(script, queue) for script in scripts]
 
@@ -99,7 +99,7 @@ def _last_failure(path: Path, name: str) -> str | None:
 
 
 def _queue() -> list[tuple[str, str]]:
-    """Script and state of each task in the queue; nothing where there is no Slurm."""
+    """Return the script and state of each queued task; empty without Slurm."""
     if shutil.which("squeue") is None:
         return []
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Hands the jobs of a recipe to sbatch, or shows what would be handed over."""
+"""Submission of the jobs of a recipe with sbatch, or a dry run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ logger = logging.getLogger(__name__)
 
 
 def unfinished_jobs(scripts: Scripts) -> dict[str, list[int]]:
-    """Tasks to submit of each job that has not succeeded, in order.
+    """Return the unfinished tasks of each job that has not succeeded, in order.
 
-    An array whose parts were merged has nothing left to do, and a job whose predecessors run again
-    runs again too.
+    A merged array is finished. A job with an unfinished dependency is unfinished.
     """
     merged = {
         job.merged.name: not scripts.unfinished_tasks(job)
@@ -43,13 +42,13 @@ def unfinished_jobs(scripts: Scripts) -> dict[str, list[int]]:
 def sbatch_command(
     scripts: Scripts, job: Job, *, tasks: Sequence[int], ids: Mapping[str, str]
 ) -> list[str]:
-    """Command that submits a job.
+    """Return the command that submits a job.
 
     Args:
         scripts: Scripts of the recipe.
-        job: The job.
+        job: Job.
         tasks: Tasks to run, if it is an array.
-        ids: Job id of each job that was submitted before.
+        ids: Job ids of the jobs submitted so far.
     """
     command = ["sbatch", "--parsable"]
     if len(tasks) < job.resources.shards:
@@ -63,7 +62,7 @@ def sbatch_command(
 
 
 def dry_run(scripts: Scripts) -> str:
-    """Show all scripts, then the commands in order, as a shell would run them."""
+    """Return all scripts, followed by the submission commands as a shell script."""
     unfinished = unfinished_jobs(scripts)
     parts = [
         f"# {scripts.path(scripts.jobs[n])}\n{scripts.render(scripts.jobs[n])}" for n in unfinished
@@ -72,9 +71,9 @@ def dry_run(scripts: Scripts) -> str:
     ids: dict[str, str] = {}
     for number, (name, tasks) in enumerate(unfinished.items(), start=1):
         words = sbatch_command(scripts, scripts.jobs[name], tasks=tasks, ids=ids)
-        # The number tells apart a-b and a_b, which a shell cannot.
+        # The number distinguishes a-b from a_b, which map to the same variable name.
         variable = re.sub(r"\W", "_", f"job{number}_{name}")
-        # A dependency is the one word with a variable in it, and has nothing to quote.
+        # Only --dependency contains a shell variable, so it is not quoted.
         shown = " ".join(w if w.startswith("--dependency=") else shlex.quote(w) for w in words)
         commands.append(f"{variable}=$({shown} | tail -n 1 | cut -d ';' -f 1)")
         ids[name] = f"${variable}"
@@ -82,23 +81,23 @@ def dry_run(scripts: Scripts) -> str:
 
 
 def submit(scripts: Scripts, *, report: Callable[[str, str], None]) -> None:
-    """Write the scripts and submit them; all of them, or none.
+    """Write the scripts and submit them; if one is rejected, cancel all.
 
     Args:
         scripts: Scripts of the recipe.
-        report: Told the name of each job, and its id or why it has none.
+        report: Called with the name of each job, and its id or the reason why it was skipped.
 
     Raises:
-        ValueError: If there is no Slurm, jobs of this recipe are in the queue, or one is refused.
+        ValueError: If Slurm is missing, jobs of this recipe are queued, or a job is rejected.
         OSError: If the folder cannot be written.
     """
     queued = _run(["squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i %j %o"])
-    # The script's path tells our jobs from those of another recipe with the same name.
+    # Jobs are identified by the script path, since other recipes may use the same name.
     ours = [line.split()[0] for line in queued.splitlines() if f" {scripts.folder}/" in f"{line} "]
     if ours:
         raise ValueError(
             f"{scripts.folder}: jobs of this launch are in the queue: {', '.join(ours)}; "
-            "wait for them or end them with scancel; others need another --name or --folder"
+            "wait for them or cancel them with scancel; other jobs need another --name or --folder"
         )
     for name in ("logs", "done"):
         (scripts.folder / name).mkdir(parents=True, exist_ok=True)
@@ -124,32 +123,30 @@ def submit(scripts: Scripts, *, report: Callable[[str, str], None]) -> None:
 
 
 def job_id(answer: str) -> str:
-    """Read the job id from what `sbatch --parsable` printed.
+    """Parse the job id from the output of `sbatch --parsable`.
 
-    The id is on the last line, as `ID` or `ID;CLUSTER`; the wrappers of some sites print before it.
+    The id is on the last line, as `ID` or `ID;CLUSTER`; some sites print a banner before it.
 
     Raises:
-        ValueError: The last line is no id.
+        ValueError: The last line is not an id.
     """
     last = (answer.strip().splitlines() or [""])[-1].strip().split(";")[0]
     if not (last.isascii() and last.isdigit()):
         raise ValueError(
             f"sbatch: got {answer.strip()[-200:]!r}, allowed is a job id in the last line; "
-            "see squeue for a job that was submitted all the same"
+            "the job may have been submitted, see squeue"
         )
     return last
 
 
 def _run(command: Sequence[str]) -> str:
-    """Run a command of Slurm and return what it prints.
+    """Run a Slurm command and return its output.
 
     Raises:
         ValueError: If it fails.
     """
     if shutil.which(command[0]) is None:
-        raise ValueError(
-            f"{command[0]}: no such command; jobs are submitted where Slurm is installed"
-        )
+        raise ValueError(f"{command[0]}: command not found; run this on a machine with Slurm")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ValueError(f"{command[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}")

@@ -1,1 +1,1 @@
-"""Models by name: the trained ones that this project ships, and the compiled solvers."""
+"""Named models: the trained models of the repository, and the compiled solvers."""

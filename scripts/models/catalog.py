@@ -1,8 +1,8 @@
-"""The trained models in `eval/models`: what is there, and the folder of a name.
+"""Catalog of the trained models in `eval/models`.
 
-`catalog.json` lists them with the sha256 of their weights, which is checked whenever a model is
-opened by name. The weights are part of the repository and not of the wheel; the catalog is part of
-both, so an install from a wheel knows what it lacks.
+`catalog.json` lists them with the SHA-256 of their weights, which is verified whenever a model is
+opened by name. Repository and wheel both contain the catalog; only the repository contains the
+weights.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ WEIGHTS_FILE = "model.safetensors"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Score:
-    """Puzzles of a test set that a model solved, with greedy decoding."""
+    """Accuracy on a test set, with greedy decoding."""
 
     test_set: str
-    """What the puzzles are."""
+    """Description of the puzzles."""
     num_solved: int
-    """Puzzles solved."""
+    """Number of solved puzzles."""
     num_puzzles: int
-    """Puzzles tried."""
+    """Number of puzzles."""
 
     def __str__(self) -> str:
-        """Percentage, 95% Wilson interval and number of puzzles."""
+        """Return percentage, 95% Wilson interval and number of puzzles."""
         low, high = wilson_interval(self.num_solved, trials=self.num_puzzles)
         share = self.num_solved / self.num_puzzles
         return (
@@ -44,44 +44,44 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainedModel:
-    """A trained model of the catalog."""
+    """Entry of the catalog."""
 
     name: str
-    """Name, and name of its folder."""
+    """Name, also of its folder."""
     board: str
     """Board."""
     mode: str
     """cot or scot."""
     segment_tokens: int | None
-    """Trace tokens of a segment (SCoT)."""
+    """Trace tokens per segment (SCoT)."""
     num_parameters: int
-    """Weights."""
+    """Number of parameters."""
     num_tokens: int
-    """Tokens that it was trained on, padding not counted."""
+    """Number of non-padding training tokens."""
     sha256: str
-    """Digest of the weights file."""
+    """SHA-256 of the weights file."""
     scores: tuple[Score, ...]
-    """Results on puzzles that it was not trained on."""
+    """Results on held-out puzzles."""
 
 
 def read_catalog(folder: Path | None = None) -> dict[str, TrainedModel]:
-    """Trained models by name, in the order of the catalog; None takes that of this installation."""
+    """Return the trained models by name; None reads the catalog of this installation."""
     path = (folder or MODELS_FOLDER) / CATALOG_FILE
     models = read_record(path, tuple[TrainedModel, ...])
     return {model.name: model for model in models}
 
 
 def write_catalog(models: dict[str, TrainedModel], folder: Path) -> None:
-    """Replace the catalog."""
+    """Write the catalog, replacing the old one."""
     publish_file(folder / CATALOG_FILE, to_json([asdict(model) for model in models.values()]))
 
 
 def trained_model_folder(model: TrainedModel, folder: Path | None = None) -> Path:
-    """Folder of a model of the catalog, its weights checked.
+    """Return the folder of a model, after verifying its weights.
 
     Raises:
-        FileNotFoundError: This installation lacks the files.
-        ValueError: The weights are not those of the catalog.
+        FileNotFoundError: The files are not part of this installation.
+        ValueError: The digest of the weights differs from the catalog.
     """
     weights = (folder or MODELS_FOLDER) / model.name / WEIGHTS_FILE
     if not weights.is_file():
@@ -96,6 +96,6 @@ def trained_model_folder(model: TrainedModel, folder: Path | None = None) -> Pat
 
 
 def sha256_of(path: Path) -> str:
-    """Hex sha256 of a file."""
+    """Return the SHA-256 of a file, hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

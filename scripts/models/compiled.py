@@ -1,4 +1,4 @@
-"""The compiled solvers by name: made on first use, and kept in the user's cache folder."""
+"""Compiled solvers by name, compiled on first use into the user's cache folder."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ logger = logging.getLogger(__name__)
 
 
 def compiled_model_folder(name: str) -> Path:
-    """Folder of a compiled solver, with SCoT segments of 512 trace tokens as in the paper.
+    """Return the folder of a compiled solver, with the paper's segments of 512 trace tokens.
 
     Raises:
-        OSError: No folder can be written to.
+        OSError: No cache folder is writable.
     """
     from compile_tm.commands.sudoku import DEFAULT_BITS
     from compile_tm.jit import kernel_cache_dir
@@ -32,20 +32,20 @@ def compiled_model_folder(name: str) -> Path:
     folder = cache.parent / f"{name}-{_source_digest()}"
     if folder.exists():
         return folder
-    logger.info("compiling the solver into %s, which only the first use does", folder)
+    logger.info("compiling the solver into %s (first use only)", folder)
     compiled = compile_sudoku(
         BOARDS[COMPILED_MODELS[name]], mode="scot", bits=DEFAULT_BITS["scot"], segment_tokens=512
     )
     try:
         export_sudoku(compiled, folder)
-    except FileExistsError:  # another process was faster
+    except FileExistsError:  # created by another process
         if not folder.exists():
             raise
     return folder
 
 
 def _source_digest() -> str:
-    """Digest of the compiler, so that a change of it makes new models."""
+    """Return a digest of the compiler's sources, so that a change invalidates cached models."""
     digest = hashlib.sha256()
     for source in sorted(Path(compile_tm.__file__).parent.rglob("*.py")):
         digest.update(source.read_bytes())

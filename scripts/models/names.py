@@ -1,4 +1,4 @@
-"""Options that name a model: a folder, or the name of one that this project has."""
+"""Resolution of `--model`: a model folder, or the name of a trained or compiled model."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from scripts.models.catalog import read_catalog, trained_model_folder
 from scripts.models.compiled import COMPILED_MODELS, compiled_model_folder
 
 MODEL_OPTIONS = ("model", "init_from")
-"""Fields of command configs that take a model folder."""
+"""Config fields that name a model."""
 
 ConfigT = TypeVar("ConfigT")
 
 
 def resolve_model(model: Path) -> Path:
-    """Folder of a model; a folder of that name comes before a named model.
+    """Return the folder of a model; an existing folder takes precedence over a named model.
 
     Raises:
-        FileNotFoundError: This installation lacks the files of a named model.
+        FileNotFoundError: The files of a named model are not part of this installation.
         ValueError: There is neither a folder nor a model of that name.
     """
     name = str(model)
@@ -35,14 +35,13 @@ def resolve_model(model: Path) -> Path:
 
 
 def with_model_folders(config: ConfigT) -> ConfigT:
-    """Replace names of models in the config of a command by their folders.
+    """Replace model names in a config by folders.
 
-    An option that is a text may also name what only its command knows, such as a preset or a model
-    of a server: unknown texts stay as they are.
+    Unknown names in `str` fields are unchanged, since they can be presets or models of a server.
 
     Raises:
-        FileNotFoundError: This installation lacks the files of a named model.
-        ValueError: There is neither a folder nor a model of a name.
+        FileNotFoundError: The files of a named model are not part of this installation.
+        ValueError: There is neither a folder nor a model of that name.
     """
     changes: dict[str, Any] = {}
     for option in MODEL_OPTIONS:

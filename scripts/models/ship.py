@@ -1,7 +1,7 @@
-"""Put a trained model into `eval/models`: `python -m scripts.models.ship --help`.
+"""Add a trained model to `eval/models`: `python -m scripts.models.ship --help`.
 
-Done twice: once without evaluations, which writes the folder with its weights in bf16, and again
-with evaluations of that folder, which writes the card and the entry of the catalog.
+Run it twice: first without evaluations, to write the folder with bf16 weights, then with evaluations
+of that folder, to write the card and the catalog entry.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from training.checkpoints.export import export_model, read_pretrained
 
 CARD_FILE = "README.md"
 BRANCH_GROUPS = ((0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, 10**9))
-"""Numbers of branches of the solver's trace, by which results are split."""
+"""Ranges of the number of branches in the solver's trace, for results by group."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Copy a model folder into the catalog, with bf16 weights and a card."""
+    """Add a model to the catalog, with bf16 weights and a card."""
 
     name: str
     """Name of the model."""
     model: Path | None = None
-    """The `final` folder of its run; None keeps the weights that are there."""
+    """The `final` folder of a run; None keeps the existing weights."""
     evaluations: tuple[str, ...] = ()
-    """Finished evaluations of it, each as `words for its test set=folder`."""
+    """Finished evaluations, each as `DESCRIPTION OF THE TEST SET=FOLDER`."""
     num_tokens: int | None = None
-    """Tokens of all its runs, where the last one started from the model of another; None takes
-    those of the last."""
+    """Total training tokens, if the run was initialized from another model (default: those of the
+    run)."""
     notes: Path | None = None
     """Markdown for the card: data, command, time, limits."""
     folder: Path = MODELS_FOLDER
@@ -62,7 +62,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Write the folder, its card and the entry."""
+    """Write the folder, the card and the catalog entry."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     target = config.folder / config.name
     if config.model is not None:
@@ -77,7 +77,7 @@ def main(config: Config) -> int:
 
 
 def export_bf16(source: Path, target: Path) -> None:
-    """Write a model folder with the weights of another one rounded to bf16."""
+    """Export a copy of a model folder with weights rounded to bf16."""
     model = read_pretrained(cast("type[PreTrainedModel]", AutoModelForCausalLM), source)
     nn.Module.to(model, torch.bfloat16)
     export_model(model, target, facts=read_facts(source))
@@ -96,19 +96,19 @@ def catalog_entry(
     *,
     num_tokens: int | None = None,
 ) -> TrainedModel:
-    """Entry of a model; its evaluations must be of the weights in the folder.
+    """Return the catalog entry of a model.
 
     Raises:
-        ValueError: An evaluation is of other weights, or is not finished.
+        ValueError: An evaluation is of other weights, or not finished.
     """
     from eval.network.model_folder import ModelFolder
 
     model, facts = ModelFolder.open(folder), read_facts(folder)
     for test_set, evaluation in evaluations:
         if evaluation.config.model.digest != model.weights_digest:
-            raise ValueError(f"{evaluation.path}: {test_set}: it is of other weights than {folder}")
+            raise ValueError(f"{evaluation.path}: {test_set}: not of the weights in {folder}")
         if not evaluation.is_complete:
-            raise ValueError(f"{evaluation.path}: {test_set}: it is not finished")
+            raise ValueError(f"{evaluation.path}: {test_set}: not finished")
     return TrainedModel(
         name=folder.name,
         board=facts.board,
@@ -133,7 +133,7 @@ def _num_tokens(facts: ModelFacts) -> int:
 
 
 def results_text(evaluations: Sequence[tuple[str, EvaluationFolder]]) -> str:
-    """Tables of results: all puzzles of each test set, and by the branches of their traces."""
+    """Return Markdown tables of results for each test set, by number of branches and in total."""
     if not evaluations:
         return ""
     lines = [
@@ -152,7 +152,7 @@ def results_text(evaluations: Sequence[tuple[str, EvaluationFolder]]) -> str:
 
 
 def scores_by_branches(evaluation: EvaluationFolder) -> Iterator[tuple[str, Score]]:
-    """Scores of the puzzles whose trace has so many branches, then of all."""
+    """Yield the scores by number of branches in the solver's trace, then the total."""
     puzzles = {puzzle.key: puzzle for puzzle in evaluation.sample}
     branches = np.array([_num_branches(evaluation, puzzles[row.key]) for row in evaluation.rows])
     solved = np.array([row.is_solved for row in evaluation.rows])
@@ -169,7 +169,7 @@ def _score(solved: Any) -> Score:
 
 
 def _num_branches(evaluation: EvaluationFolder, puzzle: SampledPuzzle) -> int:
-    """Trace lines with two or more candidates."""
+    """Return the number of trace lines with two or more candidates."""
     vocabulary = Vocabulary(evaluation.board)
     _, grid = parse_puzzle(puzzle.givens, board=evaluation.board)
     tokens = trace(evaluation.board, grid).tokens
@@ -183,7 +183,7 @@ NOTES_MARK = "<!-- notes and results -->"
 
 
 def write_notes(card: Path, text: str) -> None:
-    """Put text at the end of a card, in place of what an earlier call put there."""
+    """Append text to a card, replacing the text of an earlier call."""
     head = card.read_text(encoding="utf-8").partition(NOTES_MARK)[0].rstrip("\n")
     publish_file(card, f"{head}\n\n{NOTES_MARK}\n\n{text}".encode())
 

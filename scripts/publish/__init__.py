@@ -1,1 +1,1 @@
-"""From a folder made here to a repository on the Hugging Face hub: prepare, check, upload."""
+"""Publication of data sets and models on the Hugging Face hub: prepare, check, upload."""

@@ -1,4 +1,4 @@
-"""What would go wrong with a folder on the hub: every problem as one line, all of them at once."""
+"""Checks of a folder before it is uploaded to the hub; each problem is one line."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from solver.boards import Board
 
 CARD_FILE = "README.md"
 SUMS_FILE = "SHA256SUMS"
-UNKNOWN_LICENCE = "unknown"
-_LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
+UNKNOWN_LICENSE = "unknown"
+_LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _NEEDED_BY_MODEL = (
     CARD_FILE,
     "config.json",
@@ -27,17 +27,17 @@ _NEEDED_BY_MODEL = (
     "sudocot.json",
 )
 _TEXT_SUFFIXES = (".json", ".md", ".txt", ".yaml", ".yml")
-# Not the `/` of a URL, of a closing tag or within a relative path.
+# Excludes the `/` of URLs, closing tags and relative paths.
 _ABSOLUTE_PATH = re.compile(r"(?<![\w.:/<~-])(?:/[\w.+-]+){2,}|\b[A-Z]:\\+\w[\w\\.-]*")
 _SHORTEST_HOST = 5
-"""Letters of a host name from which on its being in a text is no accident."""
+"""Minimum length of a host name to search for; shorter ones occur in texts by chance."""
 
 
 def check_repo(repo: str) -> None:
     """Check the name of a repository.
 
     Raises:
-        ValueError: the hub allows no such name, or it has no owner.
+        ValueError: the name is invalid on the hub, or has no owner.
     """
     try:
         validate_repo_id(repo)
@@ -60,15 +60,15 @@ def read_card(path: Path) -> RepoCard:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path.name}: {error}") from error
     if not content.startswith("---\n"):
-        raise ValueError(f"{path.name}: no metadata; it begins with a block between lines of ---")
+        raise ValueError(f"{path.name}: no metadata block between --- lines at the beginning")
     try:
         return ModelCard(content)
     except (ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise ValueError(f"{path.name}: its metadata is malformed: {_one_line(error)}") from error
+        raise ValueError(f"{path.name}: malformed metadata: {_one_line(error)}") from error
 
 
 def model_problems(folder: Path) -> list[str]:
-    """Everything that keeps a prepared model folder from the hub, a line each."""
+    """Return the problems of a prepared model folder, one line each."""
     problems = [f"{name}: missing" for name in _NEEDED_BY_MODEL if not (folder / name).exists()]
     problems += _card_problems(folder, may_be_unknown=True)
     problems += _results_problems(folder)
@@ -78,14 +78,14 @@ def model_problems(folder: Path) -> list[str]:
     return problems
 
 
-def dataset_problems(folder: Path, *, licence: str | None) -> list[str]:
-    """Everything that keeps a prepared data set from the hub, a line each.
+def dataset_problems(folder: Path, *, license_id: str | None) -> list[str]:
+    """Return the problems of a prepared data set, one line each.
 
     Args:
-        folder: The folder.
-        licence: The licence that was asked for: an unknown one must be meant.
+        folder: Prepared folder.
+        license_id: License given by the user; an unknown license must be given explicitly.
     """
-    problems = _card_problems(folder, may_be_unknown=licence is not None)
+    problems = _card_problems(folder, may_be_unknown=license_id is not None)
     problems += _private_words(folder)
     return problems or _loading_problems(folder)
 
@@ -97,26 +97,28 @@ def _card_problems(folder: Path, *, may_be_unknown: bool) -> list[str]:
         card = read_card(folder / CARD_FILE)
     except ValueError as error:
         return [str(error)]
-    licence = card.data.license
-    if licence is None or (licence == UNKNOWN_LICENCE and not may_be_unknown):
-        advice = f"--license names one, such as mit, or {UNKNOWN_LICENCE} if the question is open"
-        return [f"{CARD_FILE}: states no licence; {advice}"]
-    if not isinstance(licence, str) or not _LICENCE.fullmatch(licence):
-        return [f"{CARD_FILE}: license: got {licence!r}, allowed is a name of the hub, such as mit"]
+    license_id = card.data.license
+    if license_id is None or (license_id == UNKNOWN_LICENSE and not may_be_unknown):
+        advice = f"set --license, such as mit, or {UNKNOWN_LICENSE} if it is not known"
+        return [f"{CARD_FILE}: states no license; {advice}"]
+    if not isinstance(license_id, str) or not _LICENSE.fullmatch(license_id):
+        return [
+            f"{CARD_FILE}: license: got {license_id!r}, allowed is an id of the hub, such as mit"
+        ]
     return []
 
 
 def _results_problems(folder: Path) -> Iterator[str]:
-    """Evaluation results that the hub would not read."""
+    """Yield the files of evaluation results that the hub cannot parse."""
     for path in sorted(folder.glob(".eval_results/*.yaml")):
         try:
             parse_eval_result_entries(yaml.safe_load(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
-            yield f"{path.relative_to(folder)}: no evaluation results: {_one_line(error)}"
+            yield f"{path.relative_to(folder)}: invalid evaluation results: {_one_line(error)}"
 
 
 def _private_words(folder: Path) -> Iterator[str]:
-    """Paths and names of this machine, which nobody else should read."""
+    """Yield occurrences of absolute paths and of the host name, which are private."""
     host = socket.gethostname()
     names = {name for name in (host, host.partition(".")[0]) if len(name) >= _SHORTEST_HOST}
     pattern = "|".join(
@@ -128,11 +130,11 @@ def _private_words(folder: Path) -> Iterator[str]:
             for number, line in enumerate(text.splitlines(), start=1):
                 if found := re.search(pattern, line):
                     name = path.relative_to(folder)
-                    yield f"{name}:{number}: names {found[0]!r} of this machine"
+                    yield f"{name}:{number}: contains {found[0]!r}, a path or name of this machine"
 
 
 def _weights_problems(folder: Path) -> list[str]:
-    """Weights, tokenizer and generation settings that do not belong together."""
+    """Return inconsistencies between weights, tokenizer and generation settings."""
     from data.model_format.facts import FACTS_FILE
     from data.runtime.documents import read_json
     from eval.network.model_folder import ModelFolder
@@ -144,7 +146,7 @@ def _weights_problems(folder: Path) -> list[str]:
         return [_without_folder(error, folder)]
     problems = []
     if digest != model.weights_digest:
-        problems.append(f"{FACTS_FILE}: weights_digest: not that of the weights")
+        problems.append(f"{FACTS_FILE}: weights_digest: differs from the digest of the weights")
     return [*problems, *_stops_problems(folder), *_tokenizer_problems(folder, model.board)]
 
 
@@ -172,7 +174,7 @@ def _tokenizer_problems(folder: Path, board: Board) -> Iterator[str]:
     if path.exists():
         try:
             words = Tokenizer.from_file(str(path)).get_vocab()
-        except Exception as error:  # the library raises nothing more exact
+        except Exception as error:  # the library raises no specific class
             yield f"{path.name}: cannot be read: {_one_line(error)}"
             return
         if words != {word: token for token, word in enumerate(Vocabulary(board).tokens)}:
@@ -180,7 +182,7 @@ def _tokenizer_problems(folder: Path, board: Board) -> Iterator[str]:
 
 
 def _loading_problems(folder: Path) -> list[str]:
-    """Read the first row of every split that the card names, as a user of the hub would."""
+    """Load the first row of every split in the card with `datasets.load_dataset`."""
     from datasets import load_dataset
 
     problems = []
@@ -195,7 +197,7 @@ def _loading_problems(folder: Path) -> list[str]:
 
 
 def _without_folder(error: BaseException, folder: Path) -> str:
-    """Message of an error, without the path of the prepared folder, which is gone afterwards."""
+    """Return the message of an error, without the path of the temporary folder."""
     return _one_line(error).replace(f"{folder}/", "").replace(f"{folder}: ", "")
 
 

@@ -1,10 +1,10 @@
-"""The folder that goes to the hub, made from a data set or a model; nothing is uploaded here.
+"""Preparation of the folder to upload, from a data set or a model.
 
-It holds what the hub needs and nothing else: a list of names says what belongs into it, so that a
-note or an optimiser state that lies beside a model stays where it is.
+Only files on an allow list are copied, so that notes or optimizer states in a model folder are not
+published.
 
-    README.md       the card, which states the licence
-    SHA256SUMS      digests of all other files, as `sha256sum --check` reads them
+    README.md       card with the license
+    SHA256SUMS      digests of all other files, in the format of `sha256sum --check`
     ...             the model folder of `training.checkpoints.export`, or the data set of
                     `data.export`
 """
@@ -37,35 +37,35 @@ _MODEL_FILES = (
     ".eval_results/*.yaml",
 )
 _COMPILED_FILES = ("modeling_compiled.py", "compiled.json")
-"""A file that the folders of `sudocot compile` have, and no other."""
+"""Files that identify a folder written by `sudocot compile`."""
 
 logger = logging.getLogger(__name__)
 
 
 class PreparedFile(NamedTuple):
-    """A file that will be uploaded."""
+    """File to upload."""
 
     name: str
     """Path in the repository."""
     num_bytes: int
     """Size."""
     sha256: str
-    """Digest, hex."""
+    """SHA-256, hex."""
 
 
-def prepare_model(folder: Path, out: Path, *, licence: str | None) -> None:
-    """Copy what belongs to a model into the new folder `out`, and put the licence into its card.
+def prepare_model(folder: Path, out: Path, *, license_id: str | None) -> None:
+    """Copy the files of a model into the new folder `out`, and set the license in its card.
 
     Raises:
-        OSError: it is no folder.
-        ValueError: it is a compiled model, whose code and machine are no part of a trained one.
+        OSError: `folder` is not a folder.
+        ValueError: it is a compiled model, which has further files.
     """
     if not folder.is_dir():
-        raise NotADirectoryError(f"{folder}: no folder")
+        raise NotADirectoryError(f"{folder}: not a folder")
     if any((folder / name).exists() for name in _COMPILED_FILES):
         raise ValueError(
-            f"{folder}: a compiled model is not checked here; "
-            f"`hf upload OWNER/NAME {folder}` uploads the folder whole"
+            f"{folder}: compiled models are not supported; "
+            f"upload the folder with `hf upload OWNER/NAME {folder}`"
         )
     out.mkdir()
     for name in file_names(folder):
@@ -74,25 +74,25 @@ def prepare_model(folder: Path, out: Path, *, licence: str | None) -> None:
             target.parent.mkdir(exist_ok=True)
             shutil.copyfile(folder / name, target)
         else:
-            logger.warning("%s: left out, it is no part of a model", folder / name)
-    if licence is not None and (out / CARD_FILE).exists():
-        _set_licence(out / CARD_FILE, licence)
+            logger.warning("%s: skipped, not a model file", folder / name)
+    if license_id is not None and (out / CARD_FILE).exists():
+        _set_license(out / CARD_FILE, license_id)
 
 
 def prepare_dataset(
-    folders: Sequence[Path], out: Path, *, repo: str, licence: str | None, workers: int
+    folders: Sequence[Path], out: Path, *, repo: str, license_id: str | None, workers: int
 ) -> None:
     """Export data sets into `out`, which must not exist.
 
     Raises:
-        ValueError: the data sets do not go together, or one is damaged.
+        ValueError: the data sets are incompatible, or one is damaged.
         OSError: one cannot be read.
     """
-    export_datasets(folders, out, license_id=licence, workers=workers, repository=repo)
+    export_datasets(folders, out, license_id=license_id, workers=workers, repository=repo)
 
 
 def write_sums(folder: Path) -> list[PreparedFile]:
-    """Write the digests of all files into the folder, and return all there is in it."""
+    """Write the digests of all files into the folder, and return all files."""
     files = [_describe(folder, name) for name in file_names(folder)]
     lines = (f"{file.sha256}  {file.name}\n" for file in files)
     publish_file(folder / SUMS_FILE, "".join(lines).encode())
@@ -100,7 +100,7 @@ def write_sums(folder: Path) -> list[PreparedFile]:
 
 
 def file_names(folder: Path) -> list[str]:
-    """Paths of all files in a folder, relative to it, sorted."""
+    """Return the sorted relative paths of all files in a folder."""
     paths = (path for path in folder.rglob("*") if path.is_file())
     return sorted(path.relative_to(folder).as_posix() for path in paths)
 
@@ -117,10 +117,10 @@ def _describe(folder: Path, name: str) -> PreparedFile:
     return PreparedFile(name, (folder / name).stat().st_size, digest)
 
 
-def _set_licence(path: Path, licence: str) -> None:
+def _set_license(path: Path, license_id: str) -> None:
     try:
         card = read_card(path)
     except ValueError:
-        return  # a check names what is wrong with it
-    card.data.license = licence
+        return  # reported by a check
+    card.data.license = license_id
     path.write_text(str(card), encoding="utf-8")

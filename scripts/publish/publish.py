@@ -1,4 +1,4 @@
-"""The steps that both kinds of repositories share: prepare, check, show, keep, upload."""
+"""Publication steps of models and data sets: prepare, check, show, keep, upload."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from scripts.publish.prepare import PreparedFile, write_sums
 RepoType = Literal["model", "dataset"]
 REFUSED = 1
 _STALE = ("*.parquet", "*.safetensors")
-"""Files of an earlier upload that must not stay beside those of this one: data of a split is all
-that fits a pattern, and it may be divided into another number of files now."""
+"""Patterns of files of earlier uploads to delete: the files of a split are selected by a pattern, and
+their number may have changed."""
 
 logger = logging.getLogger(__name__)
 
 
 class Hub(Protocol):
-    """The part of `huggingface_hub.HfApi` that is used."""
+    """Interface of `huggingface_hub.HfApi` that is used here."""
 
     def create_repo(
         self, repo_id: str, *, repo_type: str, private: bool | None, exist_ok: bool
     ) -> object:
-        """Make a repository."""
+        """Create a repository."""
 
     def upload_folder(
         self,
@@ -48,20 +48,20 @@ class Hub(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Destination:
-    """Where a folder goes, and on which terms."""
+    """Repository and options of an upload."""
 
     repo: str
-    """Repository on the hub, owner/name; it is made if there is none."""
+    """Repository on the hub, owner/name; created if it does not exist."""
     license: str | None = None
-    """Licence for the card, as the hub names it: mit, apache-2.0, ..., unknown."""
+    """License for the card, as an id of the hub: mit, apache-2.0, ..., unknown."""
     out: Path | None = None
-    """Keep the prepared folder here."""
+    """Keep the prepared folder at this path."""
     rebuild: bool = False
     """Replace that folder if it exists."""
     dry_run: bool = False
-    """Prepare, check and show, and upload nothing."""
+    """Prepare, check and show the folder without uploading it."""
     private: bool = False
-    """Make a private repository."""
+    """Create a private repository."""
 
     def __post_init__(self) -> None:
         check_repo(self.repo)
@@ -76,20 +76,20 @@ def publish(
     prepare: Callable[[Path], None],
     find_problems: Callable[[Path], list[str]],
 ) -> int:
-    """Prepare a folder, and upload it if nothing speaks against it.
+    """Prepare a folder, check it, and upload it if there are no problems.
 
     Args:
-        destination: Where to.
+        destination: Repository and options.
         repo_type: Kind of repository.
-        prepare: Makes the folder, whose path does not exist yet.
-        find_problems: Checks it; returns a line for each problem.
+        prepare: Writes the folder to a new path.
+        find_problems: Checks the folder; returns a line per problem.
 
     Returns:
-        Exit code: 0, or 1 if it was refused or there is no token.
+        Exit code: 0, or 1 if there are problems or no token.
 
     Raises:
-        FileExistsError: the folder to keep is there and holds something else.
-        OSError: the hub cannot be reached, or refuses.
+        FileExistsError: `destination.out` exists and was not written by this function.
+        OSError: the hub cannot be reached, or returns an error.
     """
     if destination.out is not None:
         check_replaceable(destination.out, marker=SUMS_FILE)
@@ -111,7 +111,7 @@ def publish(
 
 
 def upload(hub: Hub, folder: Path, *, repo: str, repo_type: RepoType, private: bool) -> None:
-    """Upload a prepared folder in one commit, and remove data of earlier ones."""
+    """Upload a prepared folder in one commit, deleting the data of earlier uploads."""
     hub.create_repo(repo, repo_type=repo_type, private=private or None, exist_ok=True)
     hub.upload_folder(
         repo_id=repo,
@@ -126,12 +126,12 @@ def _upload(folder: Path, destination: Destination, repo_type: RepoType) -> int:
     from huggingface_hub import HfApi, get_token
     from huggingface_hub.errors import HfHubHTTPError
 
-    # The HTTP library is httpx or httpx2, by the version of the hub's client. Its errors are no
-    # OSErrors where the hub did not answer.
+    # The hub's client uses httpx or httpx2, depending on its version. Connection errors of these
+    # are not OSErrors.
     http_error: type[Exception] = HfHubHTTPError.__bases__[0]
     repo = destination.repo
     if get_token() is None:
-        logger.error("not uploaded: there is no token; `hf auth login` or HF_TOKEN gives one")
+        logger.error("not uploaded: no token; run `hf auth login` or set HF_TOKEN")
         return REFUSED
     try:
         upload(HfApi(), folder, repo=repo, repo_type=repo_type, private=destination.private)
@@ -150,6 +150,6 @@ def _prefix(repo_type: RepoType) -> str:
 def _show(files: Sequence[PreparedFile], destination: Destination) -> None:
     rows = [(file.name, f"{file.num_bytes:,}", file.sha256[:16]) for file in files]
     rows.append(("all", f"{sum(file.num_bytes for file in files):,}", ""))
-    verb = "would go" if destination.dry_run else "goes"
-    title = f"what {verb} to {destination.repo}"
+    verb = "would be uploaded" if destination.dry_run else "to upload"
+    title = f"files {verb} to {destination.repo}"
     print_table(Console(markup=False), title, ("file", "bytes", "sha256"), rows)

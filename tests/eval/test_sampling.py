@@ -29,7 +29,7 @@ from eval.sampling.choices import (
 from eval.sampling.pool import PuzzlePool, open_pool
 from eval.sampling.selection import Sample, SamplingConfig, draw_sample, resolve
 from scripts.cli.main import main
-from scripts.experiments.worlds import PAPER_TARGETS
+from scripts.experiments.setups import PAPER_TARGETS
 from solver.boards import get_board
 from solver.generation.counting import count_solutions
 from solver.jit import IS_JIT

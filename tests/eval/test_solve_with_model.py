@@ -133,7 +133,7 @@ def test_command_writes_lines_then_the_result(
 
 def test_bad_use_of_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for argv, message in (
-        (["--model", str(folder), "--trace", PUZZLE], "model: got it with --trace"),
+        (["--model", str(folder), "--trace", PUZZLE], "model: not allowed with --trace"),
         (["--model", str(folder), BRANCHING_9X9], "a 9x9 board has 98 ids, the model has 28"),
         (["--model", str(folder / "nowhere"), PUZZLE], "nowhere"),
     ):

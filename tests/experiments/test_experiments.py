@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import re
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from eval.report.published import read_published
 from scripts.cli.commands import COMMANDS
-from scripts.cli.main import main
+from scripts.cli.main import main, parse
 from scripts.experiments.experiments import EXPERIMENTS, Experiment, get_experiment
 from scripts.experiments.model_sizes import PAPER_PARAMETERS, read_model_sizes
 from scripts.experiments.recipe import make_recipe
@@ -19,6 +20,7 @@ from scripts.experiments.settings import Settings
 from scripts.launch.jobs import Scripts, make_jobs
 from scripts.launch.recipe import TRAIN, Resources, Stage
 from scripts.launch.submit import dry_run
+from training.config import TrainConfig
 
 STAGES_CHECKED = ("all", "study", "optimizers")
 
@@ -37,14 +39,14 @@ def test_the_papers_numbers_are_found() -> None:
     assert {t.published for t in trainings} == paper.keys()
     for training in trainings:
         assert training.published is not None
-        assert paper[training.published].parameters == PAPER_PARAMETERS[training.model]
+        assert paper[training.published].parameters == PAPER_PARAMETERS[training.config.model]
 
 
 def test_all_holds_each_training_once() -> None:
     # 5 depths, 2 more seeds, 5 + 5 + 5 CoTs, 50 billion tokens, 4 large ones.
     trainings = EXPERIMENTS["all"].trainings
     assert len(trainings) == len({t.name for t in trainings}) == 27
-    assert sum(t.num_tokens for t in trainings) == 26 * 20 * 10**9 + 50 * 10**9
+    assert sum(t.config.budget for t in trainings) == 26 * 20 * 10**9 + 50 * 10**9
 
 
 def test_models_have_the_parameters_of_the_paper() -> None:
@@ -56,7 +58,7 @@ def test_seeds_and_tokens_can_be_changed() -> None:
     depth = get_experiment("scot-depth").with_changes(tokens=7, seeds=2)
     names = [t.name for t in depth.trainings]
     assert names[:4] == ["scot-l4-seed0", "scot-l4-seed1", "scot-l5-seed0", "scot-l5-seed1"]
-    assert {t.num_tokens for t in depth.trainings} == {7}
+    assert {t.config.budget for t in depth.trainings} == {7}
     # The paper's number is that of its one run.
     assert [t.published is None for t in depth.trainings] == [False, True] * 5
     repeats = get_experiment("scot-repeats").with_changes(tokens=None, seeds=2)
@@ -90,11 +92,32 @@ def configs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.mark.parametrize("name", STAGES_CHECKED)
 def test_stages_are_commands_that_exist(name: str, configs: list[Any]) -> None:
-    """One stage of each kind is enough: those that differ in numbers alone are the same words."""
-    kinds = {tuple(w for w in s.words if w.startswith("--")): s for s in stages_of(name)}
+    """One stage of each kind suffices: stages of a kind differ only in the values of options."""
+    kinds = {
+        tuple(w.split("=")[0] for w in s.words if w.startswith("--")): s for s in stages_of(name)
+    }
     for stage in kinds.values():
         assert main(stage.words) == 0, stage.name
     assert len(configs) == len(kinds)
+
+
+@pytest.mark.parametrize("scale", ["full", "tiny"])
+def test_command_line_of_a_training_gives_its_config(scale: Any) -> None:
+    """Of the trainings with the same options, which differ only in values, one is parsed."""
+    kinds: dict[tuple[str, ...], tuple[Stage, TrainConfig]] = {}
+    for name in ("all", "study", "optimizers-6x6", "variations"):
+        settings = Settings(name=name, scale=scale)
+        trainings = {t.name: t for t in settings.experiment.trainings}
+        for stage in stages_of(name, scale=scale):
+            if stage.command == TRAIN:
+                config = settings.setup.train_config(trainings[stage.name])
+                kind = tuple(w.split("=")[0] for w in stage.words if w.startswith("--"))
+                kinds[(config.preset, config.model, *kind)] = stage, config
+    assert len(kinds) > 10
+    for stage, config in kinds.values():
+        _, parsed = parse(TRAIN, stage.words[2:])
+        folders = {"data": parsed.data, "held_out": parsed.held_out, "out": parsed.out}
+        assert parsed == dataclasses.replace(config, **folders), stage.name
 
 
 def test_a_training_of_the_paper_is_the_papers(configs: list[Any]) -> None:
@@ -160,7 +183,7 @@ def test_every_experiment_has_both_forms(experiment: Experiment) -> None:
 def test_a_plan_shows_commands_jobs_and_costs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["paper", "plan", "scot-depth", "--gpus", "8", "--shards", "4"]) == 0
     shown = capsys.readouterr().out
-    assert "data-scot: 4 tasks, at once" in shown
+    assert "data-scot: 4 tasks, no dependencies" in shown
     assert "data-scot-merge: after data-scot" in shown
     assert "scot-l6-seed0: 8 GPUs, after data-scot-merge" in shown
     assert "sudocot train run --preset paper --model paper-l6" in shown

@@ -30,7 +30,7 @@ def evaluate(training: Training, folder: Path, *, rate: float, sample: str) -> N
         kind=sample,
         mode=training.mode,
         solve_rates=(rate,) * len(LENGTHS),
-        seed=training.seed,
+        seed=training.config.seed,
     )
 
 
@@ -82,9 +82,9 @@ def test_a_study_has_means_over_seeds_and_curves(tmp_path: Path) -> None:
     folder = ("--folder", str(tmp_path), "--page", str(page_path))
     assert main(["paper", "report", "study", *folder]) == 0
     page = page_path.read_text()
-    assert "## Over the seeds" in page
+    assert "## Means over seeds" in page
     assert "| CoT L=4 (preset small) | all test puzzles | 3 |" in page
-    assert "## Tokens to get there" in page
+    assert "## Tokens to reach a loss or accuracy" in page
     assert "| small | 3 |" in page
     assert (page_path.with_suffix("") / "curves.svg").stat().st_size > 5000
     assert "paper, %" not in page
@@ -97,15 +97,16 @@ def test_a_study_on_another_board_says_the_same(tmp_path: Path) -> None:
     write_run(run, scale=1.0)
     (run / "final").mkdir()
     page = report("optimizers-6x6", tmp_path)
-    assert "100,000 generated 6x6 puzzles to train on" in page
+    assert "100,000 generated 6x6 training puzzles" in page
     assert "segments of\n32 trace tokens" in page
-    assert "## Tokens to get there" in page
+    assert "--optimizer.peak-lr=0.0005 --board-state-weight=0.0 --tokens-per-update=100000" in page
+    assert "## Tokens to reach a loss or accuracy" in page
 
 
 def test_costs_are_written_into_a_new_folder(tmp_path: Path) -> None:
     out = tmp_path / "new" / "costs.md"
     assert main(["paper", "costs", "--out", str(out)]) == 0
-    assert out.read_text().startswith("# What it costs")
+    assert out.read_text().startswith("# Costs")
 
 
 def test_interval_of_a_mean_is_students() -> None:

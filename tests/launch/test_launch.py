@@ -22,7 +22,7 @@ import pytest
 
 from scripts.cli.main import main
 from scripts.launch.jobs import Scripts
-from scripts.launch.node import Meeting, check_meeting, last_row, read_meeting
+from scripts.launch.node import Rendezvous, check_rendezvous, last_row, read_rendezvous
 from scripts.launch.node import main as node_main
 from scripts.launch.recipe import Recipe, Resources, Stage, read_recipe
 from scripts.launch.status import launch_status
@@ -103,17 +103,17 @@ def test_scripts_pass_shellcheck(tmp_path: Path) -> None:
         ("stages: {}", "stages: got none"),
         ("stages: {a: {run: data stats d, nodez: 2}}", "a: got 'nodez', allowed are run, needs"),
         ("stages: {a: {run: data stats d, needs: b}}", "a: needs b, allowed are the stages before"),
-        ("stages: {a: {run: data stats d, shards: 2}}", "shards: data stats has no parts"),
+        ("stages: {a: {run: data stats d, shards: 2}}", "shards: got 2 for data stats"),
         ("stages: {a: {run: data stats d, nodes: 2}}", "data stats is one process"),
         ("stages: {a: {run: train run, gpus: two}}", "a: gpus: got 'two', allowed is int"),
         ("stages: {a: {run: train run, gpus: -1}}", "a: gpus: got -1, allowed is 0 to 64"),
-        ("stages: {a: {run: train run, gpus: 1, processes: 2}}", "a: processes: goes without gpus"),
+        ("stages: {a: {run: train run, gpus: 1, processes: 2}}", "a: processes: got 2 with gpus"),
         ("stages: {a: {run: train run, time: soon}}", "a: time: got 'soon'"),
         ("stages: {a: {run: train run, memory: lots}}", "a: memory: got 'lots'"),
         ("stages: {a: {run: train run, sbatch: [-p gpu]}}", "a: sbatch: got '-p gpu'"),
         ("stages: {a: {run: fly me}}", "a: unknown command 'fly me'"),
         ("stages: {a/b: {run: train run}}", "stage: got 'a/b', allowed are letters"),
-        ("stages: {a: {run: eval run --shard 0/2}}", "a: --shard is the launcher's to give"),
+        ("stages: {a: {run: eval run --shard 0/2}}", "a: --shard is set by the launcher"),
         ("stages: {a: {run: eval run, shards: 2}}", "a: eval run needs --out to be launched"),
         ("stages: [a]", "stages: got list, allowed is a mapping"),
         ("stages: {a: {run: train run --data d}}", "a: train run needs --out to be launched"),
@@ -124,7 +124,10 @@ def test_scripts_pass_shellcheck(tmp_path: Path) -> None:
         ("stages: {a: {run: data stats d, memory: [64G]}}", "a: memory: got ['64G']"),
         ("stages: {a: {run: data stats d, time: '::'}}", "a: time: got '::', allowed are such as"),
         ("stages: {a: {run: data stats d, time: 5}}", "a: signal_s: got 300, allowed is less than"),
-        ("stages: {a: {run: data stats d}, a: {run: data stats e}}", "a comes twice in line 1"),
+        (
+            "stages: {a: {run: data stats d}, a: {run: data stats e}}",
+            "a is repeated in the mapping in line 1",
+        ),
         (
             "stages: {a: {run: data build p --out o, shards: 2}, a-merge: {run: data stats o}}",
             "stages: a-merge is also the name of the job that merges",
@@ -346,7 +349,7 @@ def test_an_interrupted_launch_leaves_no_jobs_behind(queue: Path, tmp_path: Path
 
 def test_a_launch_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ValueError, match="squeue: no such command; jobs are submitted where"):
+    with pytest.raises(ValueError, match="squeue: command not found"):
         submit(build_in_shards(tmp_path / "r", seed=0), report=lambda *_: None)
 
 
@@ -420,30 +423,34 @@ def test_a_node_that_is_alone_says_so(
 ) -> None:
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
     with pytest.raises(ValueError, match="got 1 from srun, allowed is one on each of 2"):
-        read_meeting(address="h", port=1, num_nodes=2)
+        read_rendezvous(address="h", port=1, num_nodes=2)
     options = ["--address=h", "--port=1", "--nodes=2", "--processes=1", "--config=c"]
     options.append("--rendezvous-timeout=600")
     assert node_main([*options, "--", "train", "run"]) == 1
     assert "got 1 from srun" in caplog.text
 
 
-def meetings() -> list[Meeting]:
+def rendezvous() -> list[Rendezvous]:
     """Both nodes of a job, on this host."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    return [Meeting(address="127.0.0.1", port=port, num_nodes=2, node_rank=rank) for rank in (0, 1)]
+    return [
+        Rendezvous(address="127.0.0.1", port=port, num_nodes=2, node_rank=rank) for rank in (0, 1)
+    ]
 
 
 def test_nodes_that_do_not_meet_are_named() -> None:
-    (alone, _) = meetings()
-    with pytest.raises(ValueError, match=r"did not meet in 5 s: node .*rank 0 of 2.*127\.0\.0\.1"):
-        check_meeting(alone, limit_s=5)
+    (alone, _) = rendezvous()
+    with pytest.raises(
+        ValueError, match=r"rendezvous timed out after 5 s: node .*rank 0 of 2.*127\.0\.0\.1"
+    ):
+        check_rendezvous(alone, limit_s=5)
 
 
 def test_a_bad_interface_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nowhere0")
     with ThreadPoolExecutor() as pool:
-        for answer in [pool.submit(check_meeting, node, limit_s=60) for node in meetings()]:
+        for answer in [pool.submit(check_rendezvous, node, limit_s=60) for node in rendezvous()]:
             error = answer.exception()
             assert isinstance(error, ValueError)
             assert "network interface nowhere0" in str(error)

@@ -41,8 +41,8 @@ def test_all_recipes_fit_a_gpu_of_80_gb(name: str) -> None:
     devices = {planned[s.name].device for s in recipe.stages if s.command in (TRAIN, EVALUATE)}
     assert devices == {"GPU"}
     if name == "all":  # it holds the trainings of every experiment of the paper
-        worlds = [e for e in EXPERIMENTS.values() if e.world == "paper"]
-        names = {training.name for experiment in worlds for training in experiment.trainings}
+        experiments = [e for e in EXPERIMENTS.values() if e.setup == "paper"]
+        names = {training.name for experiment in experiments for training in experiment.trainings}
         assert names <= planned.keys()
 
 

@@ -222,7 +222,7 @@ def test_without_a_token_the_folder_is_kept(
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     out = tmp_path / "out"
     assert publish_model(model, "--license", "mit", "--out", str(out)) == 1
-    assert "there is no token" in caplog.text
+    assert "not uploaded: no token" in caplog.text
     assert (out / "SHA256SUMS").exists()
     assert publish_model(model, "--license", "mit", "--out", str(out)) == 2  # it exists
 
@@ -259,12 +259,15 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no metadata": (_write("README.md", "# card\n"), "README.md: no metadata"),
     "broken metadata": (_write("README.md", "---\na: [\n---\n"), "README.md: its metadata is mal"),
     "model index": (_write("README.md", f"{FRONT}model-index: 3\n---\n"), "README.md: its meta"),
-    "licence": (_write("README.md", "---\nlicense: M I T\n---\n"), "README.md: license: got 'M I"),
+    "license": (_write("README.md", "---\nlicense: M I T\n---\n"), "README.md: license: got 'M I"),
     "path": (
         _write("README.md", f"{FRONT}---\nsee /home/me/x\n"),
         "README.md:4: names '/home/me/x'",
     ),
-    "results": (_write(".eval_results/a.yaml", "3"), ".eval_results/a.yaml: no evaluation results"),
+    "results": (
+        _write(".eval_results/a.yaml", "3"),
+        ".eval_results/a.yaml: invalid evaluation results",
+    ),
     "no tokenizer": (lambda m: (m / "tokenizer.json").unlink(), "tokenizer.json: missing"),
     "other stops": (
         _edit_json("generation_config.json", eos_token_id=2),
@@ -278,7 +281,7 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "other digest": (
         _edit_json("sudocot.json", weights_digest="0"),
-        "sudocot.json: weights_digest: not that of the weights",
+        "sudocot.json: weights_digest: differs from the digest of the weights",
     ),
     "pickled weights": (
         lambda m: (m / "model.safetensors").rename(m / "pytorch_model.bin"),
@@ -321,13 +324,13 @@ def test_all_refusals_come_at_once(
     ]
 
 
-def test_a_data_set_is_refused_whose_licence_nobody_stated(
+def test_data_set_without_license_is_refused(
     datasets: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["publish", "dataset", *datasets, "--repo", "you/traces", "--dry-run"]
     assert main(command) == 1
     (refusal,) = refusals(capsys.readouterr().err)
-    assert refusal.startswith("README.md: states no licence")
+    assert refusal.startswith("README.md: states no license")
     assert main([*command, "--license", "unknown"]) == 0
 
 

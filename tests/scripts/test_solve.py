@@ -80,7 +80,7 @@ def test_sparse_puzzle_stops_at_the_cap_and_says_so(capsys: pytest.CaptureFixtur
     sparse = "1" + "." * 39 + "2" + "." * 39 + "3"
     code, out, _ = solve(capsys, sparse, "--max-tokens", "100")
     assert code == 1
-    assert "stopped at 100 tokens; --max-tokens sets how far to go" in out
+    assert "stopped at 100 tokens; --max-tokens sets the limit" in out
     assert "tokens       100 = 8 input + 92 trace + 0 output" in out
 
 
@@ -145,8 +145,8 @@ def test_standard_input(
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["absent.txt"], "(nor is there a file of that name)"),
-        (["." * 300], "(nor is there a file of that name)"),
+        (["absent.txt"], "(and there is no file of that name)"),
+        (["." * 300], "(and there is no file of that name)"),
         ([UNIQUE, "--board", "5x5"], "allowed are 4x4, 6x6, 9x9, 16x16"),
         ([UNIQUE, "--board", "9x9"], "puzzle:1:"),
         ([UNIQUE, "--max-tokens", "0"], "max_tokens: got 0, allowed is 1 to"),

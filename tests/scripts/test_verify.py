@@ -100,7 +100,7 @@ def test_changed_evaluation_is_refused(
 
 
 def test_other_folders_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no data set, training run, model or evaluation"):
+    with pytest.raises(ValueError, match="not a data set, training run, model or evaluation"):
         verify(tmp_path)
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
         verify(tmp_path / "none")
