@@ -1,7 +1,7 @@
 """Add a trained model to `eval/models`: `python -m scripts.models.ship --help`.
 
-Run it twice: first without evaluations, to write the folder with bf16 weights, then with evaluations
-of that folder, to write the card and the catalog entry.
+Run it twice: first without evaluations, to write the folder with bf16 weights, then with
+evaluations of that folder, to write the card and the catalog entry.
 """
 
 from __future__ import annotations

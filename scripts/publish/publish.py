@@ -20,8 +20,8 @@ from scripts.publish.prepare import PreparedFile, write_sums
 RepoType = Literal["model", "dataset"]
 REFUSED = 1
 _STALE = ("*.parquet", "*.safetensors")
-"""Patterns of files of earlier uploads to delete: the files of a split are selected by a pattern, and
-their number may have changed."""
+"""Patterns of files of earlier uploads to delete: the files of a split are selected by a pattern,
+and their number may have changed."""
 
 logger = logging.getLogger(__name__)
 
