@@ -1,4 +1,4 @@
-"""`sudocot compile check`: is a model folder what it says it is?"""
+"""`sudocot compile check`: compare a compiled model folder with its machine."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _MAX_PROBLEMS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Compile the machine of a folder again, and compare the folder's model with it.
+    """Recompile the machine of a folder and compare it with the folder's model.
 
-    All weights are compared one by one, and the words or puzzles of the folder's self-test are run
-    and compared with the definitions. Of a llama or gpt-neox, every norm's distance from the
-    identity, every head's margin and the residual stream after each layer are checked too; else the
-    least gap between the best and the next attention score. Exit code 1 means that something is
-    wrong; it is named by layer, head, position and register.
+    Compares all weights, and runs the words or puzzles of the folder's self-test. For a llama or
+    gpt-neox, also checks the distance of every norm from the identity, the margin of every head and
+    the residual stream after each layer; otherwise the smallest gap between the top two attention
+    scores. If anything differs, the exit code is 1 and the first differences are reported with
+    layer, head, position and register.
 
     Examples:
         sudocot compile check parity-model
@@ -36,19 +36,19 @@ class Config:
     """
 
     folder: Positional[Path]
-    """Folder that `compile` wrote."""
+    """Folder written by `compile`."""
     margins: bool = False
-    """Show the least gap of every head."""
+    """Show the smallest gap of every head."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Format to run a llama or gpt-neox in."""
+    """Dtype in which a llama or gpt-neox is run."""
 
 
 def main(config: Config) -> int:
-    """Check and print."""
+    """Check the folder and print the result."""
     from compile_tm.stock.source import is_stock_folder
 
     if not config.folder.is_dir():
-        raise ValueError(f"folder: {config.folder} is no folder")
+        raise ValueError(f"folder: {config.folder} is not a folder")
     logging.getLogger("transformers").setLevel(logging.ERROR)
     if is_stock_folder(config.folder):
         return _check_stock(config)
@@ -105,7 +105,7 @@ def _print_problems(console: Console, problems: tuple[Problem, ...]) -> None:
 
 
 def _model(source: FolderSource) -> str:
-    """Positions, attention and formats."""
+    """Describe positions, attention and formats."""
     conversion, points = source.conversion, source.points
     parts = [f"positions by {source.positions}"]
     if conversion is None:
@@ -118,7 +118,7 @@ def _model(source: FolderSource) -> str:
 
 
 def _table(margins: tuple[HeadMargin, ...]) -> Table:
-    """One row a layer, one column a head."""
+    """Return a table with a row per layer and a column per head."""
     rows: dict[int, list[HeadMargin]] = {}
     for item in margins:
         rows.setdefault(item.layer, []).append(item)

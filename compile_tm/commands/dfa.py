@@ -1,33 +1,26 @@
-"""`sudocot compile dfa`: an automaton as a Hugging Face model."""
+"""`sudocot compile dfa`: compile an automaton into a Hugging Face model."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from annotated_types import Ge, Le
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional
 
-from compile_tm.commands.folders import (
-    ArchitectureName,
-    Attention,
-    DtypeName,
-    check_export,
-    write_folder,
-)
+from compile_tm.commands.folders import ExportOptions, write_folder
 from compile_tm.commands.machines import load_machine
 from compile_tm.constructions.compiled import compile_dfa
-from compile_tm.conversion.rope.blueprint import Positions
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.regex import regex_dfa, regex_symbols
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Compile an automaton, or a regular expression, and write it as a Hugging Face model.
+    """Compile an automaton or a regular expression into a Hugging Face model.
 
-    The model reads `<bos>` and a word of fewer than 2^r symbols, and answers `<true>` or `<false>`.
+    The model reads `<bos>` and a word of fewer than 2^r symbols, and outputs `<true>` or `<false>`.
     Formats are bf16, fp16, fp32, e4m3, e5m2, or mXeY with X mantissa and Y exponent bits.
 
     Examples:
@@ -39,44 +32,29 @@ class Config:
     machine: Positional[str | None] = None
     """An example's name, or a .json or .yaml file."""
     regex: str | None = None
-    """A regular expression in place of a machine, of symbols, `|`, `*`, `+`, `?`, `.`, brackets."""
+    """Regular expression, instead of a machine: symbols, `|`, `*`, `+`, `?`, `.`, brackets."""
     alphabet: str | None = None
-    """Symbols, with --regex; by default those that occur in it."""
+    """Alphabet of --regex (default: the symbols that occur in it)."""
     bits: Annotated[int, Ge(1), Le(20)]
-    """r: words may have up to 2^r - 1 symbols."""
+    """Number of position bits r; words have at most 2^r - 1 symbols."""
     out: Path
     """Folder to write; it must not exist."""
-    architecture: ArchitectureName | None = None
-    """Class of the model: a plain Llama or GPT-NeoX, or our own, which needs its own code. By
-    default llama, or compiled where an option is given that only it has."""
-    dtype: DtypeName = "float32"
-    """Format of the weights of a llama or gpt-neox; all weights of a llama are exact in both."""
-    positions: Positions | None = None
-    """Compiled architecture: a positional embedding (default), or none, with layers in front that
-    extract positions by rotations, one bit a layer."""
-    attention: Attention | None = None
-    """Compiled architecture: hardmax (default), or softmax by the theorem on exact attention or on
-    denoising."""
-    act: str | None = None
-    """Compiled architecture: format that softmax models round activations to, in float32; c is a
-    member of it. By default none, c is a member of bf16, and the model may be loaded in bf16."""
-    att: str | None = None
-    """Compiled architecture: format of attention weights; not rounded by default."""
+    export: OmitArgPrefixes[ExportOptions] = field(default_factory=ExportOptions)
+    """Architecture and number formats."""
     words: tuple[str, ...] = ()
-    """Words of the self-test in the folder; by default short and random ones."""
+    """Words of the self-test in the folder (default: short and random words)."""
 
     def __post_init__(self) -> None:
         if (self.machine is None) == (self.regex is None):
-            raise ValueError("machine: allowed is either a machine or --regex")
+            raise ValueError("machine: give either a machine or --regex")
         if self.alphabet is not None and self.regex is None:
-            raise ValueError("alphabet: allowed is to give it with --regex only")
-        check_export(self)
+            raise ValueError("alphabet: allowed with --regex only")
 
 
 def main(config: Config) -> int:
-    """Compile and write."""
+    """Compile the automaton and write the folder."""
     compiled = compile_dfa(_automaton(config), bits=config.bits)
-    write_folder(compiled, config.out, config, words=config.words)
+    write_folder(compiled, config.out, config.export, words=config.words)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`sudocot compile estimate`: the sizes of a compiled machine, without building it."""
+"""`sudocot compile estimate`: compute the sizes of a compiled machine without building it."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from compile_tm.sudoku.compiled import compile_sudoku
 _SOLVERS = {f"sudoku-{name}": board for name, board in BOARDS.items()}
 _MEANINGS = {
     "L": "layers",
-    "H": "heads a layer",
+    "H": "heads per layer",
     "d_k": "width of queries and keys",
     "d_v": "width of values",
-    "d_ff": "hidden neurons a layer",
+    "d_ff": "hidden neurons per layer",
     "d": "width of the residual stream",
     "vocab_size": "tokens",
 }
@@ -48,11 +48,11 @@ _MEANINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Show the sizes of a compiled machine or solver before any tensor is made.
+    """Show the sizes of a compiled machine or solver, without creating tensors.
 
-    The first table has the theorem's sizes; of a board, the program's. With --architecture, the
-    second has those of the stock model that `compile` writes. Without --bits, the smallest r for a
-    word is taken, and of a board 15 or, with summaries, 11.
+    The table has the sizes from the theorem, or of the solver's program. --architecture adds those
+    of the stock model that `compile` writes. The default of --bits is the smallest r for --word,
+    and 15 (cot) or 11 (scot) for a solver.
 
     Examples:
         sudocot compile estimate binary-addition --bits 12
@@ -67,25 +67,25 @@ class Config:
     architecture: Architecture | None = None
     """Add the sizes of a plain Llama or GPT-NeoX."""
     mode: Literal["cot", "scot"] = "cot"
-    """With or without summaries; automata have neither."""
+    """cot, or scot with summaries; ignored for automata."""
     bits: Annotated[int, Ge(1), Le(64)] | None = None
-    """r: sequences may have 2^r tokens."""
+    """Number of position bits r; sequences have at most 2^r tokens."""
     word: str | None = None
-    """Input that the model must have room for."""
+    """Input word that determines the smallest r."""
     reachable_only: bool = False
-    """Leave out run tokens that no rule leads to."""
+    """Omit unreachable run tokens."""
     two_way: bool = False
-    """Tapes are infinite to both sides; the machine is folded first."""
+    """The tapes are two-way infinite; they are folded to one-way tapes."""
     json: bool = False
-    """Write JSON in place of a table."""
+    """Print JSON instead of a table."""
 
     def __post_init__(self) -> None:
         if self.bits is None and self.word is None and self.machine not in _SOLVERS:
-            raise ValueError("bits: missing; allowed is to leave it out where a word is given")
+            raise ValueError("bits: missing; required without --word")
 
 
 def main(config: Config) -> int:
-    """Calculate and print."""
+    """Compute and print the sizes."""
     if config.machine in _SOLVERS or config.architecture is not None:
         compiled = _compiled(config)
         sizes, shape = compiled.program.sizes, None
@@ -115,7 +115,7 @@ def main(config: Config) -> int:
 
 
 def _compiled(config: Config) -> AnyCompiled:
-    """The program, of which a stock model's sizes are counted; no tensor is made."""
+    """Return the program, from which the sizes of a stock model are computed."""
     if config.machine in _SOLVERS:
         bits = DEFAULT_BITS[config.mode] if config.bits is None else config.bits
         return compile_sudoku(_SOLVERS[config.machine], mode=config.mode, bits=bits)
@@ -141,7 +141,7 @@ def _machine_and_bits(config: Config) -> tuple[TuringMachine | Dfa, int]:
         least = dfa_min_bits(len(word))
         bits = least if config.bits is None else config.bits
         if bits < least:
-            raise ValueError(f"bits: got {bits}, but this word needs at least {least}")
+            raise ValueError(f"bits: got {bits}, allowed for this word is at least {least}")
         return machine, bits
     machine = fold(machine) if config.two_way else machine
     bits = LEAST_BITS[config.mode] if config.bits is None else config.bits

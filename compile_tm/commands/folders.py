@@ -1,11 +1,11 @@
-"""Writing a compiled machine to a folder, and telling what was written."""
+"""Export of compiled machines to model folders, shared by the `compile` commands."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
@@ -28,60 +28,49 @@ Attention = Literal["hardmax", "exact", "denoise"]
 ArchitectureName = Literal["llama", "gpt-neox", "compiled"]
 DtypeName = Literal["float32", "bfloat16"]
 _OWN_OPTIONS = ("positions", "attention", "act", "att")
-"""Options of the compiled architecture alone."""
+"""Options that require the compiled architecture."""
 BF16_POINTS = RoundingPoints(activations=BF16)
-"""What c of a folder's model is chosen for if it emulates no format."""
+"""Rounding points for which c is chosen if the model emulates no format."""
 
 
-class ExportOptions(Protocol):
-    """Options of the commands that write a folder."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """Architecture and number formats of the model folder of a machine."""
 
-    @property
-    def architecture(self) -> ArchitectureName | None:
-        """Class of the model."""
+    architecture: ArchitectureName | None = None
+    """Model architecture: Llama or GPT-NeoX, or compiled, which requires remote code (default:
+    llama, or compiled if an option requires it)."""
+    dtype: DtypeName = "float32"
+    """Dtype of the weights of a llama or gpt-neox; llama weights are exact in both."""
+    positions: Positions | None = None
+    """Compiled architecture: embedding (default), or rope, with additional layers that extract
+    positions from rotary encodings, one bit per layer."""
+    attention: Attention | None = None
+    """Compiled architecture: hardmax (default), or softmax by the theorem on exact attention or
+    the theorem on denoising."""
+    act: str | None = None
+    """Compiled architecture: activation format that a softmax model emulates in float32; c is
+    representable in it (default: none; c is representable in bf16, and the model can be loaded in
+    bf16)."""
+    att: str | None = None
+    """Compiled architecture: attention-weight format (default: not rounded)."""
 
-    @property
-    def dtype(self) -> DtypeName:
-        """Format of the weights of a stock model."""
-
-    @property
-    def positions(self) -> Positions | None:
-        """How the compiled architecture is given positions."""
-
-    @property
-    def attention(self) -> Attention | None:
-        """Its attention."""
-
-    @property
-    def act(self) -> str | None:
-        """Its format of activations."""
-
-    @property
-    def att(self) -> str | None:
-        """Its format of attention weights."""
-
-
-def check_export(options: ExportOptions) -> None:
-    """Refuse options of another architecture, and formats of no model.
-
-    Raises:
-        ValueError: an option is for another architecture, or a format is unknown.
-    """
-    given = [name for name in _OWN_OPTIONS if getattr(options, name) is not None]
-    if options.architecture not in (None, "compiled") and given:
-        raise ValueError(
-            f"{given[0]}: got {getattr(options, given[0])}, allowed with architecture compiled"
-        )
-    if export_architecture(options) == "compiled":
-        if options.dtype != "float32":
+    def __post_init__(self) -> None:
+        given = [name for name in _OWN_OPTIONS if getattr(self, name) is not None]
+        if self.architecture not in (None, "compiled") and given:
             raise ValueError(
-                f"dtype: got {options.dtype}, allowed with architecture compiled is float32"
+                f"{given[0]}: got {getattr(self, given[0])}, allowed with architecture compiled"
             )
-        check_formats(options.attention or "hardmax", act=options.act, att=options.att)
+        if export_architecture(self) == "compiled":
+            if self.dtype != "float32":
+                raise ValueError(
+                    f"dtype: got {self.dtype}, allowed with architecture compiled is float32"
+                )
+            check_formats(self.attention or "hardmax", act=self.act, att=self.att)
 
 
 def export_architecture(options: ExportOptions) -> ArchitectureName:
-    """The architecture that is named, or the one that the other options need."""
+    """Return the given architecture, or the one that the other options require."""
     if options.architecture is not None:
         return options.architecture
     needs_own = any(getattr(options, name) is not None for name in _OWN_OPTIONS)
@@ -91,16 +80,16 @@ def export_architecture(options: ExportOptions) -> ArchitectureName:
 def write_folder(
     compiled: Compiled, folder: Path, options: ExportOptions, *, words: Sequence[str]
 ) -> None:
-    """Export a machine, and print its size on disk and the conditions of theorems that do not hold.
+    """Export a machine, and print its size and any theorem condition that is not met.
 
     Args:
-        compiled: The machine.
+        compiled: Compiled machine.
         folder: Folder to write.
-        options: Architecture, and of the compiled one positions, attention and formats.
+        options: Architecture, position encoding, attention and formats.
         words: Words of the self-test.
 
     Raises:
-        ValueError: a word of the self-test is not fit, or a format ends below c.
+        ValueError: a word of the self-test is invalid, or c exceeds the range of a format.
         OSError: the folder exists or cannot be written.
     """
     architecture = export_architecture(options)
@@ -112,7 +101,7 @@ def write_folder(
     positions, attention = options.positions or "embedding", options.attention or "hardmax"
     points = rounding_points(act=options.act, att=options.att)
     blueprint = make_blueprint(compiled, positions)
-    # Without a format of activations, c is a member of bf16.
+    # Without an activation format, c is representable in bf16.
     chosen = points if points.activations else replace(BF16_POINTS, attention=points.attention)
     conversion = None
     if attention != "hardmax":
@@ -138,7 +127,7 @@ def write_stock_folder(
     """Export a machine or solver as a stock model, and print its sizes.
 
     Raises:
-        ValueError: a word of the self-test is not fit, or the program does not fit a head.
+        ValueError: a word of the self-test is invalid, or the program exceeds the head size.
         OSError: the folder exists or cannot be written.
     """
     from compile_tm.stock.folder import export_stock
@@ -154,7 +143,7 @@ def write_stock_folder(
 
 
 def shape_lines(shape: StockShape) -> list[str]:
-    """Sizes of a stock model, for people."""
+    """Format the sizes of a stock model as lines of text."""
     size = shape.num_parameters
     widths = (
         f"{shape.num_layers} layers, width {shape.hidden_size:,}, {shape.num_heads} heads of "
@@ -163,15 +152,15 @@ def shape_lines(shape: StockShape) -> list[str]:
     bytes_of = f"{4 * size / 1e6:,.1f} MB in float32, {2 * size / 1e6:,.1f} MB in bfloat16"
     return [
         f"model     {shape.architecture}: {widths}",
-        f"weights   {size:,} ({bytes_of}), {shape.num_nonzero:,} are not zero",
+        f"weights   {size:,} ({bytes_of}), {shape.num_nonzero:,} nonzero",
     ]
 
 
 def rounding_points(*, act: str | None, att: str | None) -> RoundingPoints:
-    """The formats of these names.
+    """Return rounding points by names of formats.
 
     Raises:
-        ValueError: there is no such format.
+        ValueError: a format is unknown.
     """
     return RoundingPoints(
         activations=None if act is None else get_format(act),
@@ -180,10 +169,10 @@ def rounding_points(*, act: str | None, att: str | None) -> RoundingPoints:
 
 
 def check_formats(attention: Attention, *, act: str | None, att: str | None) -> None:
-    """Refuse formats of no model.
+    """Check the formats of activations and attention weights.
 
     Raises:
-        ValueError: a format is unknown, or is for hardmax.
+        ValueError: a format is unknown, or given for hardmax.
     """
     if attention == "hardmax" and (act or att):
         raise ValueError("act, att: got a format, allowed with attention exact or denoise")
@@ -193,7 +182,7 @@ def check_formats(attention: Attention, *, act: str | None, att: str | None) -> 
 def tell_folder(
     model: CompiledTransformerForCausalLM, folder: Path, conversion: Conversion | None
 ) -> None:
-    """Print the sizes of a model that was written."""
+    """Print the sizes of an exported model."""
     config = model.config
     size = sum(path.stat().st_size for path in folder.iterdir())
     console = Console(highlight=False, markup=False, emoji=False)
@@ -204,21 +193,21 @@ def tell_folder(
     )
     if conversion is not None:
         console.print(f"softmax   c {conversion.c:g}, {len(conversion.denoised)} layers denoised")
-    console.print(f"weights   {model.num_parameters():,} are not zero")
+    console.print(f"weights   {model.num_parameters():,} nonzero")
 
 
 def make_conversion(
     program: Program, attention: Attention, *, points: RoundingPoints | None = None
 ) -> Conversion | None:
-    """The conversion of this name, with denoising at the layers that have heads.
+    """Return the conversion to softmax attention, with denoising of the layers that have heads.
 
     Args:
-        program: The hardmax transformer.
-        attention: None of hardmax.
-        points: What is rounded: c is a member of the format of activations.
+        program: Hardmax transformer.
+        attention: Attention; for hardmax, returns None.
+        points: Rounding points; c is representable in the activation format.
 
     Raises:
-        ValueError: that format ends below the theorem's c.
+        ValueError: the theorem's c exceeds the range of the activation format.
     """
     if attention == "hardmax":
         return None
@@ -227,15 +216,15 @@ def make_conversion(
 
 
 def is_folder(machine: str) -> bool:
-    """Whether what stands for a machine is a model folder; examples of that name come first."""
+    """Return whether a machine argument is a model folder; examples take precedence."""
     return machine not in EXAMPLES and Path(machine).is_dir()
 
 
 def check_left_out(config: DataclassInstance, names: Iterable[str]) -> None:
-    """Refuse options that a model folder answers itself.
+    """Check that options determined by a model folder are not given.
 
     Raises:
-        ValueError: one was given.
+        ValueError: one is given.
     """
     for name in names:
         if getattr(config, name) not in (None, False):

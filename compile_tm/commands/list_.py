@@ -1,4 +1,4 @@
-"""`sudocot compile list`: the machines that commands take by name, and how to write one."""
+"""`sudocot compile list`: list the example machines and show the machine file format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN = "unary-increment"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """List the example machines, and show one of them as a YAML file.
+    """List the example machines and print one as a YAML file.
 
     Examples:
         sudocot compile list
@@ -26,7 +26,7 @@ class Config:
     """
 
     schema: bool = False
-    """Print the JSON Schema of a machine file, and nothing else."""
+    """Print only the JSON Schema of machine files."""
 
 
 def main(config: Config) -> int:
@@ -48,6 +48,6 @@ def main(config: Config) -> int:
         table.add_row(name, *map(str, row))
     console.print(table)
     text = yaml.safe_dump(machine_to_data(example(_SHOWN)), sort_keys=False, width=100)
-    console.print(f"\n{_SHOWN} as a file; --schema prints the schema of such files:\n")
+    console.print(f"\n{_SHOWN} as a machine file; --schema prints the JSON Schema:\n")
     console.print(text, markup=False)
     return 0

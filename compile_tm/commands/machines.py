@@ -1,4 +1,4 @@
-"""Machines as commands take them: an example's name or a file."""
+"""Machine arguments of commands: the name of an example, or a file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from compile_tm.machines.files import read_machine
 from compile_tm.machines.folding import fold
 from compile_tm.machines.turing import TuringMachine
 
-MACHINE_HELP = "an example's name, or a .json or .yaml file"
-
 
 def load_machine(name: str) -> TuringMachine | Dfa:
-    """The machine of an example's name or a file.
+    """Load an example or a machine file.
 
     Raises:
-        ValueError: neither; or a wrong machine.
+        ValueError: the name is neither an example nor a machine file, or the machine is invalid.
     """
     if name in EXAMPLES:
         return example(name)
@@ -28,10 +26,10 @@ def load_machine(name: str) -> TuringMachine | Dfa:
 
 
 def load_turing_machine(name: str, *, is_two_way: bool) -> TuringMachine:
-    """A Turing machine, folded to one-way tapes if its own are two-way.
+    """Load a Turing machine; two-way tapes are folded to one-way tapes.
 
     Raises:
-        ValueError: no Turing machine.
+        ValueError: the machine is an automaton, or see `load_machine`.
     """
     machine = load_machine(name)
     if isinstance(machine, Dfa):

@@ -1,4 +1,4 @@
-"""`sudocot compile probe`: values of registers at the layers of a stock model."""
+"""`sudocot compile probe`: write register values at layers of a stock model."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Write what registers of a compiled llama or gpt-neox hold, with a row for each token.
+    """Write register values of a compiled llama or gpt-neox to a table with one row per token.
 
-    The values are read from the model's residual stream. Columns are `sequence`, `position`, `id`,
-    and for each register and layer `NAME@LAYER`; layer 0 is the embedding, as in `hidden_states`
-    of transformers. `registers.json` in the folder lists names, kinds and meanings.
+    The values are read from the residual stream of the model. Columns are `sequence`, `position`,
+    `id`, and `NAME@LAYER` for each register and layer; layer 0 is the embedding, as in
+    `hidden_states` of transformers. `registers.json` in the folder lists names, kinds and meanings.
 
     Examples:
         sudocot compile probe sorting-model --words cab --registers "sought 1" --out sought.npz
@@ -31,25 +31,25 @@ class Config:
     """
 
     folder: Positional[Path]
-    """Folder that `compile` wrote, of the architecture llama or gpt-neox."""
+    """Folder written by `compile` with architecture llama or gpt-neox."""
     out: Path
     """File to write, .npz or .parquet."""
     words: tuple[str, ...] = ()
-    """Words or puzzles, whose sequences are run; by default those of the folder's self-test."""
+    """Words or puzzles to run (default: the folder's self-test)."""
     ids: Path | None = None
-    """A file with a JSON list of token ids in each line, in place of words."""
+    """File with a JSON list of token ids per line, instead of words."""
     registers: tuple[str, ...] = ()
-    """Names of registers, or `hidden` for the whole residual stream; by default all registers."""
+    """Names of registers, or `hidden` for the residual stream (default: all registers)."""
     layers: tuple[Annotated[int, Ge(0), Le(10_000)], ...] = ()
-    """Layers; by default the first after which a register holds what it means."""
+    """Layers (default: for each register, the first layer after which it is valid)."""
 
     def __post_init__(self) -> None:
         if self.words and self.ids is not None:
-            raise ValueError("ids: got a file and words, allowed is one of them")
+            raise ValueError("ids: not allowed together with words")
 
 
 def main(config: Config) -> int:
-    """Run, write and print."""
+    """Run the sequences and write the table."""
     from compile_tm.stock.observe import load_stock_model
     from compile_tm.stock.probe import SUFFIXES, choose_probes, probe_sequences, write_columns
     from compile_tm.stock.source import is_stock_folder, read_source
@@ -60,7 +60,7 @@ def main(config: Config) -> int:
         raise FileExistsError(f"{config.out} exists")
     if not is_stock_folder(config.folder):
         raise ValueError(
-            f"folder: got {config.folder}, allowed are folders that `sudocot compile` wrote with "
+            f"folder: got {config.folder}, allowed are folders written by `sudocot compile` with "
             "architecture llama or gpt-neox"
         )
     logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -78,7 +78,7 @@ def main(config: Config) -> int:
 
 
 def _sequences(config: Config, source: StockSource) -> list[list[int]]:
-    """Ids of the sequences to run; the last token of a segment is not read, so it is left out."""
+    """Return the ids of the sequences to run, without the last token, which is not an input."""
     from compile_tm.hf.self_test import read_cases
     from compile_tm.stock.self_test import expected_case
 
@@ -91,10 +91,10 @@ def _sequences(config: Config, source: StockSource) -> list[list[int]]:
 
 
 def _read_ids(path: Path) -> list[list[int]]:
-    """Lines of a file, each a JSON list of ids.
+    """Read a file with a JSON list of ids per line.
 
     Raises:
-        ValueError: a line is none; names file and line.
+        ValueError: a line is malformed; the message names file and line.
     """
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -108,5 +108,5 @@ def _read_ids(path: Path) -> list[list[int]]:
             raise ValueError(f"{path}: line {number}: allowed is a list of token ids")
         found.append(ids)
     if not found:
-        raise ValueError(f"{path}: holds no sequences")
+        raise ValueError(f"{path}: contains no sequences")
     return found

@@ -1,4 +1,4 @@
-"""`sudocot compile report`: the theorems' numbers and what was measured, beside the paper's."""
+"""`sudocot compile report`: bounds of the theorems and measurements, with the paper's numbers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from compile_tm.measure.report.render import PAGE_FILE, write_document
 
 _TITLE = "Softmax, rounding and rotary encodings: the paper's figures and ours"
 _INTRO = (
-    "Written by the command sudocot compile report. Every number in a column of ours is calculated"
-    " when the report is written; those of the paper are quoted. Letters and names are the paper's."
+    "Written by sudocot compile report. All numbers are computed by this command, except those in"
+    " columns of the paper, which are quoted. The notation is the paper's."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Write one report on theorems, precision and positions, with the paper's figures beside ours.
+    """Write a report on the theorems, precision and positions, with the paper's numbers.
 
-    The folder --out gets report.html, which needs no other file, report.md and plots/*.svg; the
-    same options give the same bytes. It takes some minutes; --max-bits 4, --tightness-bits 4,
-    --practice-bits 4 and --retrieval-digits 3 make a short one.
+    Writes report.html (self-contained), report.md and plots/*.svg to the folder --out;
+    the output is deterministic. It takes some minutes; for a short report, use --max-bits 4,
+    --tightness-bits 4, --practice-bits 4 and --retrieval-digits 3.
 
     Examples:
         sudocot compile report --out report
@@ -32,32 +32,32 @@ class Config:
     """
 
     out: Path
-    """Folder to write; an earlier report there is replaced."""
+    """Folder to write; an earlier report is replaced."""
     max_bits: Annotated[int, Ge(2), Le(16)] = 12
-    """r up to which rounded rotary encodings are tried."""
+    """Maximum r for rounded rotary encodings."""
     max_mantissa_bits: Annotated[int, Ge(1), Le(23)] = 23
-    """Mantissa bits up to which failures of other encodings are plotted."""
+    """Maximum number of mantissa bits in the plot of other encodings."""
     tightness_bits: tuple[Annotated[int, Ge(4), Le(16)], ...] = (4, 6, 8, 10)
-    """r of the models whose c, formats, errors and depth are measured; even, 4 to 16, ascending."""
+    """Values of r for measurements of c, formats, errors and depth; even, 4 to 16, ascending."""
     tightness_tokens: Annotated[int, Ge(64), Le(65536)] = 1024
-    """Tokens of the runs of each model that this is measured on, where 2^r are not fewer."""
+    """Maximum number of tokens of their sequences."""
     sudoku_boards: tuple[Literal["4x4", "6x6", "9x9"], ...] = ("4x4",)
-    """Boards whose compiled solvers are measured so; 9x9 takes five minutes."""
+    """Boards of compiled solvers for the same measurements; 9x9 takes five minutes."""
 
     practice_bits: Annotated[int, Ge(4), Le(16)] = 8
-    """r of the models that run by torch's attention kernels, and whose heads are counted."""
+    """Value of r for measurements of torch's attention kernels and of attention sparsity."""
     practice_tokens: Annotated[int, Ge(64), Le(65536)] = 256
-    """Tokens of the runs of each of these, where 2^r are not fewer."""
+    """Maximum number of tokens of their sequences."""
     retrieval_digits: tuple[Annotated[int, Ge(1), Le(1000)], ...] = (10, 40)
-    """Digits of the numbers whose increments are run with approximate search in place of
-    attention; a run of n digits has about 6n tokens."""
+    """Numbers of digits of increments that are run with approximate retrieval instead of attention;
+    n digits give about 6n tokens."""
 
     def __post_init__(self) -> None:
         if self.practice_bits % 2:
             raise ValueError(f"practice_bits: got {self.practice_bits}, allowed are even numbers")
         if not self.retrieval_digits or min(self.retrieval_digits) < 1:
             raise ValueError(
-                f"retrieval_digits: got {self.retrieval_digits}, allowed are numbers from 1 on"
+                f"retrieval_digits: got {self.retrieval_digits}, allowed are numbers of at least 1"
             )
         bits = self.tightness_bits
         if not bits or list(bits) != sorted(set(bits) & set(range(4, 17, 2))):
@@ -67,7 +67,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Calculate, measure and write."""
+    """Compute the sections and write the report."""
     from compile_tm.measure.practice.retrieval import missing_library
     from compile_tm.measure.report.practice_section import practice_section
     from compile_tm.measure.report.rope_section import rope_section

@@ -1,4 +1,4 @@
-"""`sudocot compile run`: let the transformer of a machine, or of a folder, run on a word."""
+"""`sudocot compile run`: run a compiled machine or a model folder on a word."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from compile_tm.sudoku.compiled import CompiledSudoku
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Compile a machine, or open a model folder, and generate from a word, token by token.
+    """Compile a machine, or open a model folder, and decode a word token by token.
 
-    The output is compared with the machine's own; exit code 1 tells that they differ. Automata
-    answer with one token.
+    The output is compared with that of the machine; the exit code is 1 if they differ. Automata
+    output one token.
 
     Examples:
         sudocot compile run binary-addition 101+11
@@ -41,24 +41,25 @@ class Config:
     """
 
     machine: Positional[str]
-    """An example's name, a .json or .yaml file, or a folder that `compile` wrote."""
+    """An example's name, a .json or .yaml file, or a folder written by `compile`."""
     word: Positional[str]
-    """Input; symbols of several characters are separated by blanks. Of a Sudoku folder the cells
-    row by row, `.` or `0` for blank."""
+    """Input word; symbols of several characters are separated by blanks. For a Sudoku folder, the
+    cells row by row, `.` or `0` for blanks."""
     mode: Literal["cot", "scot"] | None = None
-    """With or without summaries, by default without; automata have neither."""
+    """cot, or scot with summaries (default: cot); ignored for automata."""
     bits: Annotated[int, Ge(1), Le(40)] | None = None
-    """r: sequences may have 2^r tokens; by default the smallest that is enough."""
+    """Number of position bits r; sequences have at most 2^r tokens (default: the smallest
+    sufficient r)."""
     runtime: Literal["sparse", "dense"] | None = None
-    """By look-ups, which is the default, or by tensors."""
+    """Runtime: sparse table lookups (default), or dense tensors."""
     two_way: bool = False
-    """Tapes are infinite to both sides; the machine is folded first."""
+    """The tapes are two-way infinite; they are folded to one-way tapes."""
     max_steps: Annotated[int, Ge(1), Le(10**12)] = DEFAULT_MAX_STEPS
-    """Steps of the machine after which to give up."""
+    """Maximum number of steps of the machine."""
     tokens: bool = False
-    """Show all tokens."""
+    """Print all tokens."""
     steps: bool = False
-    """Show the machine's run."""
+    """Print the run of the machine."""
 
     def __post_init__(self) -> None:
         if is_folder(self.machine):
@@ -66,7 +67,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Compile or open, generate, compare and print."""
+    """Decode, compare with the machine, and print."""
     compiled, decoder = _from_folder(config) if is_folder(config.machine) else _compile(config)
     if isinstance(compiled, CompiledDfa):
         return _run_dfa(compiled, decoder, config)

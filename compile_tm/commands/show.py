@@ -1,4 +1,4 @@
-"""`sudocot compile show`: what the registers of one position hold, layer by layer."""
+"""`sudocot compile show`: show the registers of a position, layer by layer."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from compile_tm.sudoku.compiled import CompiledSudoku
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Show how the registers and flags of one position change from layer to layer.
+    """Show the registers and flags of a position that change in each layer.
 
-    A register shows its number and, in brackets, its bits, least significant first; a dot is a
-    register that holds nothing. Without --registers, all that change after the embedding are shown.
+    A register is shown as a number and, in brackets, its bits, least significant first; a dot is an
+    empty register. By default, all registers that change after the embedding are shown.
 
     Examples:
         sudocot compile show binary-increment 11
@@ -42,22 +42,23 @@ class Config:
     """
 
     machine: Positional[str]
-    """An example's name, a .json or .yaml file, or a folder that `compile dfa` or `tm` wrote, whose
-    model is run, noise and layers that denoise included."""
+    """An example's name, a .json or .yaml file, or a folder written by `compile dfa` or `tm`, whose
+    model is run, including noise and denoising layers."""
     word: Positional[str]
-    """Input; symbols of several characters are separated by blanks."""
+    """Input word; symbols of several characters are separated by blanks."""
     position: Annotated[int, Ge(0), Le(2**40)] | None = None
-    """Position in the sequence, from 0; without it, the tokens are listed with their positions."""
+    """Position in the sequence, from 0; if omitted, the tokens are listed with their positions."""
     mode: Literal["cot", "scot"] | None = None
-    """With or without summaries, by default without; automata have neither."""
+    """cot, or scot with summaries (default: cot); ignored for automata."""
     segment: Annotated[int, Ge(1), Le(2**40)] = 1
-    """With summaries: which segment, from 1."""
+    """SCoT segment, from 1."""
     bits: Annotated[int, Ge(1), Le(40)] | None = None
-    """r: sequences may have 2^r tokens; by default the smallest that is enough."""
+    """Number of position bits r; sequences have at most 2^r tokens (default: the smallest
+    sufficient r)."""
     registers: tuple[str, ...] = ()
-    """Show only registers and flags whose names begin with one of these."""
+    """Prefixes of the names of registers and flags to show."""
     two_way: bool = False
-    """Tapes are infinite to both sides; the machine is folded first."""
+    """The tapes are two-way infinite; they are folded to one-way tapes."""
 
     def __post_init__(self) -> None:
         if is_folder(self.machine):
@@ -65,7 +66,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Compile or open, run and print."""
+    """Run the model and print the registers."""
     decoder = None
     if is_folder(config.machine):
         from compile_tm.hf.decoder import open_decoder
@@ -109,7 +110,7 @@ def _compiled(config: Config) -> Compiled:
 
 
 def _stages(compiled: Compiled, ids: Ids) -> list[LayerState]:
-    """Of the program, at the last position."""
+    """Return the states of the program at the last position."""
     trace = trace_program(compiled.program, ids)
     stages = [LayerState("", "embedding", trace.streams[0][-1])]
     for number, layer in enumerate(trace.program.layers, 1):
@@ -118,7 +119,7 @@ def _stages(compiled: Compiled, ids: Ids) -> list[LayerState]:
 
 
 def _table(stages: list[LayerState], wires: Sequence[Register | Flag], config: Config) -> Table:
-    """The embedding, and then what each layer changes."""
+    """Return a table of the embedding and the changes of each layer."""
     table = Table()
     for column in ("layer", "register", "before", "after", "in the layer"):
         table.add_column(column, no_wrap=column != "in the layer")

@@ -1,4 +1,4 @@
-"""`sudocot compile sudoku`: the Sudoku solver as a transformer."""
+"""`sudocot compile sudoku`: compile the Sudoku solver into a transformer."""
 
 from __future__ import annotations
 
@@ -31,21 +31,20 @@ from compile_tm.sudoku.compiled import (
 )
 
 DEFAULT_BITS = {"cot": 15, "scot": 11}
-"""Enough for most puzzles' traces, and for every segment of 512 trace tokens."""
-_MOST_BITS = 20
-"""Of the program that finds out how many bits a puzzle needs."""
+"""Position bits; sufficient for most CoTs, and for every segment of 512 trace tokens."""
+_MAX_BITS = 20
+"""Position bits of the program that determines how many a puzzle requires."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Compile the MRV backtracking solver, and tell the transformer's sizes.
+    """Compile the MRV backtracking solver and print the sizes of the transformer.
 
-    Its greedy decoding is the solver's CoT or SCoT, token for token. With --puzzle it solves one,
-    with --out it is written as a Hugging Face model. With --attention exact or denoise it becomes a
-    softmax transformer with the theorem's c. For a puzzle, its activations and attention weights
-    are rounded to formats: bf16, fp16, fp32, e4m3, e5m2, or mXeY with X mantissa and Y exponent
-    bits. The theorem on exact attention does not cover rounded attention weights, which may be
-    tried all the same.
+    Greedy decoding generates the solver's CoT or SCoT, token by token. --puzzle solves a puzzle,
+    --out writes a Hugging Face model. --attention exact or denoise gives a softmax transformer with
+    the theorem's c. With --puzzle, activations and attention weights are rounded to a format: bf16,
+    fp16, fp32, e4m3, e5m2, or mXeY with X mantissa and Y exponent bits. Rounded attention weights
+    are not covered by the theorem on exact attention.
 
     Examples:
         sudocot compile sudoku --board 4x4 --mode cot --puzzle 1...............
@@ -54,28 +53,29 @@ class Config:
     """
 
     board: Literal["4x4", "6x6", "9x9"] = "9x9"
-    """The board."""
+    """Board."""
     mode: Mode = "scot"
-    """With or without summaries."""
+    """cot, or scot with summaries."""
     bits: Annotated[int, Ge(2), Le(20)] | None = None
-    """r: a segment, in CoT the whole sequence, may have 2^r tokens; by default 15 or, with
-    summaries, 11."""
+    """Number of position bits r; a CoT or an SCoT segment has at most 2^r tokens (default: 15 for
+    cot, 11 for scot)."""
     segment_tokens: Annotated[int, Ge(1), Le(2**20)] = 512
-    """Trace tokens after which a summary is due."""
+    """Trace tokens per SCoT segment."""
     architecture: ArchitectureName | None = None
-    """Class of the folder's model: a plain Llama or GPT-NeoX, or our own, which needs its own code.
-    By default llama, or compiled where an attention is given."""
+    """Model architecture: Llama or GPT-NeoX, or compiled, which requires remote code (default:
+    llama, or compiled if --attention is given)."""
     dtype: DtypeName = "float32"
-    """Format of the weights of a llama or gpt-neox; all weights of a llama are exact in both."""
+    """Dtype of the weights of a llama or gpt-neox; llama weights are exact in both."""
     attention: Attention | None = None
-    """Compiled architecture: hardmax (default), or softmax by the theorem on exact attention or on
-    denoising."""
+    """Compiled architecture: hardmax (default), or softmax by the theorem on exact attention or
+    the theorem on denoising."""
     act: str = "bf16"
-    """Format of a softmax model's activations; c is a member of it."""
+    """Activation format of a softmax model; c is representable in it."""
     att: str | None = None
-    """Format of its attention weights; not rounded if left out."""
+    """Attention-weight format of a softmax model (default: not rounded)."""
     puzzle: str | None = None
-    """Cells row by row, `.` or `0` for blank; exit code 1 tells that no solution was written."""
+    """Puzzle to solve: cells row by row, `.` or `0` for blanks. The exit code is 1 if no solution
+    is generated."""
     out: Path | None = None
     """Folder to write; it must not exist."""
 
@@ -91,7 +91,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Compile, and print, solve or write."""
+    """Compile the solver; print, solve or write."""
     bits = DEFAULT_BITS[config.mode] if config.bits is None else config.bits
     compiled = compile_sudoku(
         BOARDS[config.board], mode=config.mode, bits=bits, segment_tokens=config.segment_tokens
@@ -102,7 +102,7 @@ def main(config: Config) -> int:
         f"model     L {sizes.L}, H {sizes.H}, d_k {sizes.d_k}, d_v {sizes.d_v}, "
         f"d_ff {sizes.d_ff}, d {sizes.d}"
     )
-    console.print(f"room      {compiled.program.max_positions:,} tokens")
+    console.print(f"context   {compiled.program.max_positions:,} tokens")
     points = RoundingPoints(
         activations=get_format(config.act), attention=get_format(config.att) if config.att else None
     )
@@ -134,23 +134,23 @@ def _runtime(
 
 
 def _bits_for(compiled: CompiledSudoku, givens: list[int]) -> str:
-    """The smallest r whose positions hold every segment of a puzzle."""
+    """Return the smallest r with enough positions for every segment of a puzzle."""
     larger = compile_sudoku(
         compiled.board,
         mode=compiled.mode,
-        bits=_MOST_BITS,
+        bits=_MAX_BITS,
         segment_tokens=compiled.segment_tokens or 1,
     )
     model = SparseTransformer.from_program(larger.program)
     segments = list(generate_segments(model, larger, givens))
     if segments[-1][-1] not in larger.stop_ids:
-        return f"more than {_MOST_BITS}"
-    # The last token of a segment is not read, and needs no position.
+        return f"more than {_MAX_BITS}"
+    # The last token of a segment is not an input and needs no position.
     return f"at least {num_bits_for(max(map(len, segments)) - 1)}"
 
 
 def solve_puzzle(console: Console, compiled: CompiledSudoku, model: Decoder, puzzle: str) -> int:
-    """Decode a puzzle, and print its solution; returns the exit code."""
+    """Decode a puzzle, print its solution, and return the exit code."""
     givens = [int(char) if char.isdigit() else 0 for char in puzzle]
     segments = list(generate_segments(model, compiled, givens))
     last = segments[-1].tolist()

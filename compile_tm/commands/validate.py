@@ -1,4 +1,4 @@
-"""`sudocot compile validate`: random machines, compiled and compared token for token."""
+"""`sudocot compile validate`: compare compiled random machines token by token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from compile_tm.measure.validation import Outcome, PairResult, SoftmaxOptions, s
 
 
 def usable_cpus() -> int:
-    """CPUs that this process may use, as Slurm and the affinity mask tell; all, where none does."""
+    """Return the number of CPUs available to this process, from Slurm and the affinity mask."""
     has_mask = hasattr(os, "sched_getaffinity")  # macOS has none
     num_cpus = len(os.sched_getaffinity(0)) if has_mask else os.cpu_count() or 1
     granted = os.environ.get("SLURM_CPUS_PER_TASK", "")
@@ -28,19 +28,19 @@ def usable_cpus() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Check the constructions on random machines and inputs, as the paper does.
+    """Check the constructions on random machines and inputs, as in the paper.
 
-    Each pair is compiled with CoT and with SCoT, r between the smallest and the smallest plus 8,
-    and generated token by token. Pairs are skipped only if the machine does not halt or has no
-    output. Exit code 1 tells that a token was wrong, or too few pairs were left.
+    Each pair of machine and input is compiled for CoT and SCoT, with r between the minimum and the
+    minimum plus 8, and decoded token by token. Pairs are skipped only if the machine does not halt
+    or has no output. The exit code is 1 if a token is wrong, or too many pairs are skipped.
 
-    With --conversion, softmax transformers with the theorems' c are checked, with activations and
-    attention weights rounded to formats: bf16, fp16, fp32, e4m3, e5m2, or mXeY with X mantissa and
-    Y exponent bits. The theorem on exact attention does not cover rounded attention weights, which
-    may be tried all the same.
+    --conversion checks softmax transformers with the theorems' c, with activations and attention
+    weights rounded to a format: bf16, fp16, fp32, e4m3, e5m2, or mXeY with X mantissa and Y
+    exponent bits. Rounded attention weights are not covered by the theorem on exact attention.
 
-    With --positions rope, the machines have no positional embedding, but layers in front that
-    extract positions by rotations. They are given the right tokens, too, and say the next one.
+    With --positions rope, machines have additional layers that extract positions from rotary
+    encodings instead of a positional embedding. Converted machines and these are checked by teacher
+    forcing.
 
     Examples:
         sudocot compile validate --pairs 1000
@@ -51,27 +51,27 @@ class Config:
     """
 
     pairs: Annotated[int, Ge(1), Le(10**9)] = 1000
-    """Machines and inputs to draw."""
+    """Number of machines and inputs."""
     seed: Annotated[int, Ge(0), Lt(2**63)] = 0
-    """Seed of all draws."""
+    """Random seed."""
     max_steps: Annotated[int, Ge(1), Le(10**9)] = 1000
-    """Steps within which a machine must halt."""
+    """Maximum number of steps of a machine."""
     max_extra_bits: Annotated[int, Ge(0), Le(16)] = 8
-    """r is at most the smallest that is enough plus this."""
+    """Maximum difference between r and the smallest sufficient r."""
     min_share: Annotated[float, Ge(0), Le(1)] = 0.1
-    """Share of pairs that must not be skipped."""
+    """Minimum fraction of pairs that are not skipped."""
     workers: Annotated[int, Ge(1), Le(1024)] = field(default_factory=usable_cpus)
-    """Processes."""
+    """Number of processes."""
     positions: Positions = "embedding"
-    """A positional embedding, or none and rotations."""
+    """Position encoding: embedding or rope."""
     conversion: Literal["hardmax", "exact", "denoise"] = "hardmax"
-    """What to check: the hardmax programs, or a conversion of them to softmax."""
+    """Transformers to check: hardmax, or a conversion to softmax."""
     act: str | None = None
-    """Format of activations; not rounded if left out."""
+    """Activation format (default: not rounded)."""
     att: str | None = None
-    """Format of attention weights; not rounded if left out."""
+    """Attention-weight format (default: not rounded)."""
     denoise: Literal["every", "heads", "ties"] = "every"
-    """Layers to denoise: every one, those with heads, or those with ties (for a greater c)."""
+    """Layers to denoise: every layer, layers with heads, or layers with ties (with a larger c)."""
     machines: RandomMachineConfig = field(default_factory=RandomMachineConfig)
     """Sizes of the random machines."""
 
@@ -83,14 +83,12 @@ class Config:
         if self.conversion != "denoise" and self.denoise != "every":
             raise ValueError(f"denoise: got {self.denoise}, allowed with conversion denoise")
         if self.positions == "rope" and self.denoise == "ties":
-            raise ValueError(
-                "denoise: got ties, allowed with positions by rope are every and heads"
-            )
+            raise ValueError("denoise: got ties, allowed with positions rope are every and heads")
         rounding_points(act=self.act, att=self.att)
 
 
 def main(config: Config) -> int:
-    """Draw, check, count and print."""
+    """Check the pairs and print a summary."""
     results: list[PairResult] = []
     start = time.perf_counter()
     pending = validate(
@@ -114,7 +112,7 @@ def main(config: Config) -> int:
     least = summary.least_margin
     if least is not None and least.margin is not None:
         place = f"layer {least.margin.layer}, head {least.margin.head} of pair {least.number}"
-        console.print(f"{least.margin.margin:>10g}  least gap of attention scores, {place}")
+        console.print(f"{least.margin.margin:>10g}  smallest gap of attention scores, {place}")
     console.print(f"{time.perf_counter() - start:>10,.0f}  seconds")
     for failure in summary.failures[:20]:
         console.print(f"pair {failure.number}: {failure.detail}", markup=False)

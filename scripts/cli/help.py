@@ -20,9 +20,7 @@ sudocot help COMMAND    examples and options of a command; also COMMAND --help
 sudocot --version       also -V
 Completion in this shell: eval "$(sudocot completion bash)"; also zsh
 """
-CONFIG_FILE_HELP = (
-    "--config FILE reads options from a YAML or JSON file; the command line overrides it."
-)
+CONFIG_FILE_HELP = "--config FILE reads options from YAML or JSON; the command line overrides it."
 
 
 def overview() -> str:
