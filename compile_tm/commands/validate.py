@@ -15,7 +15,7 @@ from compile_tm.commands.folders import rounding_points
 from compile_tm.conversion.rope.blueprint import Positions
 from compile_tm.conversion.settings import Denoising
 from compile_tm.machines.random_machines import RandomMachineConfig
-from compile_tm.measure.validation import Outcome, PairResult, SoftmaxOptions, summarise, validate
+from compile_tm.measure.validation import Outcome, PairResult, SoftmaxOptions, summarize, validate
 
 
 def usable_cpus() -> int:
@@ -103,7 +103,7 @@ def main(config: Config) -> int:
     )
     progress = Console(stderr=True, markup=False)
     results.extend(track(pending, "pairs", total=config.pairs, console=progress))
-    summary = summarise(results)
+    summary = summarize(results)
     console = Console(markup=False, highlight=False, emoji=False)
     for outcome, count in summary.counts.items():
         console.print(f"{count:>10,}  {outcome.value}")

@@ -1,9 +1,9 @@
-"""Constructions with long sequences, on which conversions are measured, and where they go wrong.
+"""Test cases for conversions: constructions with long sequences, and their first failure.
 
-The reference is the run of the hardmax program (`runtime.trace`), register by register. A converted
-transformer fails on a case if it says a wrong token. Then, by the theorems' proofs, some activation
-is further from the hardmax one than they allow, and the first such place is told: of all at or
-before the token's position, one in the lowest layer.
+The reference is the trace of the hardmax program (`runtime.trace`). A converted transformer fails
+on a case if it predicts a wrong token. By the proofs of the theorems, some activation then differs
+from the hardmax activation by more than the allowed error; the first such activation in the lowest
+layer, at or before the position of the token, is reported.
 """
 
 from __future__ import annotations
@@ -37,35 +37,37 @@ from compile_tm.sudoku.compiled import CompiledSudoku
 
 _MOST_SEGMENTS = 3
 MOST_TOKENS = 1024
-"""Tokens of a case, unless told otherwise, however great r is."""
+"""Default maximum number of tokens of a case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A compiled machine or solver, and what it does on some sequences."""
+    """A compiled machine or solver, with the traces of some sequences."""
 
     name: str
-    """The construction: `DFA`, `CoT`, `SCoT`, or a board's solver."""
+    """Construction: `DFA`, `CoT`, `SCoT`, or a board's solver."""
     compiled: Compiled | CompiledSudoku
+    """Compiled machine or solver."""
     traces: tuple[Trace, ...]
-    """Of each sequence, its last token left out."""
+    """Trace of each sequence, without its last token."""
     prompt_lengths: tuple[int, ...]
+    """Prompt length of each sequence."""
     rope: RopeWeights | None = None
-    """With a stack that extracts positions, in place of the positional embedding."""
+    """Weights with a stack that extracts positions; None for a positional embedding."""
 
     @property
     def program(self) -> Program:
-        """The hardmax transformer."""
+        """Hardmax transformer."""
         return self.compiled.program
 
     @property
     def blueprint(self) -> Blueprint:
-        """The same, or the program with the stack in front of it."""
+        """Hardmax transformer, including the stack if there is one."""
         return Blueprint(program=self.program, rope=self.rope)
 
     @property
     def bits(self) -> int:
-        """The construction's r."""
+        """Number of position bits r."""
         return self.compiled.bits
 
     @property
@@ -75,12 +77,12 @@ class Case:
 
     @property
     def length(self) -> int:
-        """The theorems' N, 2^r."""
+        """Maximum sequence length N = 2^r of the theorems."""
         return self.program.max_positions
 
 
 def dfa_case(bits: int, *, most_tokens: int = MOST_TOKENS) -> Case:
-    """Numbers that 3 divides, on as many tokens as there may be, and at most 2^r."""
+    """Return a DFA case (multiples of 3) on a random word of maximum length."""
     dfa = multiples(3)
     compiled = compile_dfa(dfa, bits=bits)
     rng = np.random.default_rng(bits)
@@ -91,12 +93,12 @@ def dfa_case(bits: int, *, most_tokens: int = MOST_TOKENS) -> Case:
 
 
 def machine_case(bits: int, *, mode: Mode, most_tokens: int = MOST_TOKENS) -> Case:
-    """Sorting of the longest word with room for its sequences; of SCoT, up to three of these.
+    """Return a Turing machine case: sorting the longest word whose sequences fit.
 
     Args:
-        bits: r, even.
-        mode: `cot` or `scot`.
-        most_tokens: Tokens of all sequences of the case, and of each 2^r at most.
+        bits: Number of position bits r, even.
+        mode: `cot`, or `scot` with up to three segments.
+        most_tokens: Maximum number of tokens of all sequences; each has at most 2^r.
 
     Raises:
         ValueError: r is odd or too small.
@@ -110,7 +112,7 @@ def machine_case(bits: int, *, mode: Mode, most_tokens: int = MOST_TOKENS) -> Ca
             break
         found = segments
     if not found:
-        raise ValueError(f"bits: got {bits}, which has no room for any word")
+        raise ValueError(f"bits: got {bits}, too small for any word")
     longest = sorted(found, key=lambda segment: -len(segment[0]))
     longest = longest[: min(_MOST_SEGMENTS, most_tokens // len(longest[0][0]))]
     return Case(
@@ -122,7 +124,7 @@ def machine_case(bits: int, *, mode: Mode, most_tokens: int = MOST_TOKENS) -> Ca
 
 
 def all_cases(bits: int, *, most_tokens: int = MOST_TOKENS) -> tuple[Case, Case, Case]:
-    """DFA, CoT and SCoT with one r; see `machine_case`."""
+    """Return the DFA, CoT and SCoT cases for r; see `machine_case`."""
     return (
         dfa_case(bits, most_tokens=most_tokens),
         machine_case(bits, mode="cot", most_tokens=most_tokens),
@@ -131,10 +133,10 @@ def all_cases(bits: int, *, most_tokens: int = MOST_TOKENS) -> tuple[Case, Case,
 
 
 def without_embedding(case: Case) -> Case:
-    """The same machine and sequences, with rotary encodings.
+    """Return the case with rotary encodings instead of a positional embedding.
 
     Raises:
-        ValueError: it is a board's solver.
+        ValueError: the case is a Sudoku solver.
     """
     if isinstance(case.compiled, CompiledSudoku):
         raise ValueError(f"case: got {case.name}, allowed are automata and Turing machines")
@@ -142,7 +144,7 @@ def without_embedding(case: Case) -> Case:
 
 
 def _sorting_segments(compiled: CompiledMachine, word: str) -> list[tuple[Ids, int]]:
-    """Sequences with the lengths of their prompts, also where r is too small for them."""
+    """Return sequences and prompt lengths, which may exceed 2^r tokens."""
     run = run_machine(compiled.machine, word)
     if compiled.mode == "cot":
         return [(cot_ids(compiled.vocabulary, run, bits=compiled.bits), len(word) + 2)]
@@ -150,10 +152,10 @@ def _sorting_segments(compiled: CompiledMachine, word: str) -> list[tuple[Ids, i
 
 
 def find_failure(case: Case, conversion: Conversion, points: RoundingPoints) -> Failure | None:
-    """Run a converted transformer in float32, which holds the members of all formats to be tried.
+    """Run a converted transformer in float32, which represents the values of all tested formats.
 
     Returns:
-        None if all tokens are right, also if activations are not all as the proofs have them.
+        None if all tokens are correct, even if some activations exceed the allowed error.
     """
     model = SoftmaxTransformer(case.program, conversion, rope=case.rope, points=points)
     for number, trace in enumerate(case.traces):
@@ -171,13 +173,13 @@ def find_failure(case: Case, conversion: Conversion, points: RoundingPoints) -> 
                 sequence=number,
                 token_position=int(differing[0]) + start,
             )
-            assert failure is not None, "a token is wrong though all activations are as allowed"
+            assert failure is not None, "a token is wrong, but no activation exceeds its bound"
             return failure
     return None
 
 
 def snapshots(case: Case, conversion: Conversion, points: RoundingPoints) -> list[list[Snapshot]]:
-    """The streams of a converted transformer on each sequence, in float64."""
+    """Return the residual streams of a converted transformer for each sequence, in float64."""
     model = SoftmaxTransformer(case.program, conversion, points=points, dtype=torch.float64)
     found: list[list[Snapshot]] = []
     for trace in case.traces:
@@ -187,7 +189,7 @@ def snapshots(case: Case, conversion: Conversion, points: RoundingPoints) -> lis
 
 
 def error_of(snapshot: Snapshot, trace: Trace) -> npt.NDArray[np.float64]:
-    """(n, d) distances to what the hardmax transformer has after the same part."""
+    """Return the absolute differences (n, d) from the hardmax stream after the same sublayer."""
     return distances(snapshot, trace.streams)
 
 

@@ -1,9 +1,9 @@
-"""Checks that a compiled model is what the paper says of it, with the place where it is not.
+"""Checks of the assumptions of the theorems on programs, weights and runs.
 
-The Lemma on assumptions: attention matrices select coordinates and write disjoint ones; weights and
-embeddings are ternary; on every input, values of tied positions agree, activations are ternary, and
-the best token's score exceeds all others by at least 1. And the three-way check: what the machine
-does, what the registers hold, and what the tensors calculate.
+From the lemma on assumptions: attention matrices select coordinates and write disjoint ones;
+weights and embeddings are ternary; on every input, the values of tied positions are equal,
+activations are ternary, and the top token score exceeds all others by at least 1. The three-way
+check compares the machine, the registers of the trace, and the tensors of a runtime.
 """
 
 from __future__ import annotations
@@ -23,34 +23,35 @@ _NOT_TERNARY = "a weight is not -1, 0 or 1"
 
 
 class Problem(NamedTuple):
-    """Something wrong."""
+    """A violated condition."""
 
     where: str
     """Layer, and register, head or position."""
     reason: str
+    """Description."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.reason}"
 
 
 class HeadMargin(NamedTuple):
-    """How clearly a head chose, where it chose least clearly."""
+    """Minimum score margin of a head over positions."""
 
     layer: int
-    """From 1."""
+    """Layer, from 1."""
     head: int
-    """From 0."""
+    """Head, from 0."""
     margin: float
-    """Least gap between the best and the next score, in units of <q, k>; infinite if all tied."""
+    """Minimum gap between the top two distinct scores <q, k>; infinite if all positions tie."""
     position: int
-    """Where that was."""
+    """Position of the minimum."""
 
     def __str__(self) -> str:
         return f"{self.margin:g} in layer {self.layer}, head {self.head}, position {self.position}"
 
 
 def check_weights(weights: DenseWeights) -> list[Problem]:
-    """Static checks of tensors: ternary, selecting, disjoint."""
+    """Check that weights are ternary, and that attention matrices select disjoint coordinates."""
     problems = []
     for name in ("W_Q", "W_K", "W_V", "W_O", "W_1", "W_2"):
         matrices = getattr(weights, name)
@@ -68,16 +69,16 @@ def check_weights(weights: DenseWeights) -> list[Problem]:
         selects = (matrices.min(axis=-1) >= 0) & (matrices.sum(axis=-1, dtype=np.int64) <= 1)
         for layer, head in np.argwhere(~selects.all(axis=-1)):
             where = f"layer {layer + 1}, head {head}, {name}"
-            problems.append(Problem(where, "a row has more than one entry, or one that is not 1"))
+            problems.append(Problem(where, "a row has several entries, or one that is not 1"))
     writers = (weights.W_O != 0).any(axis=-1).sum(axis=1)
     for layer, coordinate in np.argwhere(writers > 1):
         where = f"layer {layer + 1}, coordinate {coordinate}"
-        problems.append(Problem(where, "several heads write it"))
+        problems.append(Problem(where, "written by several heads"))
     return problems
 
 
 def check_program(program: Program) -> list[Problem]:
-    """Static checks of a program: ternary, and heads that write disjoint coordinates."""
+    """Check that weights are ternary and that the heads of a layer write disjoint coordinates."""
     problems = []
     for number, layer in enumerate(program.layers, 1):
         problems += [Problem(f"layer {number}", text) for text in head_conflicts(layer.heads)]
@@ -94,7 +95,7 @@ def check_program(program: Program) -> list[Problem]:
 
 
 def check_trace(trace: Trace, *, prompt_length: int = 1) -> list[Problem]:
-    """Checks of a run: ties, ternary activations, exclusive flags, and gaps after the prompt."""
+    """Check ties, ternary activations, exclusive flags, and score gaps after the prompt."""
     return list(_trace_problems(trace, prompt_length))
 
 
@@ -105,7 +106,7 @@ def _trace_problems(trace: Trace, prompt_length: int) -> Iterator[Problem]:
             for position in np.flatnonzero(head.is_mixed)[:1]:
                 name = program.layers[number - 1].heads[place].name
                 where = f"layer {number}, head {place} ({name}), position {position}"
-                yield Problem(where, "the best positions have different values")
+                yield Problem(where, "tied positions have different values")
     for number, greatest in enumerate(trace.greatest_hidden, 1):
         if greatest > 1:
             yield Problem(f"layer {number}", f"a hidden neuron has the value {greatest:g}")
@@ -129,7 +130,7 @@ def _trace_problems(trace: Trace, prompt_length: int) -> Iterator[Problem]:
 
 
 def trace_margins(trace: Trace) -> list[HeadMargin]:
-    """The least margin of every head in use."""
+    """Return the minimum margin of every head."""
     return [
         head_margin(number, place, head.margin)
         for number, facts in enumerate(trace.heads, 1)
@@ -138,13 +139,13 @@ def trace_margins(trace: Trace) -> list[HeadMargin]:
 
 
 def head_margin(layer: int, head: int, margins: npt.NDArray[np.floating]) -> HeadMargin:
-    """The least of a head's margins (n,), one a position."""
+    """Return the minimum of the margins (n,) of a head."""
     position = int(margins.argmin())
     return HeadMargin(layer, head, float(margins[position]), position)
 
 
 def least_margins(margins: Iterable[HeadMargin]) -> list[HeadMargin]:
-    """The least margin of each head over several sequences, in order of layers and heads."""
+    """Return the minimum margin of each head over sequences, ordered by layer and head."""
     least: dict[tuple[int, int], HeadMargin] = {}
     for item in margins:
         place = (item.layer, item.head)
@@ -154,7 +155,7 @@ def least_margins(margins: Iterable[HeadMargin]) -> list[HeadMargin]:
 
 
 def margin_problems(margins: Iterable[HeadMargin], *, least: float = 1) -> list[Problem]:
-    """Heads that choose less clearly than ternary queries and keys must: by a gap of 1."""
+    """Return the heads whose margin is below `least`; ternary queries and keys have at least 1."""
     return [
         Problem(
             f"layer {item.layer}, head {item.head}, position {item.position}",
@@ -166,11 +167,11 @@ def margin_problems(margins: Iterable[HeadMargin], *, least: float = 1) -> list[
 
 
 def compare_streams(trace: Trace, streams: list[npt.NDArray[np.floating]]) -> Problem | None:
-    """The first layer, register and position where tensors differ from the trace.
+    """Return the first layer, register and position where two runtimes differ.
 
     Args:
-        trace: What registers hold.
-        streams: (n, d) each, as `Trace.streams`, of another runtime.
+        trace: Trace of the program.
+        streams: Residual streams (n, d) of another runtime, in the order of `Trace.streams`.
     """
     for number, (ours, theirs) in enumerate(zip(trace.streams, streams, strict=True)):
         differing = np.argwhere(ours != theirs)
@@ -195,14 +196,14 @@ def three_way_check(
     """Compare machine, registers and tensors on one sequence.
 
     Args:
-        program: The program.
-        ids: The sequence (n + 1,) that the machine's definition gives.
-        prompt_length: Tokens of it that are given.
-        streams: (n, d) each, of the tensors on the first n tokens.
+        program: Program.
+        ids: Token ids (n + 1,) from the definition of the machine.
+        prompt_length: Length of the prompt.
+        streams: Residual streams (n, d) of the tensors for the first n tokens.
 
     Returns:
-        All problems of the trace, the first token that registers and machine differ in, and the
-        first layer, register and position that tensors and registers differ in.
+        All problems of the trace, the first token where registers and machine differ, and the first
+        layer, register and position where tensors and registers differ.
     """
     trace = trace_program(program, ids[:-1])
     problems = check_trace(trace, prompt_length=prompt_length)

@@ -1,4 +1,4 @@
-"""Where a transformer goes wrong: the first activation that the theorems' proofs do not allow."""
+"""First activation of a transformer that exceeds the error bound of the theorems' proofs."""
 
 from __future__ import annotations
 
@@ -14,37 +14,42 @@ from compile_tm.conversion.settings import Conversion
 from compile_tm.runtime.softmax import Part, Snapshot
 
 Streams = Sequence[npt.NDArray[np.floating]]
-"""(n, d) each: of the hardmax transformer before layer 1, then after the heads and the MLP of each
-layer."""
+"""Hardmax streams (n, d): before layer 1, then after the heads and the MLP of each layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A wrong token, and the first activation that the theorems' proofs do not allow."""
+    """A wrong token, and the first activation that exceeds its error bound."""
 
     sequence: int
+    """Index of the sequence."""
     token_position: int
-    """After which position the token is wrong."""
+    """Position whose predicted next token is wrong."""
     layer: int
-    """Of the hardmax transformer, from 1."""
+    """Layer of the hardmax transformer, from 1."""
     part: Part
+    """Sublayer after which the activation is read."""
     head: int | None
-    """Head of the layer that writes the activation, from 0; None if none does."""
+    """Head that writes the activation, from 0; None if no head does."""
     head_name: str
+    """Name of that head."""
     wire: str
     """Register bit or flag."""
     position: int
+    """Position of the activation."""
     value: float
+    """Activation of the converted transformer."""
     expected: float
+    """Activation of the hardmax transformer."""
     allowed: float
-    """Greatest difference between the two that the proof allows there."""
+    """Maximum difference allowed by the proof."""
 
     def __str__(self) -> str:
         head = "" if self.head is None else f", head {self.head} ({self.head_name})"
         return (
             f"layer {self.layer} after the {self.part.value}{head}, position {self.position}: "
-            f"{self.wire} holds {self.value:.4g}, must be {self.expected:g} within "
-            f"{self.allowed:.3g}; first wrong token after position {self.token_position}"
+            f"{self.wire} is {self.value:.4g}, expected {self.expected:g} +- {self.allowed:.3g}; "
+            f"first wrong token after position {self.token_position}"
         )
 
 
@@ -57,18 +62,18 @@ def first_failure(
     sequence: int,
     token_position: int,
 ) -> Failure | None:
-    """The first forbidden activation, layer by layer, of a transformer that says a wrong token.
+    """Return the first activation, in the order of layers, that exceeds its error bound.
 
     Args:
-        seen: Its streams, of one sequence, in the order of layers.
-        reference: Those of the hardmax transformer.
-        blueprint: The hardmax transformer.
-        conversion: How it was converted; None if it was not.
-        sequence: Number of the sequence.
-        token_position: Position after which the token is wrong. What follows has no part in it.
+        seen: Residual streams of one sequence, in the order of layers.
+        reference: Residual streams of the hardmax transformer.
+        blueprint: Hardmax transformer.
+        conversion: Conversion to softmax; None for the hardmax transformer.
+        sequence: Index of the sequence.
+        token_position: Position of the wrong token; later positions are ignored.
 
     Returns:
-        None if all activations are allowed.
+        None if all activations are within their bounds.
     """
     for snapshot in seen:
         allowed = _allowed(blueprint, conversion, snapshot)
@@ -96,7 +101,7 @@ def first_failure(
 
 
 def distances(snapshot: Snapshot, reference: Streams) -> npt.NDArray[np.float64]:
-    """(n, d) distances to what the hardmax transformer has after the same part."""
+    """Return the absolute differences (n, d) from the hardmax stream after the same sublayer."""
     errors: npt.NDArray[np.float64] = np.abs(
         snapshot.stream[0].double().numpy() - _expected(snapshot, reference)
     )
@@ -108,7 +113,7 @@ def _expected(snapshot: Snapshot, reference: Streams) -> npt.NDArray[np.floating
 
 
 def _allowed(blueprint: Blueprint, conversion: Conversion | None, snapshot: Snapshot) -> float:
-    """What the proofs allow: 1/4 before denoising, nothing after it, else `allowed_error`."""
+    """Return the error bound: 1/4 before denoising, 0 after it, otherwise `allowed_error`."""
     if conversion is None:
         return 0.0
     if snapshot.layer in conversion.denoised:

@@ -1,7 +1,7 @@
-"""The stack with softmax, denoising and rounding: the paper's "Introducing Rounding", worked out.
+"""Rounding errors of the position stack with softmax and denoising (paper, "Introducing Rounding").
 
-`bounds` says what is enough. `first_error` finds what is really needed, position by position, and
-`separation.measured_gaps` how much of the gap rounding leaves.
+`conversion.rope.bounds` has sufficient conditions. `first_error` tests a format at every position,
+and `separation.measured_gaps` measures the score gaps after rounding.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ MAX_EXPONENT_BITS = 8
 
 @dataclass(frozen=True, slots=True)
 class StackError:
-    """Where the rounded stack is not what the hardmax stack is."""
+    """First difference between the rounded stack and the hardmax stack."""
 
     layer: int
-    """Of the hardmax stack, counted from 1."""
+    """Layer of the hardmax stack, from 1."""
     head: int
+    """Head, from 0."""
     position: int
+    """Position."""
     value: float
-    """What the head's flag holds after denoising; 0 or 1 would be right."""
+    """Flag of the head after denoising; 0 or 1 is correct."""
 
     def __str__(self) -> str:
         return (
@@ -49,23 +51,23 @@ def first_error(
     attention: FloatFormat,
     positions: npt.NDArray[np.int64] | None = None,
 ) -> StackError | None:
-    """Run every head, rounded, on the exact streams, and compare after denoising.
+    """Run every rounded head on the exact residual streams, and compare after denoising.
 
-    If no head errs at any position, the streams of the rounded stack are the exact ones by
-    induction over layers, as the layers' own MLPs have no rounding errors on ternary streams.
+    If every head is correct at every position, the streams of the rounded stack are exact by
+    induction over layers, since the MLPs have no rounding errors on ternary streams.
 
     Args:
-        bits: r.
-        c: Scale of queries and keys, a member of `activations`.
+        bits: Number of position bits r.
+        c: Scale of queries and keys, representable in `activations`.
         activations: Format of all activations.
         attention: Format of attention weights.
-        positions: Positions to try; all 2^r if left out.
+        positions: Positions to test; None tests all 2^r.
 
     Raises:
-        ValueError: c is no member.
+        ValueError: c is not representable.
     """
     if not activations.contains(c):
-        raise ValueError(f"c: got {c:g}, allowed are members of {activations}")
+        raise ValueError(f"c: got {c:g}, allowed are values of {activations}")
     stack = position_stack(bits)
     queries = np.arange(1 << bits) if positions is None else positions
     num_positions = int(queries.max()) + 1
@@ -96,9 +98,9 @@ def first_error(
 def least_mantissa_bits(
     bits: int, *, attention: FloatFormat, positions: npt.NDArray[np.int64] | None = None
 ) -> int:
-    """The least b_m of activations from which on, up to `enough_mantissa_bits`, the stack works.
+    """Return the smallest b_m of activations such that all b_m up to `enough_mantissa_bits` work.
 
-    The scale is the least member that is at least `enough_c`, the exponent bits are those of fp32.
+    The scale is `enough_c` rounded up to the format; the exponent bits are those of fp32.
     """
     least = enough_mantissa_bits(bits)
     while least > 1:
@@ -111,7 +113,7 @@ def least_mantissa_bits(
 
 
 def denoise(x: Tensor, activations: FloatFormat) -> Tensor:
-    """Add f(x) of Lemma "denoising_mlp" to x, rounded at hidden neurons, output and sum."""
+    """Return x + f(x), with f of Lemma "denoising_mlp" and all intermediate results rounded."""
     added = torch.zeros_like(x)
     for weight, bias, out in NEURONS.tolist():
         added += out * activations.round(torch.relu(weight * x + bias))
@@ -126,7 +128,7 @@ def _attend(
     activations: FloatFormat,
     attention: FloatFormat,
 ) -> Tensor:
-    """Rounded output (B,) of a head with values (T,) of one dimension."""
+    """Return the rounded output (B,) of a head with values (T,)."""
     scores = q @ k.T / math.sqrt(q.shape[1])
     scores = scores.masked_fill(torch.arange(len(k)) > own[:, None], -torch.inf)
     weights = attention.round(torch.softmax(scores, dim=1))

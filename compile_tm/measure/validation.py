@@ -1,12 +1,13 @@
-"""Validation at the paper's scale: random machines, compiled and compared token for token.
+"""Validation on random machines at the paper's scale: token-by-token comparison.
 
-Hardmax programs generate by look-ups. Converted ones, and those with rotary encodings, are given
-the expected sequences, all segments of a run in one pass: by induction over the tokens, greedy
-decoding writes a sequence exactly if the best token after each of its prefixes is the next one.
+Hardmax programs are decoded with the sparse runtime. Converted programs, and those with rotary
+encodings, are checked by teacher forcing, all segments of a run in one forward pass: by induction
+over tokens, greedy decoding generates a sequence if and only if the top token after each prefix is
+the next one.
 
-Each pair has random numbers of its own, from the seed and its number, so that results do not depend
-on the number of workers. A pair is skipped only if the machine does not halt in time, or has no
-output; anything else that goes wrong is a failure.
+The random numbers of a pair depend only on the seed and its number, not on the number of workers. A
+pair is skipped only if the machine does not halt in time or has no output; any other error is a
+failure.
 """
 
 from __future__ import annotations
@@ -54,28 +55,28 @@ if TYPE_CHECKING:
 MODES: tuple[Mode, ...] = ("cot", "scot")
 _CHUNK = 16
 _NUM_TRACED = 64
-"""Positions of a hardmax program's longest sequence whose registers and scores are looked at."""
+"""Number of positions of the longest sequence whose registers and scores are checked."""
 Segments = list[tuple[npt.NDArray[np.int32], int]]
-"""Expected sequences, each with the length of its prompt."""
+"""Expected sequences with their prompt lengths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftmaxOptions:
-    """Check softmax transformers with rounding in place of hardmax ones."""
+    """Conversion to softmax transformers with rounding."""
 
     conversion: Literal["exact", "denoise"]
-    """Conversion 1 or 2 (see `softmax.conversion`), with the theorem's c for N = 2^r."""
+    """Conversion, with the theorem's c for N = 2^r."""
     points: RoundingPoints
-    """What is rounded."""
+    """Formats of activations and attention weights."""
     where: Denoising = Denoising.EVERY
-    """Which layers are denoised; those with ties are found on each pair's own sequences."""
+    """Denoised layers; layers with ties are determined from the sequences of each pair."""
 
 
 class Outcome(Enum):
-    """What became of a pair."""
+    """Outcome of a pair."""
 
     CORRECT = "correct"
-    """CoT and SCoT have exactly the tokens of the definitions."""
+    """All tokens of CoT and SCoT are equal to the definitions."""
     NOT_HALTING = "skipped: not halted within the step limit"
     NO_OUTPUT = "skipped: halted without an output"
     WRONG = "wrong"
@@ -84,31 +85,36 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PairResult:
-    """One machine and input."""
+    """Result of one machine and input."""
 
     number: int
+    """Number of the pair."""
     outcome: Outcome
+    """Outcome."""
     detail: str = ""
-    """What was wrong, and where."""
+    """Description of the error."""
     num_tokens: int = 0
-    """Tokens compared, prompts left out."""
+    """Compared tokens, without prompts."""
     margin: HeadMargin | None = None
-    """The least gap between a head's best and next score; None where it was not taken."""
+    """Minimum margin over heads; None if not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """All pairs."""
+    """Summary of all pairs."""
 
     counts: dict[Outcome, int]
+    """Number of pairs by outcome."""
     num_tokens: int
+    """Compared tokens."""
     failures: tuple[PairResult, ...]
+    """Failed pairs."""
     least_margin: PairResult | None
-    """Pair with the least margin."""
+    """Pair with the smallest margin."""
 
     @property
     def share_correct(self) -> float:
-        """Correct pairs of all."""
+        """Fraction of correct pairs."""
         return self.counts[Outcome.CORRECT] / max(1, sum(self.counts.values()))
 
 
@@ -122,7 +128,7 @@ def check_pair(
     positions: Positions = "embedding",
     softmax: SoftmaxOptions | None = None,
 ) -> PairResult:
-    """Draw a machine, an input and r, compile, run and compare, with CoT and with SCoT."""
+    """Check a random machine, input and r, for CoT and SCoT."""
     rng = np.random.default_rng([seed, number])
     machine = random_machine(rng, machines)
     word = random_word(rng, machine, max_length=machines.max_word)
@@ -156,7 +162,7 @@ def validate(
     positions: Positions = "embedding",
     softmax: SoftmaxOptions | None = None,
 ) -> Iterator[PairResult]:
-    """Results of pairs 0, 1, .. in order, by several processes."""
+    """Yield the results of pairs 0, 1, ... in order, computed by several processes."""
     check = partial(
         check_pair,
         seed=seed,
@@ -175,8 +181,8 @@ def validate(
         yield from pool.map(check, range(num_pairs), chunksize=_CHUNK)
 
 
-def summarise(results: list[PairResult]) -> Summary:
-    """Count outcomes."""
+def summarize(results: list[PairResult]) -> Summary:
+    """Return the summary of results."""
     counted = Counter(result.outcome for result in results)
     with_margin = [(result.margin.margin, result) for result in results if result.margin]
     least = min(with_margin, key=lambda pair: pair[0], default=None)
@@ -191,13 +197,13 @@ def summarise(results: list[PairResult]) -> Summary:
 def _compare(
     run: Run, mode: Mode, bits: int, positions: Positions, softmax: SoftmaxOptions | None
 ) -> tuple[int, HeadMargin | None]:
-    """Run, and compare every token.
+    """Compile, run, and compare every token.
 
     Returns:
-        How many were generated or predicted, and the least margin of a hardmax program's heads.
+        Number of compared tokens, and for hardmax programs the minimum margin over heads.
 
     Raises:
-        AssertionError: a token, the output, or the gap between scores is not as it must be.
+        AssertionError: a token, the output, or a score gap is wrong.
         SparseError: the transformer is not ternary, or ties have different values.
     """
     compiled = compile_machine(run.machine, mode=mode, bits=bits, reachable_only=True)
@@ -216,7 +222,7 @@ def _compare(
 def _check_registers(
     compiled: CompiledMachine, ids: npt.NDArray[np.int32], prompt_length: int
 ) -> HeadMargin | None:
-    """Check the first registers and scores; returns the least margin of a head."""
+    """Check registers and scores at the first positions; return the minimum margin over heads."""
     trace = trace_program(compiled.program, ids[:-1][:_NUM_TRACED])
     margins = trace_margins(trace)
     problems: list[Problem] = margin_problems(margins)
@@ -235,11 +241,11 @@ def _compare_generated(compiled: CompiledMachine, run: Run, expected: Segments) 
         same = min(len(ids), len(generated[0]))
         _compare_tokens(compiled, number, 0, generated[0][:same], ids[:same])
         assert len(generated[0]) == len(ids), f"segment {number + 1} has another length"
-    assert len(generation.segments) == len(expected), "there are segments after the last"
+    assert len(generation.segments) == len(expected), "there are additional segments"
     assert generation.output == run.output, f"output {generation.output}, must be {run.output}"
     gap = model.stats.least_gap
     assert gap is not None, "no token was generated"
-    assert gap >= 1, f"the best score is only {gap} above the next"
+    assert gap >= 1, f"the gap between the top two scores is {gap}, must be at least 1"
 
 
 def _compare_predicted(
@@ -266,7 +272,7 @@ def _compare_predicted(
     )
     tokens = torch.zeros(len(expected), max(len(ids) for ids, _ in expected) - 1, dtype=torch.int64)
     for row, (ids, _) in zip(tokens, expected, strict=True):
-        # No position looks at later ones, so that what follows a shorter segment does not matter.
+        # Attention is causal, so padding after a shorter segment has no effect.
         row[: len(ids) - 1] = torch.from_numpy(ids[:-1].astype(np.int64))
     scores, best = model(tokens).topk(2)
     gaps, predicted = (scores[..., 0] - scores[..., 1]).numpy(), best[..., 0].numpy()
@@ -275,9 +281,9 @@ def _compare_predicted(
         _compare_tokens(
             compiled, number, prompt_length, predicted[number, new], ids[prompt_length:]
         )
-        # The proof of Theorem "hardtosoft" leaves so much; denoising leaves 1.
+        # Guaranteed by the proof of Theorem "hardtosoft"; with denoising the gap is 1.
         gap = gaps[number, new].min()
-        assert gap >= 1 / 2, f"the best score is only {gap} above the next"
+        assert gap >= 1 / 2, f"the gap between the top two scores is {gap}, must be at least 1/2"
 
 
 def _compare_tokens(
@@ -287,7 +293,7 @@ def _compare_tokens(
     got: npt.NDArray[np.integer],
     expected: npt.NDArray[np.integer],
 ) -> None:
-    """Compare tokens from position `start` of a segment on."""
+    """Compare the tokens of a segment from position `start`."""
     differing = np.flatnonzero(got != expected)
     assert not len(differing), (
         f"segment {number + 1}, position {start + differing[0]}: generated "
@@ -310,7 +316,7 @@ def _convert(blueprint: Blueprint, expected: Segments, options: SoftmaxOptions) 
 
 
 def _use_one_thread() -> None:
-    """Keep workers from taking each other's cores."""
+    """Limit torch to one thread, to avoid oversubscription by several workers."""
     import torch
 
     torch.set_num_threads(1)

@@ -114,7 +114,7 @@ def test_heads_that_write_one_coordinate_are_found() -> None:
     program = with_layer(1, heads=(*heads, *layer.heads[2:]))
     assert any("both write" in str(problem) for problem in check_program(program))
     problems = check_weights(dense_weights(program))
-    assert any("several heads write it" in str(problem) for problem in problems)
+    assert any("written by several heads" in str(problem) for problem in problems)
 
 
 def test_weights_of_a_program_that_are_not_ternary_are_found() -> None:
@@ -170,7 +170,7 @@ def test_mixed_values_wrong_values_and_small_gaps_are_found() -> None:
     )
     stage.mlp(1, write((a, 1), (b, 1), (hot, 1), when=hot.on))
     texts = [str(p) for p in check_trace(trace_program(build.finish(), np.array([0, 1])))]
-    assert "layer 1, head 0 (stage), position 1: the best positions have different values" in texts
+    assert "layer 1, head 0 (stage), position 1: tied positions have different values" in texts
     assert "layer 1 after the heads, out, position 1: holds 0.5" in texts
     assert "layer 1 after the MLP, hot, position 0: holds 2" in texts
     assert any("exclude each other are on: of a and b" in text for text in texts)

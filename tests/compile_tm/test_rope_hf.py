@@ -215,7 +215,7 @@ def test_other_rotations_are_found(folder: Path, tmp_path: Path) -> None:
     told = next(place for place, text in enumerate(texts) if "the model writes" in text)
     assert texts[told + 1].startswith(
         "the same word: layer 3 after the denoising, head 0 (position), position 2: "
-        "multiple of 2^2 holds 0.1719, must be 0 within 0; first wrong token after position "
+        "multiple of 2^2 is 0.1719, expected 0 +- 0; first wrong token after position "
     )
     path = changed_config(folder, tmp_path / "heads", rotary_heads=[[]] * config.num_hidden_layers)
     assert any("rotary_heads" in str(problem) for problem in check_folder(path).problems)

@@ -1,6 +1,6 @@
-"""What becomes of compiled machines in practice: common kernels, and sparse attention.
+"""Compiled machines with common attention kernels and sparse attention.
 
-kernels     torch's attention kernels in place of the definition's arithmetic
-sparsity    how often one position is enough, head by head
-retrieval   attention to one position that an approximate search finds
+kernels     torch's attention kernels
+sparsity    number of tied positions per head
+retrieval   attention to one position, found by approximate nearest-neighbor search
 """

@@ -1,8 +1,8 @@
-"""Converted machines under torch's own attention kernels, in real number formats.
+"""Converted machines with torch's attention kernels, in hardware number formats.
 
-The theorems round at fixed points. A kernel rounds where it likes: the flash kernel, for one, keeps
-scores in fp32 but rounds weights that are not yet divided by their sum. So what it does is measured
-here: the tokens it predicts on the sequences of a run, for growing c, against those of the machine.
+The theorems assume rounding at fixed points, and kernels round elsewhere: the flash kernel, for
+example, keeps scores in fp32 and rounds unnormalized attention weights. This module therefore
+measures the predicted tokens on the sequences of a run, for increasing c.
 """
 
 from __future__ import annotations
@@ -29,24 +29,23 @@ KERNELS: dict[Kernel, SDPBackend] = {
     "math": SDPBackend.MATH,
     "flash": SDPBackend.FLASH_ATTENTION,
 }
-"""`math` multiplies matrices one after the other; `flash` never holds all scores."""
+"""`math` materializes the score matrix; `flash` does not."""
 DtypeName = Literal["float32", "bfloat16", "float16"]
 DTYPES: tuple[DtypeName, ...] = get_args(DtypeName)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRun:
-    """One c, format and kernel on the sequences of a case."""
+    """Result of one c, dtype and kernel on the sequences of a case."""
 
     c: float
-    """Factor of queries and keys."""
+    """Scale of queries and keys."""
     dtype: DtypeName
-    """Format of weights and activations."""
+    """Dtype of weights and activations."""
     kernel: Kernel
-    """Which kernel."""
+    """Attention kernel."""
     first_wrong: int | None
-    """Tokens that had been read before a wrong one, the least of all sequences, and so the least
-    context at which it fails; None where all are right."""
+    """Smallest context length, over sequences, with a wrong prediction; None if all are correct."""
 
 
 def kernel_runs(
@@ -57,14 +56,14 @@ def kernel_runs(
     dtypes: Sequence[DtypeName] = DTYPES,
     kernels: Iterable[Kernel] = KERNELS,
 ) -> Iterator[KernelRun]:
-    """Predict each token of a case from those before it, in every way.
+    """Predict the tokens of a case by teacher forcing, for all combinations.
 
     Args:
-        case: What to run.
-        conversion: Which layers are denoised; its c is replaced.
-        scales: The c to try.
-        dtypes: Formats to try.
-        kernels: Kernels to try.
+        case: Case.
+        conversion: Conversion, whose c is replaced.
+        scales: Values of c.
+        dtypes: Dtypes.
+        kernels: Kernels.
     """
     model, scales, kernels = hf_model(case.compiled, conversion), list(scales), list(kernels)
     for dtype in dtypes:
@@ -83,7 +82,7 @@ def kernel_runs(
 
 
 def least_scale(runs: Iterable[KernelRun]) -> float | None:
-    """The least c from which on all tokens are right, for every greater c that was tried."""
+    """Return the smallest c such that it and all larger tested c are correct; None if none is."""
     least = None
     for run in sorted(runs, key=lambda run: run.c, reverse=True):
         if run.first_wrong is not None:
@@ -96,10 +95,10 @@ def least_scale(runs: Iterable[KernelRun]) -> float | None:
 def predict(
     model: CompiledTransformerForCausalLM, ids: npt.NDArray[np.integer], *, kernel: Kernel
 ) -> npt.NDArray[np.int32]:
-    """The token (n,) that the model says after each of the prefixes of ids (n,).
+    """Return the predicted next token (n,) after each prefix of ids (n,).
 
     Raises:
-        RuntimeError: the kernel does not run on these shapes, formats or this device.
+        RuntimeError: the kernel does not support these shapes, the dtype or the device.
     """
     tokens = torch.from_numpy(np.asarray(ids, dtype=np.int64))[None].to(model.device)
     with sdpa_kernel(KERNELS[kernel]):
@@ -110,7 +109,7 @@ def predict(
 
 @torch.no_grad()
 def set_scale(model: CompiledTransformerForCausalLM, c: float) -> None:
-    """Give all entries of W_Q and W_K the value c, or what the model's format makes of it."""
+    """Set all nonzero entries of W_Q and W_K to c, rounded to the model's dtype."""
     for layer in model.layers:
         for name in ("W_Q", "W_K"):
             matrix = layer.get_submodule(name)

@@ -1,9 +1,9 @@
-"""Attention to one position, which an approximate search finds: what a miss costs.
+"""Attention to one position, found by nearest-neighbor search.
 
-Every head takes, in place of the mean over its best positions, the value of one position. Exact
-search loses nothing by it, as values agree among the best. Approximate search, here by the graphs
-of HNSW, sometimes returns a position that is not among the best: its recall is how often it does
-not, and accuracy how many tokens are right all the same.
+Every head reads the value of one position instead of the mean over the tied best positions. With
+exact search the result is the same, since tied positions have equal values. Approximate search
+(HNSW) sometimes returns another position: recall is the fraction of searches that return a best
+position, and accuracy the fraction of correct tokens.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from compile_tm.program.program import Program
 Floats = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int64]
 Retriever = Callable[[Floats, Floats], Places]
-"""Positions (n,) found for queries (n, k) among keys (n, k); position i sees keys 0 to i."""
+"""Returns positions (n,) for queries (n, k) and keys (n, k); query i searches keys 0 to i."""
 _LIBRARY = "hnswlib"
 _MISSING = "hnswlib: missing; pip install 'sudocot[retrieval]'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalRun:
-    """One search on one sequence."""
+    """Result of one retriever on one sequence."""
 
     recall: float
-    """Share of searches, over heads and positions, that returned one of the best."""
+    """Fraction of searches, over heads and positions, that return a best position."""
     accuracy: float
-    """Share of tokens after the prompt that are right, each predicted from the right ones."""
+    """Fraction of correct tokens after the prompt, by teacher forcing."""
     first_wrong: int | None
-    """Tokens that had been read before the first wrong one; None where all are right."""
+    """Context length of the first wrong prediction; None if all are correct."""
     num_searches: int
-    """Heads times positions."""
+    """Number of searches: heads times positions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hnsw:
-    """Search by hierarchical navigable small worlds, with the package `hnswlib`."""
+    """Retriever with hierarchical navigable small world graphs, from the package `hnswlib`."""
 
     links: int = 16
-    """Neighbours of a key in the graph (M)."""
+    """Neighbors of a key in the graph (M)."""
     breadth: int = 16
-    """Candidates that are kept, when keys are added and searched for (ef)."""
+    """Candidates kept during insertion and search (ef)."""
     seed: int = 0
-    """Seed of the graph's levels."""
+    """Seed of the graph levels."""
 
     def __call__(self, queries: Floats, keys: Floats) -> Places:
-        """See `Retriever`; keys are added one by one, as decoding does.
+        """Search for every query; keys are inserted one by one, as in decoding.
 
         Raises:
             ValueError: `hnswlib` is not installed.
@@ -76,12 +76,12 @@ class Hnsw:
 
 
 def missing_library() -> str:
-    """What `Hnsw` needs and is not installed, in words; empty if nothing is missing."""
+    """Return a message if the library of `Hnsw` is not installed, else an empty string."""
     return "" if importlib.util.find_spec(_LIBRARY) else _MISSING
 
 
 def exact_search(queries: Floats, keys: Floats) -> Places:
-    """The first of the best positions."""
+    """Return the first of the best positions for each query."""
     places: Places = _causal_scores(queries, keys).argmax(axis=1)
     return places
 
@@ -93,13 +93,13 @@ def retrieval_run(
     prompt_length: int,
     search: Retriever,
 ) -> RetrievalRun:
-    """Run a program on a sequence with searches in place of attention.
+    """Run a program on a sequence with retrieval instead of attention.
 
     Args:
-        program: The hardmax transformer.
-        ids: The sequence (n + 1,) of the definitions.
-        prompt_length: Tokens of it that are given.
-        search: How a position is found.
+        program: Hardmax transformer.
+        ids: Token ids (n + 1,) from the definition of the machine.
+        prompt_length: Length of the prompt.
+        search: Retriever.
     """
     weights = dense_weights(program)
     x = program.embed(np.asarray(ids[:-1])).astype(np.float32)

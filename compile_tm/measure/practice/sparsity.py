@@ -1,4 +1,4 @@
-"""How sparse attention of compiled machines is: one best position, or several that agree?"""
+"""Sparsity of the attention of compiled machines: number of tied best positions."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from compile_tm.runtime.trace import trace_program
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadSparsity:
-    """One head, over all positions of some sequences."""
+    """Statistics of one head over all positions of some sequences."""
 
     layer: int
-    """From 1."""
+    """Layer, from 1."""
     head: int
-    """From 0."""
+    """Head, from 0."""
     name: str
-    """Stage that it belongs to."""
+    """Stage of the construction."""
     num_positions: int
-    """Positions that were seen."""
+    """Number of query positions."""
     num_unique: int
-    """Those with one best position."""
+    """Queries with a unique best position."""
     num_mixed: int
-    """Those whose best positions have different values, so that one is not enough: must be 0."""
+    """Queries whose best positions have different values; must be 0."""
     most_tied: int
-    """Greatest number of best positions."""
+    """Maximum number of tied best positions."""
 
     @property
     def share_unique(self) -> float:
-        """How often one position is best."""
+        """Fraction of queries with a unique best position."""
         return self.num_unique / self.num_positions
 
 
 def head_sparsity(
     program: Program, sequences: Iterable[npt.NDArray[np.integer]]
 ) -> list[HeadSparsity]:
-    """Count for every head in use, in order of layers and heads.
+    """Return the statistics of every head, ordered by layer and head.
 
     Args:
-        program: The hardmax transformer.
-        sequences: Tokens (n,) each, of one n or another.
+        program: Hardmax transformer.
+        sequences: Token ids (n,) of each sequence; lengths may differ.
     """
     traces = [trace_program(program, ids).heads for ids in sequences]
     found = []
