@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 from pathlib import Path
@@ -12,14 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from compile_tm.commands.folders import Attention, make_conversion
-from compile_tm.conversion.settings import RoundingPoints
-from compile_tm.formats.floats import BF16, get_format
 from compile_tm.jit import IS_JIT
 from compile_tm.measure.checks import check_program, check_trace, margin_problems, trace_margins
 from compile_tm.program.neurons import select
 from compile_tm.program.program import Layer, Program
-from compile_tm.runtime.softmax import SoftmaxTransformer
 from compile_tm.runtime.sparse import SparseError, SparseTransformer
 from compile_tm.runtime.trace import trace_program
 from compile_tm.sudoku.board import BOARDS, Special
@@ -30,23 +25,19 @@ from compile_tm.sudoku.compiled import (
     generate_segments,
     next_prompt,
 )
-from data.segments import cut_segment, split_into_segments
+from data.segments import cut_segment
 from solver.boards import get_board
-from solver.generation.generator import generate_puzzles
-from solver.mrv.tracer import Status, resume, trace
+from solver.mrv.tracer import resume, trace
 from solver.vocabulary import END_INPUT, Vocabulary
-
-Ids = npt.NDArray[np.int32]
-Segment = tuple[Ids, int]
-jit_only = pytest.mark.skipif(not IS_JIT, reason="the sparse runtime is slow without the JIT")
-
-
-@functools.cache
-def compiled_with_model(
-    name: str, mode: Mode, bits: int, segment_tokens: int = 512
-) -> tuple[CompiledSudoku, SparseTransformer]:
-    compiled = compile_sudoku(BOARDS[name], mode=mode, bits=bits, segment_tokens=segment_tokens)
-    return compiled, SparseTransformer.from_program(compiled.program)
+from tests.compile_tm.sudoku_runs import (
+    Ids,
+    Segment,
+    compiled_with_model,
+    jit_only,
+    searching_puzzles,
+    solver_segments,
+    unsolvable,
+)
 
 
 def random_puzzles(name: str, num: int, *, seed: int) -> list[npt.NDArray[np.uint8]]:
@@ -61,29 +52,6 @@ def random_puzzles(name: str, num: int, *, seed: int) -> list[npt.NDArray[np.uin
         blank = rng.random(board.num_cells) < rng.uniform(0.4, 0.9)
         puzzles.append(np.where(blank, 0, digits[solution]).astype(np.uint8))
     return puzzles
-
-
-def searching_puzzles(name: str, num: int, *, seed: int) -> list[npt.NDArray[np.uint8]]:
-    """Puzzles from random solved grids on which the solver meets dead ends."""
-    board, rng = get_board(name), np.random.default_rng(seed)
-    puzzles: list[npt.NDArray[np.uint8]] = []
-    while len(puzzles) < num:
-        seed = int(rng.integers(1 << 32))
-        solution = generate_puzzles(board, seed=seed, count=1).solutions[0]
-        givens = np.where(rng.random(board.num_cells) < 0.75, 0, solution).astype(np.uint8)
-        if (trace(board, givens).tokens == Special.NONE).any():
-            puzzles.append(givens)
-    return puzzles
-
-
-def solver_segments(name: str, givens: npt.NDArray[np.uint8], segment_tokens: int) -> list[Segment]:
-    """The solver's segments with the lengths of their prompts."""
-    board = get_board(name)
-    tokens = trace(board, givens).tokens
-    ends = np.array([len(tokens)])
-    segments = split_into_segments(board, tokens, ends, segment_tokens=segment_tokens)
-    parts = np.split(segments.tokens.astype(np.int32), segments.ends[:-1])
-    return list(zip(parts, segments.prompt_lengths.tolist(), strict=True))
 
 
 def check_puzzles(
@@ -210,15 +178,6 @@ def test_prompts_from_the_middle_of_a_search() -> None:
                 assert generated[prompt_length:].tolist() == expected.tolist()
                 num_dead_ends += is_dead_end
     assert num_dead_ends >= 5
-
-
-def unsolvable() -> Segment:
-    """6x6: the trace of a puzzle without a solution, and `<pad>` in place of one."""
-    givens = np.zeros(36, dtype=np.uint8)
-    givens[[1, 2, 3, 4, 5, 12]] = 1, 2, 3, 4, 5, 6
-    result = trace(get_board("6x6"), givens)
-    assert result.status is Status.UNSOLVABLE
-    return np.append(result.tokens, Special.PAD).astype(np.int32), 2 + 2 * 6
 
 
 @jit_only
@@ -349,95 +308,3 @@ def test_every_head_and_gadget_is_needed() -> None:
 
     assert is_right(compiled.program)
     assert [name for name, program in mutants(compiled.program) if is_right(program)] == []
-
-
-@jit_only
-def test_command_solves_and_writes_a_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The folder is one that the rest of the project reads, and generates the solver's tokens."""
-    import torch
-
-    from compile_tm.commands import sudoku
-    from compile_tm.hf import CompiledTransformerForCausalLM
-    from data.tokenizer import build_tokenizer
-    from eval.network.model_folder import ModelFolder
-
-    puzzle, folder = "1" + "." * 15, tmp_path / "model"
-    config = sudoku.Config(
-        board="4x4",
-        mode="scot",
-        segment_tokens=16,
-        bits=8,
-        architecture="compiled",
-        puzzle=puzzle,
-        out=folder,
-    )
-    assert sudoku.main(config) == 0
-    printed = capsys.readouterr().out
-    assert "solution  1234341221434321\n" in printed
-    assert "segments  3\n" in printed
-    facts = ModelFolder.open(folder).facts
-    assert (facts.board, facts.mode, facts.segment_tokens) == ("4x4", "scot", 16)
-    model = CompiledTransformerForCausalLM.from_pretrained(folder)
-    givens = np.array([1] + [0] * 15, dtype=np.uint8)
-    for ids, prompt_length in solver_segments("4x4", givens, 16):
-        prompt = torch.from_numpy(ids[None, :prompt_length].astype(np.int64))
-        generated = model.generate(prompt, attention_mask=torch.ones_like(prompt))  # type: ignore[misc]
-        assert generated[0].tolist() == ids.tolist()
-    theirs = build_tokenizer(get_board("4x4"), max_tokens=256)
-    saved = json.loads((folder / "tokenizer.json").read_text())
-    assert saved == json.loads(theirs.backend_tokenizer.to_str())
-    with pytest.raises(FileExistsError):
-        sudoku.main(config)
-    unsolvable = dataclasses.replace(config, out=None, puzzle="123.4..........4")
-    assert sudoku.main(unsolvable) == 1
-
-
-def test_lengths_out_of_range_are_refused() -> None:
-    for bits, segment_tokens, message in ((4, 8, "bits: got 4"), (8, 256, "allowed are 1 to 255")):
-        with pytest.raises(ValueError, match=message):
-            compile_sudoku(BOARDS["4x4"], mode="scot", bits=bits, segment_tokens=segment_tokens)
-
-
-@jit_only
-@pytest.mark.parametrize(
-    ("attention", "att", "depth"), [("exact", None, 13), ("denoise", "bf16", 24)]
-)
-def test_softmax_with_rounding_writes_the_same(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    attention: Attention,
-    att: str | None,
-    depth: int,
-) -> None:
-    """Both conversions in bf16, with the theorems' c: decoded, and as a folder."""
-    import torch
-
-    from compile_tm.commands import sudoku
-    from compile_tm.hf import CompiledTransformerForCausalLM
-
-    puzzle, folder = "1" + "." * 15, tmp_path / "model"
-    config = sudoku.Config(
-        board="4x4",
-        segment_tokens=16,
-        bits=8,
-        attention=attention,
-        att=att,
-        puzzle=puzzle,
-        out=folder,
-    )
-    assert sudoku.main(config) == 0
-    assert "solution  1234341221434321\n" in capsys.readouterr().out
-    compiled, _ = compiled_with_model("4x4", "scot", 8, 16)
-    points = RoundingPoints(activations=BF16, attention=get_format(att) if att else None)
-    conversion = make_conversion(compiled.program, attention, points=points)
-    assert conversion is not None
-    emulated = SoftmaxTransformer(compiled.program, conversion, points=points)
-    exported = CompiledTransformerForCausalLM.from_pretrained(folder)
-    assert exported.config.num_hidden_layers == depth
-    for givens in searching_puzzles("4x4", 2, seed=9):
-        for ids, n in solver_segments("4x4", givens, 16):
-            assert emulated.predict(ids[:-1])[n - 1 :].tolist() == ids[n:].tolist()
-            logits = exported(torch.from_numpy(ids[None, :-1].astype(np.int64))).logits
-            assert logits[0, n - 1 :].argmax(dim=-1).tolist() == ids[n:].tolist()

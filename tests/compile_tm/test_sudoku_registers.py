@@ -16,7 +16,7 @@ from compile_tm.sudoku.board import BOARDS
 from compile_tm.sudoku.compiled import Mode, compile_sudoku
 from compile_tm.sudoku.export import export_sudoku
 from compile_tm.sudoku.meanings import Meaning, meanings
-from tests.compile_tm.test_sudoku import searching_puzzles, solver_segments
+from tests.compile_tm.sudoku_runs import searching_puzzles, solver_segments
 
 Values = npt.NDArray[np.float64]
 CASES: list[tuple[str, Mode, int, int]] = [

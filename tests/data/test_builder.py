@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +10,18 @@ import datasets
 import numpy as np
 import pytest
 
-from data.builder import ingest, shards
+from data.builder import ingest
 from data.builder.build import build, merge
 from data.builder.funnel import ReadCounts
 from data.builder.plan import BuildConfig, Part, Plan
-from data.commands import build as build_command
-from data.puzzle_sources.sources import FileSource, GeneratorSource, open_files
-from data.runtime.digests import HashingFile
-from data.runtime.locks import locked_output
+from data.puzzle_sources.sources import FileSource, GeneratorSource
 from data.segments import split_into_segments
-from data.store import Manifest, TokenStore
+from data.store import TokenStore
 from solver.boards import get_board
 from solver.mrv.tracer import trace
 from solver.puzzles import parse_puzzle, puzzle_id
+from tests.data.builds import SMALL, SMALL_SCOT, built, files
 from tests.data.puzzle_files import folder_bytes, make_puzzles, write_csv
-
-SMALL = BuildConfig(shard_puzzles=7, segment_tokens=8)
-SMALL_SCOT = BuildConfig(mode="scot", shard_puzzles=7, segment_tokens=8)
 
 
 @pytest.fixture(scope="module")
@@ -44,17 +32,6 @@ def puzzles() -> list[tuple[str, str]]:
 @pytest.fixture
 def source(tmp_path: Path, puzzles: list[tuple[str, str]]) -> FileSource:
     return files(write_csv(tmp_path / "in" / "train.csv", puzzles))
-
-
-def files(*paths: Path, **options: Any) -> FileSource:
-    names = tuple(map(str, paths))
-    return open_files(names, **{"board": None, "split": None, "revision": None, **options})
-
-
-def built(source: Any, out: Path, config: BuildConfig, **options: Any) -> Manifest:
-    manifest = build(source, out, config=config, **options)
-    assert manifest is not None
-    return manifest
 
 
 def test_cot_rows_are_the_traces(
@@ -301,165 +278,6 @@ def test_16x16_uses_wide_ids(tmp_path: Path) -> None:
     assert hub[0]["input_ids"] == store[0].tolist()
 
 
-def test_changed_source_is_read_again(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
-    path = write_csv(tmp_path / "a.csv", puzzles[:2])
-    built(files(path), tmp_path / "out", SMALL)
-    write_csv(path, puzzles[:3])
-    with pytest.raises(FileExistsError, match="--rebuild"):
-        build(files(path), tmp_path / "out", config=SMALL)
-    with pytest.raises(ValueError, match=r"another source\.files"):
-        build(files(path), tmp_path / "out", config=SMALL, resume=True)
-    assert built(files(path), tmp_path / "out", SMALL, rebuild=True).num_puzzles == 3
-
-
-def test_finished_build_is_left_alone_on_resume(source: FileSource, tmp_path: Path) -> None:
-    built(source, tmp_path / "out", SMALL)
-    before = folder_bytes(tmp_path / "out")
-    built(source, tmp_path / "out", SMALL, resume=True)
-    assert folder_bytes(tmp_path / "out") == before
-    with pytest.raises(ValueError, match=r"another config\.mode"):
-        build(source, tmp_path / "out", config=SMALL_SCOT, resume=True)
-
-
-def test_unfinished_build_does_not_open(source: FileSource, tmp_path: Path) -> None:
-    built(source, tmp_path / "out", SMALL)
-    (tmp_path / "out" / "manifest.json").unlink()
-    with pytest.raises(FileNotFoundError, match="not a finished data set"):
-        TokenStore.open(tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("schema_version", 99, "schema_version 99"),
-        ("seed", 77, "digest does not match"),
-        ("num_rows", None, "digest does not match"),
-    ],
-)
-def test_edited_manifest_is_refused(
-    source: FileSource, tmp_path: Path, field: str, value: Any, message: str
-) -> None:
-    built(source, tmp_path / "out", SMALL)
-    path = tmp_path / "out" / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
-    with pytest.raises(ValueError, match=message):
-        TokenStore.open(tmp_path / "out")
-
-
-def test_damaged_shard_is_refused(source: FileSource, tmp_path: Path) -> None:
-    manifest = built(source, tmp_path / "out", SMALL)
-    path = tmp_path / "out" / manifest.shards[2].name
-    path.write_bytes(path.read_bytes()[:-700])
-    with pytest.raises(ValueError, match=r"damaged|rows"):
-        TokenStore.open(tmp_path / "out")
-
-
-def test_full_disk_keeps_what_is_finished(
-    source: FileSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built(source, tmp_path / "whole", SMALL)
-    made: list[str] = []
-    make_shard = shards.make_shard
-
-    def write(self: Any, content: Any) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    def fail_on_the_fourth(*args: Any, **options: Any) -> Any:
-        if len(made) == 3:
-            monkeypatch.setattr(HashingFile, "write", write)
-        made.append(options["name"])
-        return make_shard(*args, **options)
-
-    monkeypatch.setattr("data.builder.build.make_shard", fail_on_the_fourth)
-    with pytest.raises(OSError, match="No space left"):
-        build(source, tmp_path / "out", config=SMALL, workers=1)
-    assert not (tmp_path / "out").exists()
-    monkeypatch.undo()
-    with pytest.raises(FileExistsError, match="--resume"):
-        build(source, tmp_path / "out", config=SMALL)
-    remade: list[str] = []
-
-    def note(*args: Any, **options: Any) -> Any:
-        remade.append(options["name"])
-        return make_shard(*args, **options)
-
-    monkeypatch.setattr("data.builder.build.make_shard", note)
-    built(source, tmp_path / "out", SMALL, resume=True)
-    assert sorted(remade) == [f"data-{k:05}-of-00006.arrow" for k in (3, 4, 5)]
-    assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("last_words", ["manifest.json", "spool.json", "grids", "answer_ids"])
-def test_a_stop_after_the_last_shard_costs_no_shard(
-    source: FileSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last_words: str
-) -> None:
-    """The disk is full for the manifest, or a kill comes while the spool is removed."""
-    built(source, tmp_path / "whole", SMALL)
-    write_bytes, unlink = Path.write_bytes, Path.unlink
-
-    def write_or_fail(path: Path, content: bytes) -> int:
-        if path.name == last_words:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write_bytes(path, content)
-
-    def unlink_and_die(path: Path, missing_ok: bool = False) -> None:
-        unlink(path, missing_ok=missing_ok)
-        if path.name == last_words:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", write_or_fail)
-        patch.setattr(Path, "unlink", unlink_and_die)
-        with pytest.raises((OSError, KeyboardInterrupt)):
-            build(source, tmp_path / "out", config=SMALL)
-    with monkeypatch.context() as patch:
-        patch.delattr("data.builder.build.make_shard")
-        built(source, tmp_path / "out", SMALL, resume=True)
-    assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
-
-
-def test_one_process_at_a_time_builds(source: FileSource, tmp_path: Path) -> None:
-    for resume, rebuild in ((False, False), (True, False), (False, True)):
-        with locked_output(tmp_path / "out"), pytest.raises(ValueError, match="another process"):
-            build(source, tmp_path / "out", config=SMALL, resume=resume, rebuild=rebuild)
-    built(source, tmp_path / "out", SMALL, resume=True)
-    assert not list((tmp_path / "out").glob(".*"))
-
-
-def test_corrupt_shard_is_made_again_on_resume(
-    source: FileSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built(source, tmp_path / "whole", SMALL)
-
-    def stop(*args: Any, **options: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("data.builder.build.write_metadata", stop)
-    with pytest.raises(KeyboardInterrupt):
-        build(source, tmp_path / "out", config=SMALL)
-    monkeypatch.undo()
-    partial = tmp_path / ".out.partial"
-    remade = folder_bytes(tmp_path / "whole")
-    broken = partial / "data-00001-of-00006.arrow"
-    content = bytearray(broken.read_bytes())
-    content[len(content) // 2] ^= 1
-    broken.write_bytes(content)
-    built(source, tmp_path / "out", SMALL, resume=True)
-    assert folder_bytes(tmp_path / "out") == remade
-
-
-def test_kill_before_or_amid_a_small_file_leaves_no_trace(
-    source: FileSource, tmp_path: Path
-) -> None:
-    built(source, tmp_path / "whole", SMALL)
-    partial = tmp_path / ".out.partial"
-    partial.mkdir()
-    (partial / ".build.json.123.tmp").write_text("{")
-    (partial / ".report-00001.json.123.tmp").write_text("{")
-    built(source, tmp_path / "out", SMALL)
-    assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
-
-
 @pytest.mark.parametrize(("count", "num_shards"), [(0, 1), (40, 2), (3000, 32), (1 << 18, 64)])
 def test_small_data_sets_have_shards_for_every_worker(count: int, num_shards: int) -> None:
     read = ReadCounts(
@@ -487,181 +305,3 @@ def test_strict_stops_at_a_bad_row(tmp_path: Path, puzzles: list[tuple[str, str]
     write_csv(path, [("11" + "." * 14, ""), ("12!4" + "." * 12, "")])
     with pytest.raises(ValueError, match=r":2: givens clash: digit 1 in cells \(1,1"):
         build(files(path), tmp_path / "first", config=SMALL, strict=True)
-
-
-def test_parts_must_be_all_there_and_of_one_build(source: FileSource, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with pytest.raises(FileNotFoundError, match="no parts"):
-        merge(out)
-    build(source, out, config=SMALL, part=Part(index=0, count=2))
-    with pytest.raises(FileNotFoundError, match="missing 1-of-2"):
-        merge(out)
-    build(source, out, config=SMALL_SCOT, part=Part(index=1, count=2))
-    with pytest.raises(ValueError, match=r"another config\.mode"):
-        merge(out)
-    build(source, out, config=SMALL, part=Part(index=1, count=2), rebuild=True)
-    shard = next((tmp_path / "out.parts" / "1-of-2").glob("*.arrow"))
-    content = shard.read_bytes()
-    shard.write_bytes(content[:-1])
-    with pytest.raises(ValueError, match="rebuild the part"):
-        merge(out)
-    shard.write_bytes(content)
-    merge(out)
-    assert len(TokenStore.open(out)) == 40
-
-
-def test_a_merge_that_was_cut_short_is_finished_by_the_next(
-    source: FileSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A kill after the data set is there and before its parts are gone, as a job array sees it."""
-    out, parts = tmp_path / "out", tmp_path / "out.parts"
-    build(source, out, config=SMALL, part=Part(index=0, count=1))
-    with monkeypatch.context() as patch:
-        patch.setattr("data.builder.build.shutil.rmtree", lambda path, **_: path)
-        manifest = merge(out)
-    assert parts.exists()
-    for _ in range(2):
-        assert merge(out) == manifest
-        assert not parts.exists()
-    build(source, out, config=SMALL_SCOT, part=Part(index=0, count=1))
-    with pytest.raises(FileExistsError, match="not of these parts; --rebuild"):
-        merge(out)
-    assert parts.exists()
-
-
-def test_a_merge_leaves_an_interrupted_build_alone_and_keeps_a_second_merge_out(
-    source: FileSource, tmp_path: Path
-) -> None:
-    out, parts, interrupted = (tmp_path / name for name in ("out", "out.parts", ".out.partial"))
-    interrupted.mkdir()
-    (interrupted / "data-00000-of-00007.arrow").touch()
-    build(source, out, config=SMALL, part=Part(index=0, count=1))
-    with locked_output(out), pytest.raises(ValueError, match="another process"):
-        merge(out)
-    merge(out)
-    assert any(interrupted.iterdir())
-    assert not parts.exists()
-
-
-def test_a_merge_without_hard_links_copies(
-    source: FileSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Path) -> None:
-        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-
-    build(source, tmp_path / "out", config=SMALL, part=Part(index=0, count=1))
-    monkeypatch.setattr(Path, "hardlink_to", refuse)
-    assert merge(tmp_path / "out") == built(source, tmp_path / "whole", SMALL)
-    assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
-
-
-def test_local_folder_in_the_shape_of_the_hub(
-    tmp_path: Path, puzzles: list[tuple[str, str]]
-) -> None:
-    folder = tmp_path / "sudoku-extreme"
-    write_csv(folder / "train.csv", puzzles[:30])
-    write_csv(folder / "test.csv", puzzles[30:])
-    source = files(folder, split="test")
-    assert source.describe()["dataset"] == "sudoku-extreme"
-    assert built(source, tmp_path / "out", SMALL).num_puzzles == 10
-
-
-def test_hub_data_set_is_fetched(
-    tmp_path: Path, puzzles: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import huggingface_hub
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    path = write_csv(tmp_path / "cache" / "train.csv", puzzles)
-    asked = []
-
-    def download(name: str, filename: str, **options: Any) -> str:
-        asked.append((name, filename, options))
-        return str(path)
-
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-    source = files(Path("owner/puzzles"), split="train", revision="abc")
-    assert asked == [("owner/puzzles", "train.csv", {"repo_type": "dataset", "revision": "abc"})]
-    assert source.describe()["revision"] == "abc"
-    with pytest.raises(ValueError, match=r"no such file; a data set on the hub .* --split"):
-        files(Path("owner/puzzles"))
-
-    def offline(*args: Any, **options: Any) -> str:
-        raise LocalEntryNotFoundError("offline")
-
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", offline)
-    with pytest.raises(ConnectionError, match="cannot be reached"):
-        files(Path("owner/puzzles"), split="train")
-
-
-def test_a_file_has_no_split_and_no_revision(source: FileSource) -> None:
-    with pytest.raises(ValueError, match="split: got 'test', allowed for a folder"):
-        files(*source.paths, split="test")
-    with pytest.raises(ValueError, match="revision: got 'main', allowed for a hub"):
-        files(source.paths[0].parent, split="train", revision="main")
-
-
-def test_boards_must_agree(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
-    small = write_csv(tmp_path / "a.csv", puzzles)
-    large = write_csv(tmp_path / "b.csv", make_puzzles("6x6", 2))
-    with pytest.raises(ValueError, match="boards differ"):
-        files(small, large)
-
-
-def test_first_occurrences_in_several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = np.random.default_rng(0).integers(0, 500, 3000, dtype=np.uint64)
-    _, first = np.unique(ids, return_index=True)
-    monkeypatch.setattr(ingest, "_IDS_PER_PASS", 700)
-    monkeypatch.setattr(ingest, "_CHUNK", 100)
-    assert np.flatnonzero(ingest.first_occurrences(ids)).tolist() == sorted(first.tolist())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "sources"),
-        ({"sources": ("a",), "generate": 3}, "sources"),
-        ({"generate": 3}, "--board"),
-        ({"sources": ("a",), "mine": (300, 400)}, "mine"),
-        ({"sources": ("a",), "extra_givens": 3}, "extra_givens"),
-        ({"generate": 3, "board": "4x4", "split": "test"}, "split"),
-        ({"sources": ("a",), "workers": 0}, "workers"),
-        ({"sources": ("a",), "resume": True, "rebuild": True}, "one of them"),
-    ],
-)
-def test_command_refuses_contradictions(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build_command.Config(out=Path("x"), **options)
-
-
-@pytest.mark.parametrize("text", ["1", "2/2", "-1/3", "a/b"])
-def test_bad_parts_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="shard"):
-        Part.parse(text)
-
-
-@pytest.mark.parametrize("mode", ["cot", "scot"])
-def test_killed_builds_resume_to_the_same_bytes(tmp_path: Path, mode: str) -> None:
-    """SIGKILL at random moments; the last run finishes what the others left."""
-    path = write_csv(tmp_path / "p.csv", make_puzzles("4x4", 150, seed=2))
-    command = [sys.executable, "-m", "scripts.cli.main", "data", "build", str(path), "--mode", mode]
-    command += ["--shard-puzzles", "3", "--segment-tokens", "8", "--workers", "2"]
-    whole, out = tmp_path / "whole", tmp_path / "out"
-    started = time.monotonic()
-    subprocess.run([*command, "--out", str(whole)], check=True, capture_output=True)
-    whole_s = time.monotonic() - started
-    chance = random.Random(0)
-    for _ in range(4):
-        run = subprocess.Popen(
-            [*command, "--out", str(out), "--resume"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        time.sleep(chance.uniform(0.5, 1.0) * whole_s)
-        run.send_signal(signal.SIGKILL)
-        run.wait()
-        assert not (out / "manifest.json").exists() or TokenStore.open(out)
-    subprocess.run(
-        [*command, "--out", str(out), "--resume"], check=True, capture_output=True, env=os.environ
-    )
-    assert folder_bytes(out) == folder_bytes(whole)

@@ -27,7 +27,7 @@ from solver.boards import Board, get_board
 from solver.mrv.tracer import trace
 from solver.puzzles import parse_puzzle
 from solver.vocabulary import END_INPUT, NONE, OUTPUT, SUMMARY, Tokens, Vocabulary
-from tests.compile_tm.test_sudoku import searching_puzzles
+from tests.compile_tm.sudoku_runs import searching_puzzles
 from tests.eval.test_trace_page import data_of
 
 PUZZLE = "....1..2.3.1..2."

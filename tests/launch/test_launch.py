@@ -9,57 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from scripts.cli.main import main
 from scripts.launch.jobs import Scripts
-from scripts.launch.node import Rendezvous, check_rendezvous, last_row, read_rendezvous
-from scripts.launch.node import main as node_main
-from scripts.launch.recipe import Recipe, Resources, Stage, read_recipe
+from scripts.launch.recipe import Recipe, Resources, Stage
 from scripts.launch.status import launch_status
 from scripts.launch.submit import dry_run, job_id, submit, unfinished_jobs
+from tests.launch.jobs import RECIPE, scripts_of
 
 ROOT = Path(__file__).parents[2]
+
+
 SNAPSHOT = Path(__file__).with_name("dry_run.txt")
-RECIPE = """\
-name: snapshot
-resources: {time: 04:00:00, cpus: 16, sbatch: [--account=my group]}
-stages:
-  data:
-    run: data build "my puzzles.csv" --out "data/it's $HOME"
-    shards: 4
-  train:
-    run: [train, run, --data, "data/it's $HOME", --out, runs/a run]
-    needs: data
-    nodes: 2
-    gpus: 4
-    memory: 64G
-    setup: modules.sh
-  evaluation:
-    run: eval run --model 'runs/a run/final' --data test --out evals/e
-    needs: [train]
-    shards: 2
-    gpus: 1
-  report:
-    run: report evals/e --out report
-    needs: evaluation
-    online: true
-"""
-
-
-def scripts_of(recipe: str, folder: Path) -> Scripts:
-    path = folder / "recipe.yaml"
-    path.write_text(recipe)
-    return Scripts(read_recipe(path), Path("launch of%it"))
 
 
 def snapshot(folder: Path) -> str:
@@ -68,12 +36,6 @@ def snapshot(folder: Path) -> str:
     for path, name in ((folder.resolve(), "WORK"), (sys.executable, "PYTHON"), (ROOT, "ROOT")):
         shown = shown.replace(str(path), f"/{name}")
     return shown + "\n"
-
-
-def train_script(folder: Path) -> str:
-    with contextlib.chdir(folder):
-        scripts = scripts_of(RECIPE.replace("setup: modules.sh", ""), folder)
-        return scripts.render(scripts.jobs["train"])
 
 
 def test_a_dry_run_shows_scripts_and_commands(tmp_path: Path) -> None:
@@ -97,95 +59,6 @@ def test_scripts_pass_shellcheck(tmp_path: Path) -> None:
             assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize(
-    ("recipe", "message"),
-    [
-        ("stages: {}", "stages: got none"),
-        ("stages: {a: {run: data stats d, nodez: 2}}", "a: got 'nodez', allowed are run, needs"),
-        ("stages: {a: {run: data stats d, needs: b}}", "a: needs b, allowed are the stages before"),
-        ("stages: {a: {run: data stats d, shards: 2}}", "shards: got 2 for data stats"),
-        ("stages: {a: {run: data stats d, nodes: 2}}", "data stats is one process"),
-        ("stages: {a: {run: train run, gpus: two}}", "a: gpus: got 'two', allowed is int"),
-        ("stages: {a: {run: train run, gpus: -1}}", "a: gpus: got -1, allowed is 0 to 64"),
-        ("stages: {a: {run: train run, gpus: 1, processes: 2}}", "a: processes: got 2 with gpus"),
-        ("stages: {a: {run: train run, time: soon}}", "a: time: got 'soon'"),
-        ("stages: {a: {run: train run, memory: lots}}", "a: memory: got 'lots'"),
-        ("stages: {a: {run: train run, sbatch: [-p gpu]}}", "a: sbatch: got '-p gpu'"),
-        ("stages: {a: {run: fly me}}", "a: unknown command 'fly me'"),
-        ("stages: {a/b: {run: train run}}", "stage: got 'a/b', allowed are letters"),
-        ("stages: {a: {run: eval run --shard 0/2}}", "a: --shard is set by the launcher"),
-        ("stages: {a: {run: eval run, shards: 2}}", "a: eval run needs --out to be launched"),
-        ("stages: [a]", "stages: got list, allowed is a mapping"),
-        ("stages: {a: {run: train run --data d}}", "a: train run needs --out to be launched"),
-        ("stages: {a: {run: }}", "a: run: got None, allowed is text, or a list of words"),
-        ('stages: {a: {run: "data stats \'d"}}', "a: No closing quotation"),
-        ("stages: {a: {run: data stats d, needs: 3}}", "a: needs: got 3, allowed is text"),
-        ("stages: {a: {run: data stats d, setup: [s]}}", "a: setup: got ['s']"),
-        ("stages: {a: {run: data stats d, memory: [64G]}}", "a: memory: got ['64G']"),
-        ("stages: {a: {run: data stats d, time: '::'}}", "a: time: got '::', allowed are such as"),
-        ("stages: {a: {run: data stats d, time: 5}}", "a: signal_s: got 300, allowed is less than"),
-        (
-            "stages: {a: {run: data stats d}, a: {run: data stats e}}",
-            "a is repeated in the mapping in line 1",
-        ),
-        (
-            "stages: {a: {run: data build p --out o, shards: 2}, a-merge: {run: data stats o}}",
-            "stages: a-merge is also the name of the job that merges",
-        ),
-    ],
-)
-def test_what_is_wrong_with_a_recipe_is_told(recipe: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
-        scripts_of(recipe, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("stage", "message"),
-    [
-        (
-            "run: data build p --out o --sede 1",
-            "a: data build: --sede: no such option; did you mean --seed?",
-        ),
-        ("run: data build p", "a: data build: missing: --out PATH"),
-        ("run: data build p --otu o", "--otu: no such option; did you mean --out?"),
-        ("run: eval merge", "a: eval merge: missing: OUT"),
-        (
-            "run: data build p --out o --workers 0",
-            "a: data build: workers: got 0",
-        ),
-        ("run: train run --data d --out o --preset papper", "a: train run: preset: got 'papper'"),
-        ("run: data stats --config none.yaml", "a: --config: no file 'none.yaml'"),
-        ("{run: data stats d, setup: none.sh}", "a: setup: no file 'none.sh'"),
-    ],
-)
-def test_what_would_fail_in_a_job_is_told_by_the_launch(
-    stage: str,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("r.yaml").write_text(f"stages: {{a: {{{stage.strip('{}')}}}}}")
-    assert main(["launch", "--recipe", "r.yaml", "--dry-run"]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    (line,) = shown.err.splitlines()
-    assert line.startswith("sudocot: error: a: ")
-    assert message in line
-
-
-def test_what_a_stage_before_makes_need_not_be_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("r.yaml").write_text(
-        "stages: {a: {run: data build p --out o}, "
-        "b: {run: data stats o, needs: a}, c: {run: data stats --config o/c.yaml, needs: b}}"
-    )
-    assert main(["launch", "--recipe", "r.yaml", "--dry-run"]) == 0
-
-
 def test_variables_of_a_dry_run_differ(tmp_path: Path) -> None:
     """Also those of jobs whose names a shell cannot tell apart."""
     names = ("a.b", "a-b", "a_b")
@@ -196,31 +69,6 @@ def test_variables_of_a_dry_run_differ(tmp_path: Path) -> None:
     assert len(set(variables)) == 4
     waits = ",".join(f"afterok:${variable}" for variable in variables[:3])
     assert f"--dependency={waits} " in commands[-1]
-
-
-@pytest.mark.parametrize(
-    ("written", "text", "seconds"),
-    [
-        ("90", "90", 90 * 60),
-        ("4:00:00", "4:00:00", 4 * 3600),  # a number in base 60, for YAML
-        ("04:00:00", "04:00:00", 4 * 3600),
-        ("10:30", "10:30", 630),
-        ("1-12", "1-12", 36 * 3600),
-        ("1-12:30", "1-12:30", 36 * 3600 + 1800),
-        ("0", "0", 0),  # no limit
-    ],
-)
-def test_times_in_a_recipe_are_what_slurm_reads(
-    written: str, text: str, seconds: int, tmp_path: Path
-) -> None:
-    scripts = scripts_of(f"stages: {{a: {{run: data stats d, time: {written}}}}}", tmp_path)
-    resources = scripts.jobs["a"].resources
-    assert (resources.time, resources.time_s) == (text, seconds)
-
-
-def test_one_option_of_sbatch_needs_no_list(tmp_path: Path) -> None:
-    scripts = scripts_of("stages: {a: {run: data stats d, sbatch: --account=me}}", tmp_path)
-    assert scripts.jobs["a"].resources.sbatch == ("--account=me",)
 
 
 def build_in_shards(folder: Path, *, seed: int, shards: int = 2) -> Scripts:
@@ -255,37 +103,6 @@ def test_a_folder_that_sbatch_cannot_read_is_refused(tmp_path: Path) -> None:
     stage = Stage(name="a", words=("data", "stats", "d"))
     with pytest.raises(ValueError, match="has a quote"):
         Scripts(Recipe(name="r", stages=(stage,)), tmp_path / 'a "b"')
-
-
-def test_without_scontrol_a_training_stops(tmp_path: Path) -> None:
-    """No falling back to localhost, where each node would train on its own."""
-    (tmp_path / "launch of%it").mkdir()
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for name in ("date", "tee"):
-        (tools / name).symlink_to(str(shutil.which(name)))
-    done = run_script(train_script(tmp_path), path=str(tools))
-    assert done.returncode == 1
-    assert "scontrol does not tell the nodes of the job" in done.stderr
-
-
-def run_script(
-    script: str, *, path: str, job_id: int = 7, **more: str
-) -> subprocess.CompletedProcess[str]:
-    env = {
-        "PATH": path,
-        "SLURM_JOB_ID": str(job_id),
-        "SLURM_JOB_NODELIST": "n[1-2]",
-        "SLURM_CPUS_PER_TASK": "16",
-    }
-    return subprocess.run(
-        ["/bin/bash", "-c", script],
-        env=env | more,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -351,122 +168,6 @@ def test_a_launch_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ValueError, match="squeue: command not found"):
         submit(build_in_shards(tmp_path / "r", seed=0), report=lambda *_: None)
-
-
-def test_the_first_node_may_have_an_address_without_a_name(fake_slurm: str, tmp_path: Path) -> None:
-    scontrol = tmp_path / "fake" / "scontrol"
-    scontrol.write_text(scontrol.read_text().replace("127.0.0.1", "127.77.66.55"))
-    done = run_script(train_script(tmp_path), path=fake_slurm)
-    assert "--address 127.77.66.55" in done.stdout, done.stderr
-
-
-def port_of(output: str) -> int:
-    return int(output.partition("--port ")[2].split()[0])
-
-
-def test_jobs_have_ports_of_their_own(fake_slurm: str, tmp_path: Path) -> None:
-    script = train_script(tmp_path)
-    shown = [run_script(script, path=fake_slurm, job_id=n).stdout for n in (18998, 18999, 19000)]
-    ports = [port_of(output) for output in shown]
-    assert len(set(ports)) == 3
-    assert all(10_000 <= port < 29_000 for port in ports)  # the system gives out those above
-    assert "THREADS 4 SRUN --cpus-per-task=16" in shown[0]
-    assert "--address 127.0.0.1" in shown[0]
-
-
-def test_a_port_in_use_is_passed_over(fake_slurm: str, tmp_path: Path) -> None:
-    script = train_script(tmp_path)
-    wanted = port_of(run_script(script, path=fake_slurm).stdout)
-    with socket.create_server(("127.0.0.1", wanted)):
-        assert port_of(run_script(script, path=fake_slurm).stdout) != wanted
-
-
-@pytest.mark.parametrize(
-    ("code", "starts", "expected"),
-    [
-        (0, 0, "done"),
-        (75, 0, "requeued"),
-        (75, 100, "started 101 times already"),
-        (1, 0, "exit code 1"),
-        (138, 0, "exit code 138"),  # of a USR1 that was not Slurm's
-    ],
-)
-def test_an_exit_code_decides_what_becomes_of_a_job(
-    code: int, starts: int, expected: str, fake_slurm: str, tmp_path: Path
-) -> None:
-    done = run_script(
-        train_script(tmp_path), path=fake_slurm, CODE=str(code), SLURM_RESTART_COUNT=str(starts)
-    )
-    folder = tmp_path / "launch of%it"
-    failures = folder / "failures.log"
-    assert len(list((folder / "done").iterdir())) == (expected == "done")
-    assert ("REQUEUE 7" in done.stdout) == (expected == "requeued")
-    if expected in ("done", "requeued"):
-        assert done.returncode == 0
-        assert not failures.exists()
-    else:
-        assert done.returncode == code
-        assert expected in failures.read_text()
-
-
-def test_a_signal_to_the_script_reaches_the_program(fake_slurm: str, tmp_path: Path) -> None:
-    """Also where the program dies of it, before it can save: the job is requeued."""
-    srun = tmp_path / "fake" / "srun"
-    for ending in ("exit 75", "trap - USR1; kill -USR1 $$"):
-        srun.write_text(f"#!/bin/sh\ntrap '{ending}' USR1\nkill -USR1 $PPID\nsleep 1\nexit 3\n")
-        done = run_script(train_script(tmp_path), path=fake_slurm)
-        assert "REQUEUE 7" in done.stdout, done.stderr
-
-
-def test_a_node_that_is_alone_says_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
-    with pytest.raises(ValueError, match="got 1 from srun, allowed is one on each of 2"):
-        read_rendezvous(address="h", port=1, num_nodes=2)
-    options = ["--address=h", "--port=1", "--nodes=2", "--processes=1", "--config=c"]
-    options.append("--rendezvous-timeout=600")
-    assert node_main([*options, "--", "train", "run"]) == 1
-    assert "got 1 from srun" in caplog.text
-
-
-def rendezvous() -> list[Rendezvous]:
-    """Both nodes of a job, on this host."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    return [
-        Rendezvous(address="127.0.0.1", port=port, num_nodes=2, node_rank=rank) for rank in (0, 1)
-    ]
-
-
-def test_nodes_that_do_not_meet_are_named() -> None:
-    (alone, _) = rendezvous()
-    with pytest.raises(
-        ValueError, match=r"rendezvous timed out after 5 s: node .*rank 0 of 2.*127\.0\.0\.1"
-    ):
-        check_rendezvous(alone, limit_s=5)
-
-
-def test_a_bad_interface_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nowhere0")
-    with ThreadPoolExecutor() as pool:
-        for answer in [pool.submit(check_rendezvous, node, limit_s=60) for node in rendezvous()]:
-            error = answer.exception()
-            assert isinstance(error, ValueError)
-            assert "network interface nowhere0" in str(error)
-            assert "in 60 s" not in str(error)
-
-
-def test_the_last_whole_row_counts(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    assert last_row(path) == {}
-    path.write_text('{"kind": "start"}\n{"kind": "stop"}\n{"kind": "tr')
-    assert last_row(path) == {"kind": "stop"}
-
-
-def test_resources_name_what_is_wrong() -> None:
-    with pytest.raises(ValueError, match="shards: got 0, allowed is 1 to"):
-        Resources(shards=0)
 
 
 if __name__ == "__main__":

@@ -2,65 +2,20 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
 import itertools
-import lzma
-import zipfile
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from solver.boards import get_board
 from solver.jit import IS_JIT
-from solver.puzzle_io import input as puzzle_input
 from solver.puzzle_io.cells import SPACES
 from solver.puzzle_io.input import read_line_blocks
-from solver.puzzles import ColumnNames, PuzzleReader, format_board, read_puzzles
-
-BOARD = get_board("9x9")
-PUZZLES = (
-    "..3..6...5.1..3.27....5....8.....5...2....36...5..8.7.1...4..52.8..7....7......1.",
-    "...93..6........3.1.4......8..56.......3971.......4..5..5..3..8.4.6..3...98.....7",
-    "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79",
-)
-P, Q, R = PUZZLES
-ANSWER = "534678912672195348198342567859761423426853791713924856961537284287419635345286179"
-GRIDS = np.array([[0 if cell == "." else int(cell) for cell in text] for text in PUZZLES])
-
-
-def rows_of(text: str, *, side: int = 9) -> list[str]:
-    return [text[i : i + side] for i in range(0, len(text), side)]
-
-
-def drawn(text: str) -> str:
-    return format_board(BOARD, GRIDS[PUZZLES.index(text)].astype(np.uint8))
-
-
-def numbers(text: str) -> list[int]:
-    return [int(value) for value in GRIDS[PUZZLES.index(text)]]
-
-
-def read(content: str | bytes, **options: object) -> tuple[list[str], list[str], PuzzleReader]:
-    """Return the puzzles, the errors and the reader of a text."""
-    data = content if isinstance(content, bytes) else content.encode()
-    reader = read_puzzles(io.BytesIO(data), **options)  # type: ignore[arg-type]
-    blocks = list(reader)
-    cells = np.array(list(".123456789ABCDEFG"))
-    texts = ["".join(cells[grid]) for block in blocks for grid in block.grids]
-    return texts, [str(error) for block in blocks for error in block.errors], reader
-
-
-def xml(text: str) -> str:
-    return f'<game data="{text}"/>'
-
+from solver.puzzles import PuzzleReader, read_puzzles
+from tests.solver.puzzle_kinds import ANSWER, PUZZLES, P, Q, R, drawn, numbers, read, rows_of, xml
 
 WHOLE = {
     "lone_cr": f"{P}\r{Q}\r{R}\r",
@@ -194,6 +149,8 @@ def test_comments_that_hold_puzzles_are_reported(caplog: pytest.LogCaptureFixtur
 
 
 SIX = "123456" * 6
+
+
 BOXES_3X2 = "\n".join(
     ["1 2|3 4|5 6", "3 4|5 6|1 2", "5 6|1 2|3 4", "---+---+---"] + ["2 1|4 3|6 5"] * 3
 )
@@ -288,133 +245,17 @@ def test_other_formats_are_refused_by_name(content: bytes, message: str) -> None
     assert str(caught.value).startswith(f"<stream>: {message}")
 
 
-def zipped(content: bytes, *names: str) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name in names or ("p.txt",):
-            archive.writestr(name, content)
-    return buffer.getvalue()
-
-
-@pytest.mark.parametrize(
-    "compress",
-    [
-        gzip.compress,
-        bz2.compress,
-        lzma.compress,
-        zipped,
-        lambda text: zipped(gzip.compress(text)),
-        lambda text: zipped(text, "__MACOSX/p.txt", "folder/", "p.txt"),
-        lambda text: gzip.compress(b"\xef\xbb\xbf" + text),
-    ],
-)
-def test_compressed_text_is_read(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
-    content = "\n".join(PUZZLES * 50).encode()
-    path = tmp_path / "puzzles"
-    path.write_bytes(compress(content))
-    assert sum(len(block.grids) for block in read_puzzles(path)) == 150
-    damaged = compress(content)
-    path.write_bytes(damaged[: len(damaged) // 2])
-    with pytest.raises(ValueError, match=r"damaged compressed data|zip"):
-        list(read_puzzles(path))
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (zipped(b"", "[Content_Types].xml", "xl/workbook.xml"), "an Excel workbook .xlsx.; save"),
-        (zipped(b"x", "a.txt", "b.txt"), "a zip archive of 2 files; allowed is one"),
-        (zipped(zipped(zipped(b"x"))), "compressed more than 2 times|NUL|zip"),
-        (
-            gzip.compress(gzip.compress(gzip.compress(b"x"))),
-            "compressed more than 2 times",
-        ),
-    ],
-    ids=["workbook", "two files", "nested zip", "nested gzip"],  # archives hold the time
-)
-def test_archives_that_are_not_read_are_named(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "puzzles.zip"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        list(read_puzzles(path))
-
-
-def test_columns_are_named() -> None:
-    table = f"task,board,solved by,n\nx,{P},{ANSWER},1\n"
-    texts, errors, reader = read(table, columns=ColumnNames(puzzle="Board", answer="solved by"))
-    assert (texts, errors) == ([P], [])
-    assert reader.column_names == {"puzzle": "board", "answer": "solved by"}
-    for columns in (ColumnNames(puzzle="grid"), ColumnNames(puzzle="board", answer="none")):
-        with pytest.raises(ValueError, match=r"no column 'grid' in|no column 'board' or 'none' in"):
-            read(table, columns=columns)
-    with pytest.raises(ValueError, match="no column 'board' in"):
-        read(P, columns=ColumnNames(puzzle="board"))
-
-
-def test_stray_quotes_cost_their_rows_only() -> None:
-    rows = [f"{P},1", f'{Q},"2', f"{R},3", f'{P},4"', f'"{Q},5', f"{R},6"]
-    texts, errors, _ = read("puzzle,n\n" + "\n".join(rows))
-    assert texts == [P, R, P, R]
-    assert [error.split(":")[1] for error in errors] == ["3", "6"]
-
-
-@pytest.mark.parametrize("chunk_bytes", [700, 1000, 5000])
-def test_records_are_joined_over_chunks(monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
-    monkeypatch.setattr(puzzle_input, "CHUNK_BYTES", chunk_bytes)
-    rows = [f'{text},"{drawn(text)}"' for text in PUZZLES * 20]
-    rows[30] = '"' + rows[30][1:]
-    reader = read_puzzles(io.BytesIO(("puzzle,pretty\n" + "\n".join(rows)).encode()))
-    blocks = list(reader)
-    assert sum(len(block.grids) for block in blocks) == 59
-    lines = np.concatenate([block.lines for block in blocks]).tolist()
-    assert lines == [2 + 11 * i for i in range(60) if i != 30]
-    assert min(error.line for block in blocks for error in block.errors) == 2 + 11 * 30
-
-
-TEXT_TYPES = [pa.string_view(), pa.dictionary(pa.int8(), pa.large_string())]
-LIST_TYPES = [
-    pa.list_(pa.int8()),
-    pa.large_list(pa.int64()),
-    pa.list_(pa.uint16(), 81),
-]
-
-
-@pytest.mark.parametrize("num_copies", [1, 40])
-@pytest.mark.parametrize("kind", [*TEXT_TYPES, *LIST_TYPES], ids=str)
-def test_arrow_types_of_grids(tmp_path: Path, kind: pa.DataType, num_copies: int) -> None:
-    values = list(PUZZLES) if kind in TEXT_TYPES else [numbers(text) for text in PUZZLES]
-    path = tmp_path / "p.parquet"
-    array = pa.array(values * num_copies, pa.string() if kind in TEXT_TYPES else kind).cast(kind)
-    pq.write_table(pa.table({"grid": array}), path)
-    blocks = list(read_puzzles(path))
-    grids = np.concatenate([block.grids for block in blocks])
-    np.testing.assert_array_equal(grids, np.tile(GRIDS, (num_copies, 1)))
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        [np.array(numbers(text)).reshape(9, 9).tolist() for text in PUZZLES],
-        [rows_of(text) for text in PUZZLES],
-        [[list(row) for row in rows_of(text)] for text in PUZZLES],
-        [drawn(text) for text in PUZZLES],
-    ],
-)
-def test_nested_cells_are_grids(tmp_path: Path, values: list[object]) -> None:
-    path = tmp_path / "p.parquet"
-    pq.write_table(pa.table({"sudoku": [*values, values[0][:5]]}), path)  # type: ignore[index]
-    (block,) = read_puzzles(path)
-    np.testing.assert_array_equal(block.grids, GRIDS)
-    assert len(block.errors) == 1
-
-
 def _count(reader: PuzzleReader) -> tuple[int, int]:
     blocks = list(reader)
     return sum(len(block.grids) for block in blocks), sum(len(block.errors) for block in blocks)
 
 
 SMALL = "1..4.21....12..4"
+
+
 small_words = st.text("1234.", min_size=16, max_size=16)
+
+
 line_parts = st.one_of(
     small_words,
     st.sampled_from(
@@ -422,7 +263,11 @@ line_parts = st.one_of(
     ),
     st.text("1234.x ,;:|\"'[]#/\t%ab\0", max_size=24),
 )
+
+
 small_lines = st.lists(line_parts, max_size=4).map(" ".join)
+
+
 ACCOUNT = settings(
     max_examples=100 if IS_JIT else 30,
     deadline=None,

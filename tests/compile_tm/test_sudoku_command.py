@@ -1,0 +1,118 @@
+"""The command `compile sudoku`, and conversions of compiled solvers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compile_tm.commands.folders import Attention, make_conversion
+from compile_tm.conversion.settings import RoundingPoints
+from compile_tm.formats.floats import BF16, get_format
+from compile_tm.runtime.softmax import SoftmaxTransformer
+from compile_tm.sudoku.board import BOARDS
+from compile_tm.sudoku.compiled import (
+    compile_sudoku,
+)
+from solver.boards import get_board
+from tests.compile_tm.sudoku_runs import (
+    compiled_with_model,
+    jit_only,
+    searching_puzzles,
+    solver_segments,
+)
+
+
+@jit_only
+def test_command_solves_and_writes_a_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder is one that the rest of the project reads, and generates the solver's tokens."""
+    import torch
+
+    from compile_tm.commands import sudoku
+    from compile_tm.hf import CompiledTransformerForCausalLM
+    from data.tokenizer import build_tokenizer
+    from eval.network.model_folder import ModelFolder
+
+    puzzle, folder = "1" + "." * 15, tmp_path / "model"
+    config = sudoku.Config(
+        board="4x4",
+        mode="scot",
+        segment_tokens=16,
+        bits=8,
+        architecture="compiled",
+        puzzle=puzzle,
+        out=folder,
+    )
+    assert sudoku.main(config) == 0
+    printed = capsys.readouterr().out
+    assert "solution  1234341221434321\n" in printed
+    assert "segments  3\n" in printed
+    facts = ModelFolder.open(folder).facts
+    assert (facts.board, facts.mode, facts.segment_tokens) == ("4x4", "scot", 16)
+    model = CompiledTransformerForCausalLM.from_pretrained(folder)
+    givens = np.array([1] + [0] * 15, dtype=np.uint8)
+    for ids, prompt_length in solver_segments("4x4", givens, 16):
+        prompt = torch.from_numpy(ids[None, :prompt_length].astype(np.int64))
+        generated = model.generate(prompt, attention_mask=torch.ones_like(prompt))  # type: ignore[misc]
+        assert generated[0].tolist() == ids.tolist()
+    theirs = build_tokenizer(get_board("4x4"), max_tokens=256)
+    saved = json.loads((folder / "tokenizer.json").read_text())
+    assert saved == json.loads(theirs.backend_tokenizer.to_str())
+    with pytest.raises(FileExistsError):
+        sudoku.main(config)
+    unsolvable = dataclasses.replace(config, out=None, puzzle="123.4..........4")
+    assert sudoku.main(unsolvable) == 1
+
+
+def test_lengths_out_of_range_are_refused() -> None:
+    for bits, segment_tokens, message in ((4, 8, "bits: got 4"), (8, 256, "allowed are 1 to 255")):
+        with pytest.raises(ValueError, match=message):
+            compile_sudoku(BOARDS["4x4"], mode="scot", bits=bits, segment_tokens=segment_tokens)
+
+
+@jit_only
+@pytest.mark.parametrize(
+    ("attention", "att", "depth"), [("exact", None, 13), ("denoise", "bf16", 24)]
+)
+def test_softmax_with_rounding_writes_the_same(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    attention: Attention,
+    att: str | None,
+    depth: int,
+) -> None:
+    """Both conversions in bf16, with the theorems' c: decoded, and as a folder."""
+    import torch
+
+    from compile_tm.commands import sudoku
+    from compile_tm.hf import CompiledTransformerForCausalLM
+
+    puzzle, folder = "1" + "." * 15, tmp_path / "model"
+    config = sudoku.Config(
+        board="4x4",
+        segment_tokens=16,
+        bits=8,
+        attention=attention,
+        att=att,
+        puzzle=puzzle,
+        out=folder,
+    )
+    assert sudoku.main(config) == 0
+    assert "solution  1234341221434321\n" in capsys.readouterr().out
+    compiled, _ = compiled_with_model("4x4", "scot", 8, 16)
+    points = RoundingPoints(activations=BF16, attention=get_format(att) if att else None)
+    conversion = make_conversion(compiled.program, attention, points=points)
+    assert conversion is not None
+    emulated = SoftmaxTransformer(compiled.program, conversion, points=points)
+    exported = CompiledTransformerForCausalLM.from_pretrained(folder)
+    assert exported.config.num_hidden_layers == depth
+    for givens in searching_puzzles("4x4", 2, seed=9):
+        for ids, n in solver_segments("4x4", givens, 16):
+            assert emulated.predict(ids[:-1])[n - 1 :].tolist() == ids[n:].tolist()
+            logits = exported(torch.from_numpy(ids[None, :-1].astype(np.int64))).logits
+            assert logits[0, n - 1 :].argmax(dim=-1).tolist() == ids[n:].tolist()

@@ -1,0 +1,169 @@
+"""The command `compile validate`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from compile_tm.commands import validate as validate_command
+from compile_tm.constructions.compiled import CompiledMachine, compile_machine
+from compile_tm.constructions.vocabulary import Mode
+from compile_tm.conversion.settings import Conversion
+from compile_tm.jit import IS_JIT
+from compile_tm.machines.interpreter import Status, run_machine
+from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
+from compile_tm.machines.turing import Move, TuringMachine
+from compile_tm.measure import validation
+from data.runtime.ranges import check_ranges
+
+SMALL = RandomMachineConfig(max_tapes=1, max_states=3, max_inputs=1, max_extra_symbols=0)
+
+
+def test_validation_counts_every_pair(capsys: pytest.CaptureFixture[str]) -> None:
+    if not IS_JIT:
+        pytest.skip("the sparse runtime is slow without the JIT")
+    config = validate_command.Config(pairs=30, workers=1, machines=SMALL, max_steps=50)
+    assert validate_command.main(config) == 0
+    lines = capsys.readouterr().out.splitlines()
+    counts = [int(line.split()[0]) for line in lines]
+    assert sum(counts[:4]) == counts[4] == 30
+    assert counts[3] == 0
+    config = validate_command.Config(
+        pairs=5, workers=1, machines=SMALL, max_steps=50, min_share=1.0
+    )
+    assert validate_command.main(config) == 1
+
+
+@pytest.mark.parametrize("denoise", ["every", "heads", "ties"])
+def test_validation_of_conversions(
+    denoise: Literal["every", "heads", "ties"], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same pairs are skipped as with hardmax."""
+    options = {"pairs": 12, "workers": 1, "machines": SMALL, "max_steps": 50, "act": "bf16"}
+    runs: list[dict[str, str]] = [{"conversion": "denoise", "att": "bf16", "denoise": denoise}]
+    if denoise == "every":
+        runs += [{"conversion": "exact"}, {"conversion": "denoise", "att": "m4e5", "act": "m1e3"}]
+    for run_options in runs:
+        config = validate_command.Config(**(options | run_options))  # type: ignore[arg-type]
+        assert validate_command.main(config) == 0
+        counts = [int(line.split()[0]) for line in capsys.readouterr().out.splitlines()]
+        assert sum(counts[:4]) == counts[4] == 12
+        outcomes = [_hardmax_outcome(number) for number in range(12)]
+        skipped = (validation.Outcome.NOT_HALTING, validation.Outcome.NO_OUTPUT)
+        assert counts[1:3] == [outcomes.count(outcome) for outcome in skipped]
+        assert counts[3] == 0
+
+
+def _hardmax_outcome(number: int) -> validation.Outcome | None:
+    """Why a pair is skipped."""
+    rng = np.random.default_rng([0, number])
+    machine = random_machine(rng, SMALL)
+    drawn = run_machine(machine, random_word(rng, machine, max_length=SMALL.max_word), max_steps=50)
+    if drawn.status is not Status.HALTED:
+        return validation.Outcome.NOT_HALTING
+    return validation.Outcome.NO_OUTPUT if drawn.output is None else None
+
+
+def test_wrong_conversions_are_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A c far below the bound, and a format without the theorem's c."""
+    options = {"pairs": 12, "workers": 1, "machines": SMALL, "max_steps": 50}
+    config = validate_command.Config(conversion="denoise", act="e5m2", **options)  # type: ignore[arg-type]
+    with monkeypatch.context() as patch:
+        patch.setattr(validation, "convert", lambda *_, **__: Conversion(c=1.0))
+        assert validate_command.main(config) == 1
+    assert "segment 1, position " in capsys.readouterr().out
+    config = validate_command.Config(conversion="exact", act="m7e3", **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"allowed for m7e3 are 0 to 15\.9"):
+        validate_command.main(config)
+
+
+def test_workers_are_the_cpus_that_were_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 10)
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+    assert validate_command.Config().workers == 8
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "3")
+    assert validate_command.Config().workers == 3
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK")
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    assert validate_command.Config().workers == 10
+
+
+def test_results_do_not_depend_on_the_number_of_workers() -> None:
+    if not IS_JIT:
+        pytest.skip("the sparse runtime is slow without the JIT")
+    results = [
+        list(
+            validation.validate(
+                18, seed=3, machines=SMALL, max_steps=50, max_extra_bits=2, num_workers=workers
+            )
+        )
+        for workers in (1, 2)
+    ]
+    assert results[0] == results[1]
+
+
+def test_wrong_machines_are_not_skipped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A compiler that confuses left and right, as far as this can be seen from its tokens."""
+    if not IS_JIT:
+        pytest.skip("the sparse runtime is slow without the JIT")
+
+    def confused(machine: TuringMachine, *, mode: Mode, bits: int, **_: bool) -> CompiledMachine:
+        turned: dict[Move, Move] = {"L": "R", "S": "S", "R": "L"}
+        rules = tuple(
+            rule._replace(moves=tuple(turned[move] for move in rule.moves))
+            for rule in machine.rules
+        )
+        return compile_machine(dataclasses.replace(machine, rules=rules), mode=mode, bits=bits)
+
+    monkeypatch.setattr(validation, "compile_machine", confused)
+    config = validate_command.Config(pairs=30, workers=1, machines=SMALL, max_steps=50)
+    assert validate_command.main(config) == 1
+    assert "segment 1, position " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"pairs": 0},
+        {"max_steps": 0},
+        {"workers": 0},
+        {"max_extra_bits": 3},
+        {"act": "bf16"},
+        {"denoise": "ties", "conversion": "exact"},
+        {"denoise": "ties", "conversion": "denoise", "positions": "rope"},
+    ],
+)
+def test_wrong_options_are_refused(wrong: dict[str, int | str]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        check_ranges(validate_command.Config(**wrong))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"conversion": "denoise", "act": "bf16", "att": "bf16"}], ids=str
+)
+def test_validation_without_positional_embeddings(
+    capsys: pytest.CaptureFixture[str], options: dict[str, str]
+) -> None:
+    config = validate_command.Config(
+        pairs=8,
+        workers=1,
+        machines=SMALL,
+        max_steps=30,
+        max_extra_bits=0,
+        positions="rope",
+        **options,  # type: ignore[arg-type]
+    )
+    assert validate_command.main(config) == 0
+    counts = [int(line.split()[0]) for line in capsys.readouterr().out.splitlines()]
+    assert sum(counts[:4]) == counts[4] == 8
+    assert counts[0] > 0
+    assert counts[3] == 0
