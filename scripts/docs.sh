@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# Builds the documentation as a static site in site/: no network is needed to read it.
+# Build the documentation as a static site in site/, readable without network access.
 #
 #   bash scripts/docs.sh [--out FOLDER]
 #
-# The environment is .venv, or the one that $SUDOCOT_VENV names; what the site needs beyond that is
-# installed into it (the extra `docs`).
+# The environment is .venv, or $SUDOCOT_VENV; the extra `docs` is installed into it.
 set -euo pipefail
 
 out=
@@ -19,7 +18,7 @@ venv=${SUDOCOT_VENV:-$PWD/.venv}
 export PATH="$venv/bin:$PATH"
 python -c 'import mkdocs, material, mkdocstrings' 2>/dev/null || pip install --quiet '.[docs]'
 
-# The sources of the site: the pages of docs/, what is generated from the code, and the demos.
+# Sources of the site: the pages of docs/, generated reference pages, and the demos.
 pages=$(mktemp -d)
 trap 'rm -rf "$pages"' EXIT
 cp -r docs "$pages/docs"

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Check on a GPU what only a GPU can show, in stages ordered by value, each with a time limit:
+# GPU tests and benchmarks, in stages ordered by importance, each with a time limit:
 #
 #   bash scripts/gpu_check.sh PUZZLES_DIR OUT_DIR [--stage NAME]...
 #
 #   kernels  150 s   the tests marked gpu: attention, training, resumption, engines, memory
-#   speed    210 s   tokens/s and MFU of our loop against the Trainer, both compiled
-#   resume    90 s   a training that a signal stops, resumed, against one that runs through
-#   engines  150 s   the tokens of all engines; tokens/s against what memory bandwidth allows
+#   speed    210 s   tokens/s and MFU of the training loop and of the Trainer, both compiled
+#   resume    90 s   a training that is stopped by a signal and resumed, against an uninterrupted one
+#   engines  150 s   token agreement of the engines; tokens/s against the memory roofline
 #   train    300 s   a 9x9 training, with its held-out solve rate
-#   study   3600 s   optimizers on 6x6; runs only if named
+#   study   3600 s   optimizers on 6x6; only with --stage study
 #
-# The first five take 15 minutes. PUZZLES_DIR holds 9x9 puzzle lists as text; data sets are built
-# before the stages that read them, unless OUT_DIR has them already. A stage writes OUT_DIR/NAME.log
-# and, as it ends, OUT_DIR/NAME.result; a stage that fails or reaches its limit does not stop the
-# next ones. Without a GPU the same stages run on the CPU, with small sizes.
+# The first five take 15 minutes. PUZZLES_DIR contains 9x9 puzzle lists as text; data sets are built
+# before the stages that read them, unless they exist in OUT_DIR. A stage writes OUT_DIR/NAME.log and,
+# when it ends, OUT_DIR/NAME.result; the next stages run even if it fails or reaches its limit.
+# Without a GPU, the stages run on the CPU with small sizes.
 # shellcheck disable=SC2317 # stages are called by their names
 set -euo pipefail
 
@@ -60,7 +60,7 @@ export PYTHONUNBUFFERED=1 PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 sudocot() { "$python" -m scripts.cli.main "$@"; }
 say() { printf '== %s (%ss)\n' "$*" "$SECONDS"; }
 
-build() { # NAME ARGS...: a data set, once
+build() { # NAME ARGS...: build a data set unless it exists
     [ -e "$out/$1/manifest.json" ] || sudocot data build "${@:2}" --out "$out/$1" --resume
 }
 
@@ -122,7 +122,7 @@ engines() {
             --puzzles "$out/small.txt" --num-slots 32 --precision "$precision" \
             --out "$out/agreement-$precision.json"
     done
-    # A model of full size; what it was trained to write does not matter for the speed.
+    # An untrained model of full size suffices for the speed.
     [ -e "$out/runs/untrained/final" ] || sudocot train run --data "$out/scot" --preset paper \
         --model "$train_model" --budget 1 --tokens-per-update 4096 --compile False \
         --precision "${precisions%% *}" --out "$out/runs/untrained"
@@ -135,7 +135,7 @@ engines() {
 }
 
 train() {
-    # The budget sets the learning rate's schedule, so it follows from a measured rate.
+    # The budget determines the learning rate schedule, so it is computed from measured throughput.
     rate=${TRAIN_RATE:-$("$python" -c 'import json, sys
 print(int(max(row["tokens/s"] for row in json.load(open(sys.argv[1]))["rows"])))' \
         "$out/speed-$train_model-${precisions%% *}.json" 2>/dev/null || echo 2000)}
@@ -145,7 +145,7 @@ print(int(max(row["tokens/s"] for row in json.load(open(sys.argv[1]))["rows"])))
         --budget $((rate * train_seconds)) --eval-every 200 "${train_options[@]}"
 }
 
-train_run() { # NAME ARGS...: one run, its progress in a log
+train_run() { # NAME ARGS...: one run, with its output in a log
     sudocot train run --out "$out/runs/$1" "${@:2}" >"$out/$1.log" 2>&1
 }
 
@@ -174,7 +174,7 @@ study() {
     return "$code"
 }
 
-# A stage runs as this script called again, so that a time limit ends all that it started.
+# A stage is run by calling this script again, so that the time limit applies to all its processes.
 if [ -n "${GPU_CHECK_STAGE:-}" ]; then
     "$GPU_CHECK_STAGE"
     exit

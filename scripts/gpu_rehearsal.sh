@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Check the code for GPUs on a machine without one: trainings, evaluations and compiled kernels with
-# the CUDA build of PyTorch on a stub driver, which reports a GPU and runs no kernel.
+# Test the GPU code paths on a machine without a GPU: trainings, evaluations and compiled kernels with
+# the CUDA build of PyTorch on a stub driver, which reports a GPU and does not run kernels.
 #
 #   bash scripts/gpu_rehearsal.sh [pytest options]
 #
-# The environment (7 GB) is made on the first run and kept in
+# The environment (7 GB) is created on the first run in
 # ${SUDOCOT_CACHE_DIR:-~/.cache/sudocot}/gpu-rehearsal; $SUDOCOT_STUB_SM is the compute capability
-# that kernels are compiled for, 90 by default. Needs gcc. docs/gpu.md says what is checked.
+# for which kernels are compiled (default 90). Requires gcc. docs/gpu.md lists the checks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${SUDOCOT_CACHE_DIR:-$HOME/.cache/sudocot}/gpu-rehearsal

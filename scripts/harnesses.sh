@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs the four harnesses of eval/harnesses, and sudocot itself, on the same 50 answers of a stub
-# server, each harness in an environment of its own, and prints one table. Exits with 1 if the scores
-# differ.
+# Run the four harnesses of eval/harnesses and sudocot on the same 50 answers of a stub server, each
+# harness in its own environment, and print a table of scores. The exit code is 1 if they differ.
 #
-# usage: bash scripts/harnesses.sh [FOLDER]     environments and results; by default build/harnesses
-# SUDOCOT_VENV: environment of sudocot, by default .venv
+#   bash scripts/harnesses.sh [FOLDER]     environments and results (default: build/harnesses)
+#
+# $SUDOCOT_VENV is the environment of sudocot (default: .venv).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# From nothing to a leaderboard: an environment, puzzles, a CoT and an SCoT data set of them, a model
-# trained on each, evaluated on other puzzles beside the trained models that come with the project
-# and the compiled solver, and pages with the results and with one search.
+# Run the whole pipeline: create an environment, puzzles, and a CoT and an SCoT data set; train a model
+# on each; evaluate them, the trained models of the repository and the compiled solver on held-out
+# puzzles; and write a leaderboard page and a page that shows one search.
 #
 #   bash scripts/quickstart.sh [--board 4x4|6x6|9x9] [--out FOLDER]
 #
-# 4x4 takes about ten minutes on two CPU cores, 6x6 hours. A 9x9 model needs a GPU: with one, it
-# learns the sudoku-extreme data set, or, where the hub cannot be reached, puzzles made here; without
-# one, 9x9 ends after the data. On small boards nothing is downloaded but the packages.
+# 4x4 takes about ten minutes on two CPU cores, 6x6 takes hours. 9x9 requires a GPU: the model is
+# trained on the sudoku-extreme data set, or on generated puzzles if the hub cannot be reached. Without
+# a GPU, 9x9 ends after the data sets. On small boards, only packages are downloaded.
 #
-# No trace of a 4x4 puzzle with one solution branches. The 4x4 puzzles here have so few givens that
-# the solver must choose, and some are mined for dead ends. They can have several solutions; a model
-# learns to find the one that the solver finds first, and each of them counts as solved.
+# The trace of a 4x4 puzzle with a unique solution never branches. The 4x4 puzzles here therefore have
+# few givens, and some are mined for dead ends. They can have several solutions: the model is trained
+# on the one that the solver finds first, and any solution counts as solved.
 #
-# Finished stages are skipped: interrupt it at any time and run it again. The environment is .venv,
-# or the one that $SUDOCOT_VENV names.
+# Finished stages are skipped, so an interrupted run can be repeated. The environment is .venv, or
+# $SUDOCOT_VENV.
 set -euo pipefail
 
 usage() {
@@ -33,8 +33,8 @@ while (($#)); do
     esac
     shift 2
 done
-# Trace tokens of a segment, so that a usual trace has a few; the recipe of each model and its tokens;
-# a puzzle whose search has dead ends.
+# Trace tokens per segment (a typical trace has a few segments), training recipe and token budget, and
+# an example puzzle whose search has dead ends.
 recipe=(--preset small)
 case $board in
     4x4)
@@ -59,12 +59,10 @@ out=${out:-$PWD/runs/quickstart-$board}
 venv=${SUDOCOT_VENV:-$PWD/.venv}
 [[ -n ${SUDOCOT_VENV:-} ]] || bash scripts/venv.sh "$venv" train
 export PATH="$venv/bin:$PATH"
-# Huge pages for malloc, and freed memory kept for the next pass: on a CPU, a training makes up to
-# twice as many tokens a second with them.
+# Use huge pages for malloc and keep freed memory: up to twice the training throughput on a CPU.
 malloc=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824
 export GLIBC_TUNABLES="${GLIBC_TUNABLES:-$malloc:glibc.malloc.trim_threshold=17179869184}"
-# Threads that wait sleep instead of spinning: beside other work everything slows down in
-# proportion, where spinning threads take the CPU from those that they wait for.
+# Waiting threads sleep instead of spinning, which would slow down training next to other processes.
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 
 mkdir -p "$out"
@@ -82,7 +80,7 @@ fi
 # Sources of the training puzzles and of the test puzzles, as options of `sudocot data build`.
 case $board in
     4x4)
-        # Two lists each: puzzles with few givens as they come, and such with dead ends.
+        # Two lists each: random puzzles with few givens, and puzzles with dead ends.
         make_list() { # NAME COUNT SEED OPTIONS...
             [[ -e $out/$1.csv ]] || sudocot data generate "$2" --board 4x4 --seed "$3" \
                 --out "$out/$1.csv" "${@:4}"
@@ -115,7 +113,7 @@ case $board in
         ;;
 esac
 
-# --resume goes on with an interrupted build and leaves a finished one alone.
+# --resume continues an interrupted build and skips a finished one.
 build() { # MODE FOLDER OPTIONS...
     sudocot data build --board "$board" --mode "$1" --segment-tokens "$segment_tokens" --resume \
         --out "$2" "${@:3}"
@@ -124,7 +122,7 @@ build() { # MODE FOLDER OPTIONS...
 for mode in cot scot; do
     step "$mode data set of $board puzzles in $out/$mode"
     build "$mode" "$out/$mode" "${train_source[@]}"
-    step "other puzzles to test on, in $out/$mode-test"
+    step "$mode test data of other puzzles in $out/$mode-test"
     build "$mode" "$out/$mode-test" "${test_source[@]}" --exclude "$out/$mode"
 done
 
@@ -133,16 +131,15 @@ for mode in cot cot-test; do
     sudocot data stats "$out/$mode" --min-branching-share 0.25
 done
 
-step "one puzzle, and the trace that a model is to write"
+step "an example puzzle and its trace"
 sudocot solve "$example" --trace | tee "$out/example.txt"
 grep -q '<none>' "$out/example.txt" || fail "the trace of the example has no dead end"
 
 ((train_tokens)) || exit 0
 
-# Both models at once, each on its share of the CPUs. Run again after a stop, this goes on; a
-# finished run is left alone. The trainings save when interrupted, so wait for them then too, and
-# for the other one when one fails.
-step "a $board model of each kind, in $out/cot-run and $out/scot-run"
+# Both trainings run in parallel, each on half of the CPUs. Interrupted trainings resume, finished ones
+# are skipped. Wait for both also after an interrupt, since trainings save then, or a failure.
+step "training of a CoT and an SCoT model, in $out/cot-run and $out/scot-run"
 OMP_NUM_THREADS=$(python -c 'from data.runtime.cpus import available_cpus as a; print(max(1, a()[0] // 2))')
 export OMP_NUM_THREADS
 trap 'wait; exit 130' INT
@@ -160,7 +157,7 @@ trap - INT
 step "curves of both runs, in $out/curves.png"
 sudocot train plot "$out/cot-run" "$out/scot-run" --out "$out/curves.png" --title "$board"
 
-# An evaluation that was interrupted goes on; a finished one only shows its summary.
+# Interrupted evaluations resume; finished ones print their summary.
 sampling=()
 [[ $board != 4x4 ]] || sampling=(--no-check-unique)
 evaluate() { # NAME MODEL DATA ENGINE OPTIONS...
@@ -176,8 +173,7 @@ for mode in cot scot; do
     done
 done
 
-# Beside them: the solver itself as a transformer, and on their own puzzles the models that come
-# with the project.
+# For comparison: the compiled solver, and the models of the repository on puzzles of their boards.
 reference=(--sample random --count 100)
 [[ $board != 4x4 ]] || reference=(--sample all "${sampling[@]}")
 evaluate "compiled solver" "compiled-$board" "$out/scot-test" verify "${reference[@]}"
@@ -193,7 +189,7 @@ sudocot report "$out"/evaluations/* --out "$out/report"
 
 step "the example as the SCoT model solves it, in $out/trace.html"
 show=(sudocot trace "$example" --model "$out/scot-run/final" --out "$out/trace.html")
-# The page opens where there is a desktop and somebody who looks at it.
+# Open the page in an interactive desktop session.
 [[ -t 1 && (-n ${DISPLAY:-}${WAYLAND_DISPLAY:-} || $(uname) == Darwin) ]] && show+=(--open)
 "${show[@]}"
 

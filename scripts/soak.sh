@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The long tests, which scripts/test.sh leaves out: many random machines, compiled training, the
-# first cosines of many processes. Takes two minutes.
+# Run the tests marked `slow`, which scripts/test.sh omits: many random machines, compiled training,
+# and numerics of process startup. Takes two minutes.
 #
 #   bash scripts/soak.sh [pytest options]
 #
-# Needs the environment that scripts/test.sh makes, or the one that $SUDOCOT_VENV names.
+# Uses the environment of scripts/test.sh, or $SUDOCOT_VENV.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1

