@@ -33,7 +33,7 @@ from solver.puzzle_io.comments import SkippedLines
 from solver.puzzle_io.compression import is_parquet
 from solver.puzzle_io.detect import GridFormat, detect_format
 from solver.puzzle_io.grids import read_grid_blocks
-from solver.puzzle_io.ids import clash_text, clashing_givens, puzzle_id
+from solver.puzzle_io.ids import clash_text, clashing_givens, ids_among, puzzle_id
 from solver.puzzle_io.input import read_line_blocks
 from solver.puzzle_io.kernels import ANSWER, PUZZLE, RATING, SOURCE
 from solver.puzzle_io.lines import read_text_blocks
@@ -52,6 +52,7 @@ __all__ = [
     "clashing_givens",
     "format_board",
     "format_grid",
+    "ids_among",
     "parse_puzzle",
     "puzzle_id",
     "read_puzzles",

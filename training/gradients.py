@@ -109,7 +109,7 @@ class UpdateReport:
     """Whether any process received a stop signal."""
 
 
-def finish_gradients(
+def clip_and_reduce(
     model: nn.Module,
     loss_part: Tensor,
     *,

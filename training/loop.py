@@ -6,7 +6,7 @@ from data.runtime.progress import Advance
 from data.runtime.signals import StopSignal
 from training.batching.prefetch import micro_batches
 from training.checkpoints.outputs import export_run, save_run
-from training.gradients import UpdateSize, accumulate_gradients, finish_gradients
+from training.gradients import UpdateSize, accumulate_gradients, clip_and_reduce
 from training.held_out import HeldOutEvaluations
 from training.optimizers import set_learning_rate
 from training.reporting.records import RunRecords
@@ -56,7 +56,7 @@ def run_loop(run: Run, *, records: RunRecords, stop: StopSignal, advance: Advanc
 
         # Clip the gradients; check that loss and gradient are finite in all processes.
         with records.locating_errors(update):
-            report = finish_gradients(
+            report = clip_and_reduce(
                 model,
                 loss_part,
                 max_grad_norm=config.optimizer.max_grad_norm,

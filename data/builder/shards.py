@@ -25,7 +25,7 @@ from data.store import Shard, arrow_schema, record_batch
 from solver.boards import Board
 from solver.generation.counting import has_other_solution
 from solver.mrv.tracer import Status, TraceBatch, tracer
-from solver.puzzles import puzzle_id
+from solver.puzzles import ids_among, puzzle_id
 from solver.symmetry.transforms import augment
 from solver.vocabulary import END_INPUT, Tokens
 
@@ -120,16 +120,8 @@ def variants(
     keys = np.random.SeedSequence(recipe.seed).generate_state(1 + recipe.num_copies, np.uint64)
     seeds = spool.ids[rows] ^ keys[copy]
     grids[is_copy] = augment(recipe.board, grids[is_copy], seeds=seeds[is_copy])
-    is_allowed = ~(is_copy & _are_among(puzzle_id(recipe.board, grids), recipe.excluded_ids))
+    is_allowed = ~(is_copy & ids_among(puzzle_id(recipe.board, grids), recipe.excluded_ids))
     return grids[is_allowed], rows[is_allowed], is_copy[is_allowed]
-
-
-def _are_among(
-    ids: npt.NDArray[np.uint64], ascending: npt.NDArray[np.uint64]
-) -> npt.NDArray[np.bool_]:
-    """Return `np.isin(ids, ascending)` by binary search, without sorting `ascending` again."""
-    first = np.searchsorted(ascending, ids)
-    return np.searchsorted(ascending, ids, side="right") > first
 
 
 def make_shard(

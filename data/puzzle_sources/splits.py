@@ -17,7 +17,7 @@ from data.puzzle_sources.puzzle_sets import PuzzleSet, Rows
 from data.runtime.parallel import map_in_order
 from data.runtime.progress import progress
 from solver.boards import Board, Grid
-from solver.puzzles import puzzle_id
+from solver.puzzles import ids_among, puzzle_id
 from solver.symmetry.canonical import canonical_forms
 
 MAX_EXAMPLES = 10
@@ -67,8 +67,7 @@ class _Forms(NamedTuple):
 
     def choose(self, hashes: npt.NDArray[np.uint64]) -> _Forms:
         """Return the puzzles whose hash is among `hashes`, which are sorted."""
-        first = np.searchsorted(hashes, self.hashes)
-        is_chosen = np.searchsorted(hashes, self.hashes, side="right") > first
+        is_chosen = ids_among(self.hashes, hashes)
         return _Forms(
             self.rows[is_chosen],
             self.grids[is_chosen],

@@ -34,7 +34,7 @@ from scripts.bench.harness import Report, best_time
 from scripts.bench.operation_times import operation_times
 from training.batching.batches import IGNORE_INDEX, collate
 from training.batching.sampler import Sampler, SamplerConfig, make_sampler
-from training.gradients import UpdateSize, accumulate_gradients, finish_gradients
+from training.gradients import UpdateSize, accumulate_gradients, clip_and_reduce
 from training.models.attention import choose_attention, use_attention
 from training.models.build import build_model
 from training.models.families import MODEL_PRESETS, ModelConfig, flops_per_token
@@ -231,7 +231,7 @@ def our_turns(
             ]
             size = UpdateSize(num_tokens=update.num_tokens, num_loss_tokens=update.num_loss_tokens)
             part = accumulate_gradients(prepared, batches, size=size, accelerator=accelerator)
-            finish_gradients(
+            clip_and_reduce(
                 prepared, part, max_grad_norm=1.0, stop_requested=False, accelerator=accelerator
             )
             optimizer.step()

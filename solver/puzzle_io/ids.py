@@ -48,6 +48,14 @@ def _absorb_words(words: Any, states: Any) -> None:
         states[row] = state
 
 
+def ids_among(
+    ids: npt.NDArray[np.uint64], ascending: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.bool_]:
+    """Return `np.isin(ids, ascending)` by binary search, without sorting `ascending` again."""
+    first = np.searchsorted(ascending, ids)
+    return np.searchsorted(ascending, ids, side="right") > first
+
+
 def clashing_givens(board: Board, grids: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
     """Return which grids have one digit twice in a row, column or box.
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skip(reason="batches are prefetched in a thread, which 
 NUM_UPDATES, NUM_EVALUATIONS, NUM_DUE = 3, 2, 1
 SYNCS = {
     # Loss and gradient norm are checked before the update is applied.
-    ("training.gradients.finish_gradients", "tolist"): NUM_UPDATES,
+    ("training.gradients.clip_and_reduce", "tolist"): NUM_UPDATES,
     # Whether a signal came, before each part of an evaluation, and whether one is due.
     ("training.held_out.any_process", "_local_scalar_dense"): NUM_EVALUATIONS + NUM_DUE,
     # Which sequences match, and the loss, at the end of a part.

@@ -23,7 +23,7 @@ from tests.training.runs import at_update, run, send, small_config
 from training.batching.batches import collate
 from training.batching.sampler import Update, make_sampler
 from training.config import TrainConfig
-from training.gradients import UpdateSize, accumulate_gradients, finish_gradients
+from training.gradients import UpdateSize, accumulate_gradients, clip_and_reduce
 from training.models.attention import ATTENTIONS, use_attention
 from training.models.board_state import attach_head
 from training.models.build import build_model
@@ -84,7 +84,7 @@ def update_gradients(
         size=UpdateSize(num_tokens=update.num_tokens, num_loss_tokens=update.num_loss_tokens),
         accelerator=accelerator,
     )
-    report = finish_gradients(
+    report = clip_and_reduce(
         prepared,
         part,
         max_grad_norm=float("inf"),
