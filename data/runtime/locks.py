@@ -60,15 +60,19 @@ def locked_folder(folder: Path) -> Iterator[None]:
     Raises:
         ValueError: Another process holds the lock.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     lock = folder / LOCK_FILE
-    try:
-        file = _open_locked(lock, folder, wait=False)
-    except OSError as error:
-        if error.errno not in _NO_WRITING_HERE:
-            raise
-        yield  # without write permission, the folder cannot be changed
-        return
+    file: BinaryIO | None = None
+    while file is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            file = _open_locked(lock, folder, wait=False)
+        except FileNotFoundError:  # another process has just removed the empty folder
+            continue
+        except OSError as error:
+            if error.errno not in _NO_WRITING_HERE:
+                raise
+            yield  # without write permission, the folder cannot be changed
+            return
     with file:
         try:
             yield

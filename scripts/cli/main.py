@@ -106,6 +106,10 @@ def main(argv: Sequence[str]) -> int:
 
 def run() -> None:
     """Entry point of the console script."""
+    if sys.stderr is None:  # closed by the caller
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open for the whole run
+    if sys.stdout is None:  # what a command opens next would get its number, and all output
+        sys.exit(_complain("error: the standard output is closed", code=BAD_INPUT))
     # Notebooks set MPLBACKEND for child processes; the backend may not be installed here.
     os.environ.pop("MPLBACKEND", None)
     shadow = find_shadow()

@@ -55,13 +55,27 @@ class Config:
         check_ranges(self)
         if self.slurm and self.jobs > 1:
             raise ValueError(f"jobs: got {self.jobs}, allowed with slurm is 1")
-        largest = max((t.config.budget for t in self.settings.experiment.trainings), default=0)
-        has_large = self.settings.scale == "full" and largest >= _GPU_TOKENS
-        if self.slurm and has_large and not self.resources.gpus:
+        if self.slurm and self.has_large_trainings and not self.resources.gpus:
             raise ValueError(
-                f"gpus: got 0, allowed is at least 1 for a training of {largest:,} tokens; "
-                "--gpu-sbatch sets sbatch options of the jobs with GPUs only"
+                f"gpus: got 0, allowed is at least 1 for a training of {self._num_tokens:,} "
+                "tokens; --gpu-sbatch sets sbatch options of the jobs with GPUs only"
             )
+
+    @property
+    def has_large_trainings(self) -> bool:
+        """Whether a training would take months without a GPU."""
+        return self.settings.scale == "full" and self._num_tokens >= _GPU_TOKENS
+
+    @property
+    def _num_tokens(self) -> int:
+        """Tokens of the largest training."""
+        return max((t.config.budget for t in self.settings.experiment.trainings), default=0)
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def main(config: Config) -> int:
@@ -86,6 +100,11 @@ def main(config: Config) -> int:
     if config.slurm:
         submit(scripts, report=report)
         return 0
+    if config.has_large_trainings and not _has_gpu():
+        raise ValueError(
+            "this machine has no GPU, on which a training of the full scale would take months; "
+            "allowed are --slurm, --scale tiny and fewer --tokens"
+        )
     local = LocalRun(scripts, num_jobs=config.jobs, report=report)
     try:
         failed = local.run()

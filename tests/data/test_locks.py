@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,33 @@ def test_build_is_locked_until_it_is_published(
     monkeypatch.setattr(builder, "publish_directory", publish)
     build(SOURCE, out, config=CONFIG)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_two_builds_at_once_make_one_whole_data_set(tmp_path: Path) -> None:
+    """At several offsets: one is refused or finds the other's finished, none mixes with it."""
+    wanted = None
+    for number in range(6):
+        out, results = tmp_path / str(number), []
+
+        def work(delay_s: float, out: Path = out, results: list[object] = results) -> None:
+            time.sleep(delay_s)
+            try:
+                build(SOURCE, out, config=CONFIG, resume=True)
+            except ValueError as error:
+                results.append(str(error))
+
+        delays = (0.0, 0.004 * number)
+        threads = [threading.Thread(target=work, args=(delay_s,)) for delay_s in delays]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert all("another process is writing there" in str(result) for result in results)
+        assert len(results) < 2
+        found = {file.name: file.read_bytes() for file in out.iterdir()}
+        wanted = wanted or found
+        assert found == wanted
+        assert list(tmp_path.glob(".*")) == []
 
 
 def test_refused_sample_does_not_refuse_the_corrected_one(tmp_path: Path) -> None:

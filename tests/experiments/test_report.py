@@ -156,6 +156,20 @@ def test_a_stage_that_would_fail_stops_a_run_before_its_first(
     assert capsys.readouterr() == ("", told)
 
 
+def test_months_on_a_cpu_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = (Stage(name="a", words=("data", "stats", str(tmp_path))),)
+    recipe = Recipe(name="r", stages=stages)
+    monkeypatch.setattr(paper_run, "make_recipe", lambda *_, **__: recipe)
+    monkeypatch.setattr(paper_run, "_has_gpu", lambda: False)
+    words = ["paper", "run", "scot-repeats", "--folder", str(tmp_path)]
+    assert main(words) == 2
+    assert "error: this machine has no GPU, on which a training of" in capsys.readouterr().err
+    assert main([*words, "--dry-run"]) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_tiny_form_runs_from_data_to_report_and_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,6 +154,21 @@ def test_what_runs_again_may_fail_again(queue: Path, tmp_path: Path) -> None:
     assert not marks["look"].exists()
 
 
+def test_dependencies_behind_a_banner(queue: Path, tmp_path: Path) -> None:
+    """Wrappers of sbatch talk before the id, and may name the cluster behind it."""
+    sbatch = tmp_path / "fake" / "sbatch"
+    text = sbatch.read_text().replace(
+        "; wc -l <", """; echo "$*" >> NAME.words; printf '---\\n Welcome 7\\n---\\n'; wc -l <"""
+    )
+    sbatch.write_text(text.replace("NAME", str(queue)).rstrip() + " | sed 's/$/;x3/'\n")
+    told = {}
+    submit(build_in_shards(tmp_path / "r", seed=0), report=told.__setitem__)
+    assert told == {"data": "1", "data-merge": "2", "look": "3"}
+    words = queue.with_name("queue.words").read_text().splitlines()
+    waits = [re.findall(r"--dependency=(\S+)", line) for line in words]
+    assert waits == [[], ["afterany:1"], ["afterok:2"]]
+
+
 def test_an_interrupted_launch_leaves_no_jobs_behind(queue: Path, tmp_path: Path) -> None:
     def interrupt(name: str, _answer: str) -> None:
         if name == "data-merge":

@@ -161,3 +161,25 @@ def test_a_quickstart_whose_training_fails_leaves_nothing_running(tmp_path: Path
 def test_what_macos_lacks_is_not_used(name: str) -> None:
     text = (ROOT / "scripts" / name).read_text()
     assert not re.search(r"\b(nproc|sha256sum)\b", text)
+
+
+@pytest.mark.parametrize(
+    ("closed", "told"),
+    [
+        (">&-", "sudocot: error: the standard output is closed\n"),
+        ("<&-", "sudocot: error: puzzle: -: the standard input is closed\n"),
+        ("2>&- >&-", ""),
+    ],
+)
+def test_closed_streams_end_in_one_line(closed: str, told: str) -> None:
+    code = (
+        "import sys; from scripts.cli.main import run; sys.argv = ['sudocot', 'solve', '-']; run()"
+    )
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.training.runs import KilledError, small_config
 from training import run_checks
+from training.run_folder import RunFolder
 
 
 class TestHugePages:
@@ -53,3 +55,30 @@ class TestHugePages:
         caplog.set_level(logging.INFO)
         run_checks.advise_huge_pages(torch.device(str(case["device"])))
         assert ("GLIBC_TUNABLES=glibc.malloc.hugetlb=1" in caplog.text) == is_told
+
+
+@pytest.mark.parametrize("killed_at", ["config.json", "checkpoints"])
+def test_a_run_that_is_killed_while_it_begins_can_be_begun_again(
+    killed_at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(tmp_path / "data", tmp_path / "run")
+    folder = RunFolder(config.out)
+
+    def killed_write(path: Path, content: bytes) -> None:
+        path.with_name(f".{path.name}.host.1.tmp").write_bytes(content[:5])
+        raise KilledError
+
+    def killed_mkdir(path: Path, *_: object, **__: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch, folder.locked():
+        if killed_at == "config.json":
+            patch.setattr("training.run_folder.publish_file", killed_write)
+        else:
+            patch.setattr(Path, "mkdir", killed_mkdir)
+        with pytest.raises(KilledError):
+            folder.prepare(config, data_digest="0")
+    folder.check(config, data_digest="0")
+    with folder.locked():
+        folder.prepare(config, data_digest="0")
+    assert {path.name for path in config.out.glob("[!.]*")} == {"config.json", "checkpoints"}
