@@ -25,16 +25,13 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from data.model_format.precision import PrecisionName, get_precision
 from training.batching.batches import Batch
 from training.gradients import loss_sum
+from training.memory_table import MemoryEstimate, state_bytes
 from training.models.attention import ATTENTIONS, forward_logits, use_attention
 from training.models.build import count_parameters, transformers_config
 from training.models.families import ModelConfig
 from training.models.rotary import pin_rotary
 from training.optimizers import build_optimizer
 from training.schedule import OptimizerConfig
-
-_STATE_BYTES = 16
-"""Bytes of a parameter: weight, gradient and the two moments of AdamW, each in fp32."""
-_BF16_BYTES = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,16 +92,6 @@ def measure_update(
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryEstimate:
-    """Estimated memory of an update with AdamW on each of its devices, in bytes."""
-
-    state_bytes: int
-    """Weights, gradients and optimizer state; under bf16 the rounded weights too."""
-    activation_bytes: int
-    """Tensors saved by the forward pass for the backward pass, and the widest gradients."""
-
-
 @functools.cache
 def estimate_update(
     architecture: ModelConfig, *, precision: PrecisionName, num_positions: int
@@ -134,7 +121,7 @@ def estimate_update(
         num_parameters = count_parameters(model)
     widest = max(architecture.feed_forward_size, architecture.vocabulary.size)
     return MemoryEstimate(
-        state_bytes=num_parameters * (_STATE_BYTES + (_BF16_BYTES if is_bf16 else 0)),
+        state_bytes=state_bytes(num_parameters, precision),
         # The fp32 gradients of two of the widest activations exist at once.
         activation_bytes=activation_bytes + 2 * 4 * num_positions * widest,
     )

@@ -35,6 +35,8 @@ class PrecisionPolicy:
         return asdict(self)
 
 
+FORMAT_BYTES = {"fp32": 4, "bf16": 2}
+"""Bytes of a number, by the name of its format."""
 PRECISIONS: dict[str, PrecisionPolicy] = {
     "bf16": PrecisionPolicy(
         name="bf16",

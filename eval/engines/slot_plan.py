@@ -1,25 +1,28 @@
 """How many slots an engine gets: no more than there are puzzles, and than fit into free memory.
 
 Slots grow with their sequences (`eval.engines.slots`), so what is planned is the most that they can
-come to take: every slot at the longest sequence that the caps allow.
+come to take: every slot at the longest sequence that the caps allow. Plans are made without torch.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from data.model_format.facts import Mode
-from data.model_format.precision import PrecisionPolicy
+from data.model_format.precision import FORMAT_BYTES, PrecisionPolicy
 from data.runtime.memory import available_memory
 from eval.engines.contract import Caps
-from eval.engines.slots.base import slot_capacity
-from eval.network.model_folder import ModelFolder
-from eval.network.types import DTYPES
 from solver.boards import Board
 
+if TYPE_CHECKING:
+    import torch
+
+    from eval.network.model_folder import ModelFolder
+
+BUCKET = 256
+"""Capacities of slots are multiples of it, unless the model's positions end before."""
 DEFAULT_SLOTS = {"cpu": 64, "cuda": 1_024}
 """Slots where memory and puzzles allow them, by type of device; more are hardly faster."""
 MEMORY_SHARE = 0.7
@@ -123,8 +126,8 @@ def plan_engine_slots(
     size = 0
     if name != "vllm" and folder.computed is not None:
         # The engine hf keeps fp32 keys whatever the precision.
-        stored = torch.float32 if name == "hf" else DTYPES[precision.cache]
-        size = folder.computed.cache_size * stored.itemsize
+        stored = "fp32" if name == "hf" else precision.cache
+        size = folder.computed.cache_size * FORMAT_BYTES[stored]
     length = longest_sequence(folder.board, mode=mode, caps=caps)
     return plan_slots(
         num_slots=num_slots,
@@ -134,6 +137,11 @@ def plan_engine_slots(
         bytes_per_token=size,
         free_bytes=max(0, free_memory(device) - folder.weight_bytes(device)),
     )
+
+
+def slot_capacity(length: int, *, max_positions: int) -> int:
+    """Return the capacity to which slots grow for sequences of `length` tokens."""
+    return min(-(-length // BUCKET) * BUCKET, max_positions)
 
 
 def longest_sequence(board: Board, *, mode: Mode, caps: Caps) -> int:
@@ -148,6 +156,8 @@ def free_memory(device: torch.device) -> int:
     """Return the bytes that are free on a device, those that torch holds in reserve included."""
     if device.type != "cuda":
         return available_memory()[0]
+    import torch
+
     free, _ = torch.cuda.mem_get_info(device)
     reserve = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return free + reserve

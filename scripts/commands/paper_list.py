@@ -31,6 +31,6 @@ def main(_config: Config) -> int:
         )
         for e in EXPERIMENTS.values()
     )
-    names = ("name", "title", "in the paper", "trainings", "evaluations")
+    names = ("name", "title", "in the paper", "train", "eval")
     print_table(Console(markup=False), "experiments", names, rows)
     return 0

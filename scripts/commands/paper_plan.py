@@ -11,8 +11,10 @@ from tyro.conf import OmitArgPrefixes
 
 from data.commands.tables import print_table
 from eval.report.columns import compact
+from eval.sampling.selection import PAPER_COUNTS
 from scripts.experiments.costs import (
     disk_bytes,
+    evaluation_cost,
     run_bytes,
     study_hours,
     training_cost,
@@ -63,9 +65,11 @@ def main(config: Config) -> int:
         names: tuple[str, ...] = ("training", "loss tokens", "core hours")
         rows = list(_study_rows(trainings, rates))
     else:
-        names = ("training", "tokens", "hours", "GPU hours", "bottleneck", "disk, GB")
+        names = ("stage", "tokens", "hours", "GPU hours", "bottleneck", "disk, GB")
         num_gpus = max(1, resources.nodes * resources.gpus)
-        rows = list(_paper_rows(trainings, rates, num_gpus=num_gpus))
+        rows = list(
+            _paper_rows(trainings, rates, num_gpus=num_gpus, num_shards=max(1, resources.shards))
+        )
     print_table(console, "costs, from the rates of scripts/experiments/rates.yaml", names, rows)
     return 0
 
@@ -74,7 +78,7 @@ def _describe(job: Job) -> str:
     wanted = job.resources
     parts = [f"{wanted.shards} tasks"] if wanted.shards > 1 else []
     parts += [f"{wanted.nodes} nodes"] if wanted.nodes > 1 else []
-    parts += [f"{wanted.gpus} GPUs"] if wanted.gpus else []
+    parts += [f"{wanted.gpus} GPU{'s' if wanted.gpus > 1 else ''}"] if wanted.gpus else []
     after = ", ".join([*job.after_ok, *([job.merged.name] if job.merged else [])])
     return ", ".join([*parts, f"after {after}" if after else "no dependencies"])
 
@@ -92,7 +96,7 @@ def _study_rows(trainings: tuple[Training, ...], rates: Rates) -> Iterator[tuple
 
 
 def _paper_rows(
-    trainings: tuple[Training, ...], rates: Rates, *, num_gpus: int
+    trainings: tuple[Training, ...], rates: Rates, *, num_gpus: int, num_shards: int
 ) -> Iterator[tuple[str, ...]]:
     costs = [training_cost(training, rates, num_gpus=num_gpus) for training in trainings]
     disk = [run_bytes(PAPER_PARAMETERS[training.config.model]) for training in trainings]
@@ -105,6 +109,21 @@ def _paper_rows(
             cost.bottleneck,
             f"{size / 1e9:.2f}",
         )
+    # Rates of decoding are known for segments of random puzzles only.
+    evaluations = {
+        f"{training.name}-random": evaluation_cost(
+            training,
+            rates,
+            engine="segment",
+            num_puzzles=PAPER_COUNTS["random"] or 0,
+            num_gpus=num_shards,
+        )
+        for training in trainings
+        if training.mode == "scot" and "random" in training.samples
+    }
+    for name, cost in evaluations.items():
+        yield name, "", f"{cost.hours:.1f}", f"{cost.device_hours:.1f}", cost.bottleneck, ""
+    costs += evaluations.values()
     modes = dict.fromkeys(training.mode for training in trainings)
     for mode in modes:
         yield f"data-{mode}", "", "", "", "", f"{disk_bytes(mode, rates) / 1e9:.1f}"

@@ -9,14 +9,17 @@ The options of a stage are parsed by its command.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from data.model_format.precision import FORMAT_BYTES, get_precision
+from eval.engines.slot_plan import DEFAULT_SLOTS, longest_sequence, plan_slots, slot_capacity
+from eval.sampling.selection import PAPER_COUNTS
 from scripts.cli.main import parse
 from scripts.launch.recipe import BUILD, EVALUATE, TRAIN, Recipe, Stage
+from training.memory_table import num_parameters, planned_update
 
 if TYPE_CHECKING:
     from data.model_format.facts import Mode
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 GPU_BYTES = 80_000_000_000
 """Memory of the device of an evaluation."""
+_WEIGHT_BYTES = 4 + 2
+"""Bytes of a parameter in an evaluation: as stored, and rounded to bf16."""
 HOST_BYTES = 1_000_000_000
 """Allowance for a stage without a model: a build of 1,465 puzzles was measured at 0.24 GB; the rest
 is for the grids of a list of millions."""
@@ -80,9 +85,7 @@ def _config(stage: Stage) -> Any:
 
 
 def _training(name: str, config: TrainConfig, device: str) -> StageMemory:
-    from training.memory import estimate_update
-
-    memory = estimate_update(
+    memory = planned_update(
         config.architecture, precision=config.precision, num_positions=config.max_micro_tokens
     )
     return StageMemory(
@@ -96,29 +99,18 @@ def _training(name: str, config: TrainConfig, device: str) -> StageMemory:
 def _evaluation(
     name: str, config: Any, model: TrainConfig, mode: Mode, device: str, device_bytes: int
 ) -> StageMemory:
-    from data.model_format.precision import get_precision
-    from eval.engines.slot_plan import DEFAULT_SLOTS, longest_sequence, plan_slots
-    from eval.engines.slots.base import slot_capacity
-    from eval.network.config import read_network_config, tensor_shapes
-    from eval.network.types import DTYPES
-    from eval.sampling.selection import PAPER_COUNTS
-    from training.models.build import transformers_config
-
-    sampling = config.sampling
+    sampling, network = config.sampling, model.architecture
     count = sampling.count or PAPER_COUNTS[sampling.sample]
     num_puzzles = (count or 1 << 20) * max(1, len(sampling.targets))
-    network = read_network_config(transformers_config(model.architecture).to_dict(), source=name)
-    length = longest_sequence(
-        model.architecture.vocabulary.board, mode=mode, caps=config.caps(mode)
-    )
-    itemsize = DTYPES[get_precision(config.precision).cache].itemsize
-    weight_bytes = 6 * sum(math.prod(shape) for shape in tensor_shapes(network).values())
+    length = longest_sequence(network.vocabulary.board, mode=mode, caps=config.caps(mode))
+    weight_bytes = _WEIGHT_BYTES * num_parameters(network)
+    kept_per_token = 2 * network.num_layers * network.hidden_size  # keys and values
     plan = plan_slots(
         num_slots=config.num_slots,
         default=DEFAULT_SLOTS["cuda" if device == "GPU" else "cpu"],
         num_puzzles=num_puzzles,
         slot_tokens=slot_capacity(length, max_positions=network.max_positions),
-        bytes_per_token=network.cache_size * itemsize,
+        bytes_per_token=kept_per_token * FORMAT_BYTES[get_precision(config.precision).cache],
         free_bytes=device_bytes - weight_bytes,
     )
     # Temporary copy of the keys or values of one layer while the cache grows.

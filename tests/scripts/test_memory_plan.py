@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,7 @@ from scripts.launch.memory import recipe_memory
 from scripts.launch.recipe import EVALUATE, TRAIN, Recipe, Resources, Stage
 from tests.training.toy import BOARD
 from training.memory import estimate_update
+from training.memory_table import planned_update
 from training.models.attention import ATTENTIONS, use_attention
 from training.models.build import build_model, count_parameters, transformers_config
 from training.models.families import MODEL_PRESETS, ModelConfig
@@ -116,3 +120,20 @@ def test_activations_are_what_autograd_saves_of_a_real_model(family: str, precis
     beside = 2 * 4 * num_positions * config.feed_forward_size
     assert memory.activation_bytes - beside == pytest.approx(expected, rel=0.01)
     assert memory.state_bytes == count_parameters(model) * (16 if precision == "fp32" else 18)
+
+
+@pytest.mark.parametrize("name", MODEL_PRESETS)
+def test_the_table_of_presets_is_what_is_computed(name: str) -> None:
+    config = replace(MODEL_PRESETS[name](), init="scaled")
+    for precision, num_positions in (("bf16", 1_025), ("bf16", 13_281), ("fp32", 8_192)):
+        options = {"precision": precision, "num_positions": num_positions}
+        assert planned_update(config, **options) == estimate_update(config, **options)
+
+
+def test_a_plan_of_the_paper_needs_no_torch() -> None:
+    code = (
+        "import sys; from scripts.cli.main import main\n"
+        "assert main(['paper', 'plan', 'all']) == 0\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=True)

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 import torch
 
+from eval.engines.slot_plan import BUCKET, slot_capacity
 from eval.network.types import SlotCache, TokenNetwork
 from solver.vocabulary import Tokens
 
 logger = logging.getLogger(__name__)
 
-BUCKET = 256
-"""Capacities are multiples of it, unless the model's positions end before."""
 OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
 """Errors after which fewer slots may succeed."""
 
@@ -145,8 +144,3 @@ class Slots(ABC):
     def _not_finite(self, slot: int) -> FloatingPointError:
         key = self._starts[slot].key
         return FloatingPointError(f"puzzle {key}: the model's logits are not finite")
-
-
-def slot_capacity(length: int, *, max_positions: int) -> int:
-    """Return the capacity to which slots grow for sequences of `length` tokens."""
-    return min(-(-length // BUCKET) * BUCKET, max_positions)

@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eval.engines.slots.base import BUCKET, Slots, Start
+from eval.engines.slot_plan import BUCKET
+from eval.engines.slots.base import Slots, Start
 from eval.network.transfer import to_device
 from eval.network.types import Span
 from solver.vocabulary import DECODING_STOPS, Tokens
