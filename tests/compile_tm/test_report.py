@@ -9,7 +9,14 @@ import pytest
 from compile_tm.commands import report
 from compile_tm.jit import IS_JIT
 from compile_tm.measure.practice.retrieval import missing_library
-from compile_tm.measure.report.document import Plot, Section, Series, Table, cell_text
+from compile_tm.measure.report.document import (
+    Plot,
+    Section,
+    Series,
+    Table,
+    cell_text,
+    comparisons,
+)
 from compile_tm.measure.report.practice_section import practice_section
 from compile_tm.measure.report.render import write_document
 from compile_tm.measure.report.sections import instantiation_section
@@ -118,3 +125,22 @@ def test_sparsity_with_and_without_the_library(missing: str) -> None:
         exact = section.tables[2].rows[0]
         assert exact[3:] == (1, 1, "none")
         assert len(section.plots) == 2
+
+
+def test_report_opens_with_the_numbers_of_the_paper(tmp_path: Path) -> None:
+    """One row a number of any section, with a link to that section."""
+    first = Section(title="Other", paragraphs=("text",))
+    table = Table(
+        title="Failures",
+        columns=("format", "paper", "here", "agrees"),
+        rows=(("bf16", "7 with 6", "8 with 6", "no"),),
+    )
+    sections = [first, instantiation_section(), Section(title="T", paragraphs=(), tables=(table,))]
+    found = comparisons(sections)
+    assert [row.section for row in found] == [2] * 9 + [3]
+    assert found[-1].claim == "Failures, bf16"
+    write_document(sections, tmp_path / "report", title="Title", intro="Intro")
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert page.index('id="comparisons"') < page.index('id="section-1"')
+    assert '<a href="#section-3">Failures, bf16</a>' in page
+    assert page.count('<td class="no">no</td>') == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 Cell = str | int | float
@@ -58,6 +59,47 @@ class Section:
     paragraphs: tuple[str, ...]
     tables: tuple[Table, ...] = ()
     plots: tuple[Plot, ...] = ()
+
+
+COMPARISON = ("paper", "here", "agrees")
+"""Last columns of a table that compares numbers of the paper with ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A number of the paper beside ours, for the table that opens the report."""
+
+    claim: str
+    """What the number is."""
+    paper: str
+    here: str
+    verdict: str
+    """`yes` where both agree, or `no`."""
+    section: int
+    """Number of the section that has it, from 1."""
+
+
+def comparisons(sections: Sequence[Section]) -> list[Comparison]:
+    """Collect the rows of all tables that end with the columns `COMPARISON`."""
+    found = []
+    for number, section in enumerate(sections, start=1):
+        for table in section.tables:
+            if table.columns[-3:] != COMPARISON:
+                continue
+            # "quantity" needs no more words; "format" needs what the format is tried on.
+            context = "" if table.columns[0] == "quantity" else f"{table.title}, "
+            for row in table.rows:
+                name, paper, here, verdict = (cell_text(cell) for cell in row)
+                found.append(
+                    Comparison(
+                        claim=f"{context}{name}",
+                        paper=paper,
+                        here=here,
+                        verdict=verdict,
+                        section=number,
+                    )
+                )
+    return found
 
 
 def cell_text(cell: Cell) -> str:

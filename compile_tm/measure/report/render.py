@@ -12,7 +12,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from compile_tm.measure.report.document import Plot, Section, cell_text
+from compile_tm.measure.report.document import Plot, Section, cell_text, comparisons
 from compile_tm.measure.report.drawing import draw, themed
 
 PAGE_FILE, MARKDOWN_FILE, PLOTS_FOLDER = "report.html", "report.md", "plots"
@@ -37,7 +37,7 @@ def write_document(sections: Sequence[Section], out: Path, *, title: str, intro:
         for name, template in ((PAGE_FILE, "report.html.j2"), (MARKDOWN_FILE, "report.md.j2")):
             environment = _environment(is_page=name == PAGE_FILE, drawn=drawn)
             text = environment.get_template(template).render(
-                title=title, intro=intro, sections=sections
+                title=title, intro=intro, sections=sections, comparisons=comparisons(sections)
             )
             (staged / name).write_text(text, encoding="utf-8")
         if out.exists():

@@ -19,7 +19,7 @@ from compile_tm.measure.report.bottlenecks import (
     reciprocal_failure,
     tape_failure,
 )
-from compile_tm.measure.report.document import Cell, Plot, Section, Series, Table
+from compile_tm.measure.report.document import COMPARISON, Cell, Plot, Section, Series, Table
 from compile_tm.measure.report.instantiation import MODES, gpt3_claims
 from compile_tm.measure.report.theorems import (
     MIN_ATTENTION_MANTISSA_BITS,
@@ -71,7 +71,7 @@ def instantiation_section() -> Section:
         tables=(
             Table(
                 title="The paper's numbers and ours",
-                columns=("quantity", "paper", "here", "agrees"),
+                columns=("quantity", *COMPARISON),
                 rows=claims,
                 note="Where CoT and SCoT agree, one number is given.",
             ),
@@ -170,7 +170,7 @@ def bottleneck_section(*, max_mantissa_bits: int) -> Section:
         tables=(
             Table(
                 title="Head positions that phi_i confuses",
-                columns=("format", "paper", "here", "agrees"),
+                columns=("format", *COMPARISON),
                 rows=tuple(paper_rows),
             ),
             Table(
