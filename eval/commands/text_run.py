@@ -69,6 +69,8 @@ def uses_text(model: str, *, engine: str, protocol: str) -> bool:
         ValueError: the model or the engine allows neither.
     """
     has_facts = (Path(model) / FACTS_FILE).is_file()
+    if not has_facts and (Path(model) / "final" / FACTS_FILE).is_file():
+        raise ValueError(f"model: {model} is a run folder, its model is {Path(model) / 'final'}")
     if protocol == "ids" or (protocol == "auto" and has_facts):
         if not has_facts:
             raise ValueError(
@@ -79,6 +81,8 @@ def uses_text(model: str, *, engine: str, protocol: str) -> bool:
     if REGISTRY[engine].text is None:
         engines = ", ".join(name for name, entry in REGISTRY.items() if entry.text)
         reason = f"no {FACTS_FILE}" if not has_facts else "got --protocol text"
+        if not Path(model).exists():
+            reason = "no such folder, and no name of `sudocot models`"
         raise ValueError(
             f"{model}: {reason}, so it is asked in words, by --engine {engines}; the engine "
             f"{engine} decodes token ids of models trained by sudocot (docs/your-model.md)"

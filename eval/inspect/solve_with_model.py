@@ -35,6 +35,10 @@ _ENDINGS = {
     EndedBy.TOTAL_CAP: "the model ran out of tokens; --max-tokens sets how far to go",
     EndedBy.CONTEXT: "the model ran out of positions",
 }
+_MAX_WRONG_LINES = 8
+"""Lines in a row that are shown though the solver would not write them; more are counted."""
+_MAX_WRONG_TOKENS = 40
+"""Tokens of such a line that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +129,7 @@ class ModelSolver:
             board: board of the puzzle.
             givens: digits, uint8 (num_cells,).
             name: what to call the puzzle.
-            is_brief: write the lines of the trace only.
+            is_brief: write the lines of the trace only, all of them whole.
 
         Returns:
             Whether it solved the puzzle.
@@ -141,7 +145,7 @@ class ModelSolver:
         if not is_brief:
             self._console.print(Text(f"{name}: {board.name}, solved by a model", style="bold"))
         self._console.print(tokens_to_text(board, run.prompt))
-        num_lines = num_right = 0
+        num_lines = num_right = num_wrong_in_row = 0
         first_wrong: int | None = None
         for line in checked_lines(self._model, run, segment_tokens=facts.segment_tokens):
             num_lines += 1
@@ -149,13 +153,26 @@ class ModelSolver:
             is_first = first_wrong is None and not line.is_right
             if is_first:
                 first_wrong = num_lines
-            self._console.print(_line_text(board, line, is_first=is_first))
-            self._console.file.flush()
+            num_folded = num_wrong_in_row - _MAX_WRONG_LINES
+            num_wrong_in_row = 0 if line.is_right else num_wrong_in_row + 1
+            if is_brief or num_wrong_in_row <= _MAX_WRONG_LINES:
+                if not is_brief:
+                    self._write_fold(num_folded)
+                self._console.print(_line_text(board, line, is_first=is_first, is_cut=not is_brief))
+                self._console.file.flush()
+        if not is_brief:
+            self._write_fold(num_wrong_in_row - _MAX_WRONG_LINES)
         result = run.result()
         if not is_brief:
             self._show(request, result)
             self._console.print(_counts_text(result, num_lines, num_right, first_wrong))
         return result.ended_by is EndedBy.SOLVED
+
+    def _write_fold(self, num_folded: int) -> None:
+        if num_folded > 0:
+            lines = "line" if num_folded == 1 else "lines"
+            fold = f"... {num_folded:,} more {lines} that the solver would not write"
+            self._console.print(Text(fold, style="red"))
 
     def _show(self, request: Request, result: Result) -> None:
         grids = [request.givens]
@@ -176,10 +193,14 @@ def _load(folder: ModelFolder) -> TokenSequence:
     return SlotSequence(make_network(folder, precision=precision, device=device))
 
 
-def _line_text(board: Board, line: CheckedLine, *, is_first: bool) -> Text:
-    text = Text("  " * line.depth + tokens_to_text(board, line.tokens))
+def _line_text(board: Board, line: CheckedLine, *, is_first: bool, is_cut: bool) -> Text:
+    is_cut = is_cut and not line.is_right and len(line.tokens) > _MAX_WRONG_TOKENS
+    tokens = line.tokens[:_MAX_WRONG_TOKENS] if is_cut else line.tokens
+    text = Text("  " * line.depth + tokens_to_text(board, tokens))
     if line.is_right:
         return text
+    if is_cut:
+        text.append(f" ... {len(line.tokens) - len(tokens):,} more tokens")
     text.append("   <- " + ("first deviation, " if is_first else ""), style="bold red")
     if line.expected is None:
         return text.append("the solver cannot go on from the lines above", style="red")

@@ -331,7 +331,10 @@ def test_kill_9_of_either_side(victim: str, puzzles: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engine", "segment"], "no sudocot.json, so it is asked in words, by --engine hf, vllm"),
+        (
+            ["--engine", "segment"],
+            "no such folder, and no name of `sudocot models`, so it",
+        ),
         (["--protocol", "ids"], "no sudocot.json, so not a model folder of sudocot"),
         (["--samples", "2", "--temperature", "0"], "temperature: got 0 with 2 samples"),
         (["--shots", "9"], "shots: got 9, allowed is 0 to 4"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data.text import text_to_tokens, tokens_to_text
-from eval.engines.contract import Caps, EndedBy, Request
+from eval.engines.contract import Caps, EndedBy, Request, Result
 from eval.engines.puzzle_run import PuzzleRun
 from eval.engines.scripted import Script, ScriptedNetwork, solver_script
 from eval.engines.streaming import SlotSequence
@@ -21,6 +21,15 @@ from tests.eval.toy_models import export, make_model
 
 BOARD_9X9, BOARD_4X4 = get_board("9x9"), get_board("4x4")
 PUZZLE = "1...|..3.|.4..|...2"
+RESULT = Result(
+    key="x",
+    ended_by=EndedBy.TOTAL_CAP,
+    num_new_tokens=20,
+    num_segments=1,
+    output=None,
+    segments=(),
+    seconds=1.0,
+)
 BRANCHING_9X9 = "................12..3..4........5.....4.36....1.....78....1......98..3...7....6.."
 NUM_GIVENS_9X9 = 17
 
@@ -129,6 +138,29 @@ def test_command_writes_lines_then_the_result(
     brief = capsys.readouterr().out
     assert brief.startswith("<input> ")
     assert "solved by a model" not in brief
+
+
+def test_junk_is_cut_and_folded(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many wrong lines in a row the first few are shown, and of a long one its beginning."""
+    junk = [
+        CheckedLine(tokens=[9] * length, expected=[8], depth=0) for length in (3, 100, *[2] * 20)
+    ]
+    right = CheckedLine(tokens=[8], expected=[8], depth=0)
+    monkeypatch.setattr(
+        "eval.inspect.solve_with_model.checked_lines",
+        lambda *_, **__: iter([*junk, right, *junk[:9]]),
+    )
+    monkeypatch.setattr(PuzzleRun, "result", lambda _: RESULT)
+    monkeypatch.setenv("NO_COLOR", "1")
+    for options, num_marked in (([], 16), (["--no-report"], 31)):
+        assert main(["solve", "--model", str(folder), *options, PUZZLE]) == 1
+        out = capsys.readouterr().out
+        assert out.count("<- ") == num_marked
+        assert ("... 60 more tokens" in out) == (not options)
+        assert ("... 14 more lines that the solver would not write" in out) == (not options)
+        assert ("... 1 more line that the solver would not write" in out) == (not options)
 
 
 def test_bad_use_of_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from data.model_format.facts import FACTS_FILE
 from data.model_format.precision import get_precision
+from eval.commands.text_run import uses_text
 from eval.engines.options import EngineOptions
 from eval.engines.text.engine import Prompt, ReplySampling
 from eval.engines.text.hf import HfTextModel
@@ -124,6 +126,14 @@ def test_a_prompt_beyond_the_positions_is_one_line(
     command += ["--data", str(puzzles), "--out", str(tmp_path / "e"), "--shots", "4"]
     assert main(command) == 2
     assert "the model takes 300 positions" in capsys.readouterr().err
+
+
+def test_a_run_folder_names_its_model(tmp_path: Path) -> None:
+    (tmp_path / "final").mkdir()
+    (tmp_path / "final" / FACTS_FILE).touch()
+    for engine in ("segment", "hf"):
+        with pytest.raises(ValueError, match=r"is a run folder, its model is .*final"):
+            uses_text(str(tmp_path), engine=engine, protocol="auto")
 
 
 def test_a_folder_without_facts_says_what_is_possible(
