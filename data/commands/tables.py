@@ -18,13 +18,13 @@ def print_table(
     console: Console, title: str, names: Iterable[str], rows: Iterable[Iterable[str]]
 ) -> None:
     """Print a table; columns of numbers are right-aligned, except the first, which holds names."""
-    names, rows = list(names), [list(row) for row in rows]
+    cells = [list(row) for row in rows]
     table = Table()
     for index, name in enumerate(names):
-        is_text = index == 0 or _is_text([row[index] for row in rows])
+        is_text = index == 0 or _is_text([row[index] for row in cells])
         # Names are not wrapped, so that they can be copied into other commands.
         table.add_column(name, justify="left" if is_text else "right", no_wrap=index == 0)
-    for row in rows:
+    for row in cells:
         table.add_row(*(Text(printable(cell)) for cell in row))
     # Printed separately, since a title of the table would be wrapped to its width.
     console.print(printable(title), style="bold", markup=False, highlight=False, soft_wrap=True)

@@ -39,7 +39,7 @@ def format_duration(seconds: float) -> str:
 class Advance(Protocol):
     """Callback that adds an amount of completed work."""
 
-    def __call__(self, amount: int, /, *, detail: str = "") -> object:
+    def __call__(self, amount: int, /, *, detail: str = "") -> None:
         """Add an amount of work.
 
         Args:
@@ -143,6 +143,10 @@ class _TimeLeftColumn(TimeRemainingColumn):
         return super().render(task)
 
 
+def _ignore(amount: int, /, *, detail: str = "") -> None:
+    """Report nothing."""
+
+
 @contextlib.contextmanager
 def progress(
     label: str, *, total: int, unit: str, done: int = 0, enabled: bool = True
@@ -157,7 +161,7 @@ def progress(
         enabled: Whether to show progress; False on all ranks but 0.
     """
     if not enabled:
-        yield lambda _, /, *, detail="": None  # noqa: ARG005
+        yield _ignore
         return
     console = Console(stderr=True, markup=False)
     if not console.is_terminal:

@@ -154,7 +154,7 @@ def test_junk_is_cut_and_folded(
     )
     monkeypatch.setattr(PuzzleRun, "result", lambda _: RESULT)
     monkeypatch.setenv("NO_COLOR", "1")
-    for options, num_marked in (([], 16), (["--no-report"], 31)):
+    for options, num_marked in (((), 16), (("--no-report",), 31)):
         assert main(["solve", "--model", str(folder), *options, PUZZLE]) == 1
         out = capsys.readouterr().out
         assert out.count("<- ") == num_marked

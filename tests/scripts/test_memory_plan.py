@@ -14,7 +14,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import cross_entropy
 
-from data.model_format.precision import get_precision
+from data.model_format.precision import PrecisionName, get_precision
 from eval.network.cache import PaddedCache
 from eval.network.config import read_network_config
 from eval.network.network import cache_shapes
@@ -125,9 +125,10 @@ def test_activations_are_what_autograd_saves_of_a_real_model(family: str, precis
 @pytest.mark.parametrize("name", MODEL_PRESETS)
 def test_the_table_of_presets_is_what_is_computed(name: str) -> None:
     config = replace(MODEL_PRESETS[name](), init="scaled")
-    for precision, num_positions in (("bf16", 1_025), ("bf16", 13_281), ("fp32", 8_192)):
-        options = {"precision": precision, "num_positions": num_positions}
-        assert planned_update(config, **options) == estimate_update(config, **options)
+    cases: list[tuple[PrecisionName, int]] = [("bf16", 1_025), ("bf16", 13_281), ("fp32", 8_192)]
+    for precision, num_positions in cases:
+        planned = planned_update(config, precision=precision, num_positions=num_positions)
+        assert planned == estimate_update(config, precision=precision, num_positions=num_positions)
 
 
 def test_a_plan_of_the_paper_needs_no_torch() -> None:
