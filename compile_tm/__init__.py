@@ -1,1 +1,1 @@
-"""Compile machines into transformers with known weights."""
+"""Compiler from automata, Turing machines and a Sudoku solver to transformers."""

@@ -1,10 +1,10 @@
-"""The decorator for numba kernels of this package.
+"""Decorator for numba kernels of this package.
 
-Compiled code is cached per user in a folder named by a digest of all modules with kernels and of
-numba's version, as kernels call kernels of other modules, whose edits numba's own cache would not
-see. Without a writable place nothing is cached.
+Compiled code is cached in a user folder named by a digest of all modules with kernels and of
+numba's version, since numba's own cache does not notice changes of kernels in other modules.
+Without a writable folder nothing is cached.
 
-With NUMBA_DISABLE_JIT=1 kernels stay Python functions and numba is not imported.
+With NUMBA_DISABLE_JIT=1 kernels remain Python functions and numba is not imported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
 
 @functools.cache
 def kernel_cache_dir() -> Path | None:
-    """Folder for compiled kernels under `$SUDOCOT_CACHE_DIR` or the user's cache folder."""
+    """Return the folder for compiled kernels; None if it is not writable."""
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).parent.rglob("*.py")):
         text = source.read_bytes()
@@ -46,13 +46,13 @@ def kernel_cache_dir() -> Path | None:
 
 
 def kernel(function: _Kernel) -> _Kernel:
-    """Compile `function` with numba: cached, without the GIL, exact arithmetic."""
+    """Compile a function with numba: cached, without the GIL, without fastmath."""
     if not IS_JIT:
         return function
     cache_dir = kernel_cache_dir()
     if cache_dir is None:
         return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
-    # numba picks the cache folder when a function is decorated, from this global option alone.
+    # numba reads the cache folder from this global option when a function is decorated.
     previous = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(cache_dir)
     try:
@@ -62,7 +62,7 @@ def kernel(function: _Kernel) -> _Kernel:
 
 
 def _without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """LLVM value of an array, or of a tuple of such, that keeps no memory alive."""
+    """LLVM value of an array, or of a tuple of arrays, that owns no reference."""
     if isinstance(kind, types.BaseTuple):
         parts = [
             _without_owner(context, builder, part, builder.extract_value(value, n))
@@ -89,8 +89,8 @@ def _same(value: Any) -> Any:
 
 
 lent: Callable[[Any], Any] = intrinsic(_lent) if IS_JIT else _same
-"""Lend arrays, or tuples of arrays, to kernels: the same memory, whose owner must outlive the loan.
+"""Borrow arrays or tuples of arrays in a kernel; the owner must outlive the borrowed arrays.
 
-Where kernels pass tuples of arrays on, numba counts references of every array, by atomic
-instructions, and this took two thirds of the sparse runtime's time. Lent arrays are not counted.
+Where kernels pass on tuples of arrays, numba updates the reference count of each array atomically,
+which took two thirds of the sparse runtime's time. Borrowed arrays are not counted.
 """

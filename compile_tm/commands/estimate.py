@@ -28,8 +28,9 @@ from compile_tm.constructions.sizes import dfa_sizes, tm_sizes
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.folding import fold
 from compile_tm.machines.turing import TuringMachine
+from compile_tm.program.compiled import CompiledProgram
 from compile_tm.program.program import Sizes
-from compile_tm.stock.assemble import AnyCompiled, stock_program
+from compile_tm.stock.assemble import stock_program
 from compile_tm.stock.shape import Architecture, stock_shape
 from compile_tm.sudoku.board import BOARDS
 from compile_tm.sudoku.compiled import compile_sudoku
@@ -114,7 +115,7 @@ def main(config: Config) -> int:
     return 0
 
 
-def _compiled(config: Config) -> AnyCompiled:
+def _compiled(config: Config) -> CompiledProgram:
     """Return the program, from which the sizes of a stock model are computed."""
     if config.machine in _SOLVERS:
         bits = DEFAULT_BITS[config.mode] if config.bits is None else config.bits

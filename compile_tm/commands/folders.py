@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 
 from compile_tm.constructions.compiled import Compiled
+from compile_tm.conversion.convert import convert, unmet
 from compile_tm.conversion.rope.blueprint import Blueprint, Positions, make_blueprint
-from compile_tm.conversion.rope.conversion import convert, unmet
 from compile_tm.conversion.settings import Conversion, Denoising, RoundingPoints
 from compile_tm.formats.floats import BF16, get_format
 from compile_tm.machines.examples import EXAMPLES
+from compile_tm.program.compiled import CompiledProgram
 from compile_tm.program.program import Program
-from compile_tm.stock.assemble import AnyCompiled
 from compile_tm.stock.shape import Architecture, StockShape
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def write_folder(
 
 
 def write_stock_folder(
-    compiled: AnyCompiled,
+    compiled: CompiledProgram,
     folder: Path,
     architecture: Architecture,
     *,

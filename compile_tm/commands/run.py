@@ -19,9 +19,9 @@ from compile_tm.constructions.sequences import check_enough_bits, checked_run, m
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.display import run_lines
 from compile_tm.machines.interpreter import DEFAULT_MAX_STEPS
+from compile_tm.program.compiled import CompiledProgram
 from compile_tm.program.program import Program
 from compile_tm.runtime.generation import Decoder, generate_words
-from compile_tm.stock.assemble import AnyCompiled
 from compile_tm.sudoku.compiled import CompiledSudoku
 
 
@@ -110,7 +110,7 @@ def _run_dfa(compiled: CompiledDfa, decoder: Decoder, config: Config) -> int:
     return 0 if answer is wanted else 1
 
 
-def _from_folder(config: Config) -> tuple[AnyCompiled, Decoder]:
+def _from_folder(config: Config) -> tuple[CompiledProgram, Decoder]:
     from compile_tm.hf.decoder import open_decoder
 
     decoder = open_decoder(Path(config.machine))
@@ -134,9 +134,9 @@ def _compile(config: Config) -> tuple[Compiled, Decoder]:
 
 def _decoder(config: Config, program: Program) -> Decoder:
     if config.runtime == "dense":
-        from compile_tm.runtime.dense import HardmaxTransformer
+        from compile_tm.runtime.transformer import TorchTransformer
 
-        return HardmaxTransformer.from_program(program)
+        return TorchTransformer(program)
     from compile_tm.runtime.sparse import SparseTransformer
 
     return SparseTransformer.from_program(program)

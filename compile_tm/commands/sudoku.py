@@ -111,7 +111,7 @@ def main(config: Config) -> int:
     if config.out is not None and architecture != "compiled":
         write_stock_folder(compiled, config.out, architecture, dtype=config.dtype, words=[])
     elif config.out is not None:
-        from compile_tm.sudoku.export import export_sudoku
+        from compile_tm.hf.sudoku import export_sudoku
 
         tell_folder(
             export_sudoku(compiled, config.out, conversion=conversion), config.out, conversion
@@ -128,9 +128,9 @@ def _runtime(
 ) -> Decoder:
     if conversion is None:
         return SparseTransformer.from_program(compiled.program)
-    from compile_tm.runtime.softmax import SoftmaxTransformer
+    from compile_tm.runtime.transformer import TorchTransformer
 
-    return SoftmaxTransformer(compiled.program, conversion, points=points)
+    return TorchTransformer(compiled.program, conversion, points=points)
 
 
 def _bits_for(compiled: CompiledSudoku, givens: list[int]) -> str:

@@ -1,10 +1,11 @@
-"""A machine together with its program and its vocabulary, and the sequences that it must write."""
+"""Compiled Turing machines and automata, and the token sequences of their definitions."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,19 +18,21 @@ from compile_tm.constructions.sequences import (
     cot_ids,
     scot_segments,
 )
-from compile_tm.constructions.tokens import Answer, Delimiter, Symbol, Token
+from compile_tm.constructions.tokens import Answer, Delimiter, Symbol, Token, token_text
 from compile_tm.constructions.turing import tm_program
 from compile_tm.constructions.vocabulary import Mode, TmVocabulary
 from compile_tm.machines.dfa import Dfa
+from compile_tm.machines.files import machine_to_data
 from compile_tm.machines.turing import TuringMachine
 from compile_tm.program.program import Program
+from compile_tm.program.register_file import RegisterEntry, written_registers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledMachine:
-    """What a runtime needs to run a Turing machine."""
+class _CompiledMachine(ABC):
+    """What Turing machines and automata have in common; see `program.compiled.CompiledProgram`."""
 
-    vocabulary: TmVocabulary
+    vocabulary: TmVocabulary | DfaVocabulary
     """Its tokens."""
     program: Program
     """Its transformer."""
@@ -37,23 +40,95 @@ class CompiledMachine:
     """r."""
 
     @property
+    @abstractmethod
+    def machine(self) -> TuringMachine | Dfa:
+        """The machine that was compiled."""
+
+    @property
+    @abstractmethod
+    def stop_ids(self) -> tuple[int, ...]:
+        """Ids that end a sequence."""
+
+    @property
+    def name(self) -> str:
+        """Name of the machine."""
+        return self.machine.name
+
+    @property
+    def token_texts(self) -> tuple[str, ...]:
+        """Text of each id."""
+        return tuple(map(token_text, self.vocabulary.tokens(range(self.vocabulary.size))))
+
+    @property
+    def pad_id(self) -> int:
+        """Padding is an end token, which the attention mask hides."""
+        return self.stop_ids[0]
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """None: delimiters carry the meaning of a sequence and must be decoded."""
+        return ()
+
+    def machine_data(self) -> dict[str, Any]:
+        """Return the content of `machine.json`."""
+        return machine_to_data(self.machine)
+
+    def registers(self) -> list[RegisterEntry]:
+        """Return what the registers hold, by layers of the program."""
+        return written_registers(self.program)
+
+    @property
+    def evaluation_facts(self) -> None:
+        """None: evaluations are of Sudoku solvers."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledMachine(_CompiledMachine):
+    """A compiled Turing machine."""
+
+    vocabulary: TmVocabulary
+
+    @property
+    def family(self) -> Literal["turing"]:
+        """See `CompiledProgram`."""
+        return "turing"
+
+    @property
     def mode(self) -> Mode:
         """`cot` or `scot`."""
         return self.vocabulary.mode
 
     @property
+    def machine(self) -> TuringMachine:
+        """The machine that was compiled."""
+        return self.vocabulary.machine
+
+    @property
     def stop_ids(self) -> tuple[int, ...]:
-        """Tokens that end a sequence: </outp>, and with SCoT </summ>."""
+        """</outp>, and with SCoT </summ>."""
         last = [Delimiter.EOUTP] + [Delimiter.ESUMM] * (self.mode == "scot")
         return tuple(map(self.vocabulary.delimiter_id, last))
 
     @property
-    def machine(self) -> TuringMachine:
-        """What was compiled."""
-        return self.vocabulary.machine
+    def first_ids(self) -> tuple[int, ...]:
+        """<inp>."""
+        return (self.vocabulary.delimiter_id(Delimiter.INP),)
+
+    @property
+    def returning_ids(self) -> tuple[int, ...]:
+        """With SCoT <summ>, which begins prompts and ends segments."""
+        if self.mode == "cot":
+            return ()
+        return (self.vocabulary.delimiter_id(Delimiter.SUMM),)
+
+    @property
+    def options(self) -> dict[str, int | None]:
+        """Whether run tokens that no rule leads to are left out."""
+        return {"reachable_only": self.vocabulary.reachable_only}
 
     def expected_segments(self, word: str | Sequence[str]) -> list[tuple[Ids, int]]:
-        """The sequences of the definitions, each with the length of its prompt; CoT has one.
+        """Return the sequences of the definitions with the lengths of their prompts; CoT has one.
 
         Raises:
             ValueError: the machine has no output on the word, or r is too small for it.
@@ -66,20 +141,25 @@ class CompiledMachine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledDfa:
-    """What a runtime needs to run an automaton; its answer is the one token that it writes."""
+class CompiledDfa(_CompiledMachine):
+    """A compiled automaton; its answer is the only token that it generates."""
 
     vocabulary: DfaVocabulary
-    """Its tokens."""
-    program: Program
-    """Its transformer."""
-    bits: int
-    """r."""
+
+    @property
+    def family(self) -> Literal["dfa"]:
+        """See `CompiledProgram`."""
+        return "dfa"
 
     @property
     def mode(self) -> Literal["dfa"]:
-        """In place of `cot` and `scot`."""
+        """Takes the place of `cot` and `scot`."""
         return "dfa"
+
+    @property
+    def machine(self) -> Dfa:
+        """The automaton that was compiled."""
+        return self.vocabulary.dfa
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
@@ -87,15 +167,25 @@ class CompiledDfa:
         return tuple(map(self.vocabulary.answer_id, (Answer.TRUE, Answer.FALSE)))
 
     @property
-    def machine(self) -> Dfa:
-        """What was compiled."""
-        return self.vocabulary.dfa
+    def first_ids(self) -> tuple[int, ...]:
+        """<bos>."""
+        return (self.vocabulary.answer_id(Answer.BOS),)
+
+    @property
+    def returning_ids(self) -> tuple[int, ...]:
+        """None."""
+        return ()
+
+    @property
+    def options(self) -> dict[str, int | None]:
+        """None."""
+        return {}
 
     def expected_segments(self, word: str | Sequence[str]) -> list[tuple[Ids, int]]:
-        """Prompt and answer, as one segment with the length of its prompt.
+        """Return prompt and answer as one segment, with the length of its prompt.
 
         Raises:
-            ValueError: an alien symbol, or the word has 2^r symbols or more.
+            ValueError: a symbol outside the alphabet, or 2^r symbols or more.
         """
         prompt = self.vocabulary.input_ids(word)
         if len(prompt) > 1 << self.bits:
@@ -113,7 +203,7 @@ Compiled = CompiledMachine | CompiledDfa
 def compile_machine(
     machine: TuringMachine, *, mode: Mode, bits: int, reachable_only: bool = False
 ) -> CompiledMachine:
-    """Compile a machine; see `turing.tm_program`.
+    """Compile a Turing machine; see `turing.tm_program`.
 
     Raises:
         ValueError: r is odd or too small for the theorem.
@@ -134,10 +224,10 @@ def compile_dfa(dfa: Dfa, *, bits: int) -> CompiledDfa:
 
 
 def read_output(tokens: Iterable[Token]) -> tuple[str, ...] | None:
-    """The output u of generated tokens (* <outp> u </outp>), <outp> once and u symbols.
+    """Return the output u of generated tokens (* <outp> u </outp>).
 
     Returns:
-        The symbols, or None where the tokens do not have this form.
+        The symbols; None unless <outp> occurs once and only symbols follow it.
     """
     *body, last = tokens
     if last is not Delimiter.EOUTP or body.count(Delimiter.OUTP) != 1:
@@ -150,13 +240,13 @@ def read_output(tokens: Iterable[Token]) -> tuple[str, ...] | None:
 def read_summary(
     ids: npt.NDArray[np.integer], vocabulary: TmVocabulary
 ) -> npt.NDArray[np.int32] | None:
-    """The summary at the end of generated ids (* <summ> s </summ>), <summ> once and s not empty.
+    """Return the summary at the end of generated ids (* <summ> s </summ>), the next prompt.
 
     Returns:
-        The next prompt, or None where the ids do not have this form.
+        The ids from <summ> on; None unless <summ> occurs once and s is not empty.
     """
     first, last = map(vocabulary.delimiter_id, (Delimiter.SUMM, Delimiter.ESUMM))
-    places = np.flatnonzero(ids == first)
-    if ids[-1] != last or len(places) != 1 or len(ids) - places[0] < 3:
+    starts = np.flatnonzero(ids == first)
+    if ids[-1] != last or len(starts) != 1 or len(ids) - starts[0] < 3:
         return None
-    return ids[places[0] :].astype(np.int32)
+    return ids[starts[0] :].astype(np.int32)

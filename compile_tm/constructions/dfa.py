@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,8 @@ from compile_tm.program.arithmetic import subtract_power
 from compile_tm.program.builder import ProgramBuilder
 from compile_tm.program.gadgets import compose, table, write, zero
 from compile_tm.program.program import Program
-from compile_tm.program.registers import Register, binary, num_bits_for
+from compile_tm.program.registers import Flag, Register, binary, num_bits_for
+from compile_tm.program.wires import allocate, flag, register
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +74,29 @@ class DfaVocabulary:
         return tuple(self.token(int(token_id)) for token_id in np.asarray(ids))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DfaWires:
+    """Registers and flags of the construction; a function is the codes of its values."""
+
+    function: Annotated[
+        Register,
+        register(
+            "function",
+            "Transition function of the last 1, 2, 4, .. symbols, in the end of the word; its "
+            "value at the initial state comes first, and the answer takes that value's first bit.",
+        ),
+    ]
+    earlier_function: Annotated[
+        Register, register("function", "Function that the earlier position holds, to compose with.")
+    ]
+    symbol: Annotated[Register, register("symbol", "Index of the symbol in the alphabet.")]
+    bos: Annotated[Flag, flag("The token is <bos>.")]
+    earlier_position: Annotated[
+        Register,
+        register("r", "Position 1, 2, 4, .. tokens back in successive layers.", kind="position"),
+    ]
+
+
 def dfa_min_bits(num_symbols: int) -> int:
     """The smallest r for words of so many symbols: fewer than 2^r, and at least 1."""
     return max(1, num_symbols.bit_length())
@@ -93,24 +118,28 @@ def dfa_program(dfa: Dfa, *, bits: int) -> Program:
     sizes = dfa_sizes(dfa, bits=bits)
 
     build = ProgramBuilder(vocab_size=vocabulary.size, num_layers=sizes.L, position_bits=bits)
-    function = build.register("function", num_states * width)
-    earlier = build.register("earlier function", num_states * width)
-    symbol = build.register("symbol", num_bits_for(len(dfa.alphabet)))
-    bos = build.flag("bos")
-    target = build.register("earlier position", bits)
-
-    symbol_codes = binary(np.arange(len(dfa.alphabet)), num_bits=len(symbol))
-    build.embed(np.arange(len(dfa.alphabet)), (symbol, symbol_codes))
-    build.embed(vocabulary.answer_id(Answer.BOS), (bos, 1))
+    w = allocate(
+        DfaWires,
+        build,
+        values={
+            "r": bits,
+            "function": num_states * width,
+            "symbol": num_bits_for(len(dfa.alphabet)),
+        },
+    )
+    symbol_codes = binary(np.arange(len(dfa.alphabet)), num_bits=len(w.symbol))
+    build.embed(np.arange(len(dfa.alphabet)), (w.symbol, symbol_codes))
+    build.embed(vocabulary.answer_id(Answer.BOS), (w.bos, 1))
 
     stage = build.stage("functions of symbols")
     effects = codes[place_of[dfa.table[order]]]  # (|Q|, |Sigma|, b)
     values = effects.transpose(1, 0, 2).reshape(len(dfa.alphabet), num_states * width)
     stage.mlp(
         1,
-        table(symbol, symbol_codes, function, values, when=bos.off),
-        write((function, codes.ravel()), when=bos.on),
+        table(w.symbol, symbol_codes, w.function, values, when=w.bos.off),
+        write((w.function, codes.ravel()), when=w.bos.on),
     )
+    function, earlier, target = w.function, w.earlier_function, w.earlier_position
     for k in range(bits):
         stage = build.stage(f"round {k}")
         if k:

@@ -1,11 +1,27 @@
-"""Tokens with types, so that a state, a symbol and a delimiter of one name are never confused."""
+"""Tokens with types, so that a state, a symbol and a delimiter of one name are never confused.
+
+`token_text` is the text of a token in the tokenizer of a model folder:
+
+    <inp> 1 0 </inp>      delimiters, symbols
+    [carry:1,_:LR]        run token: state entered, symbols written, movements, tape by tape
+    |01|                  bits of head positions
+    (1^,_)                tape cell of a summary, ^ where a head is
+    {carry}               state of a summary
+
+Texts are separated by white space, so symbols may have several characters. No two tokens share a
+text: in names of several characters, white space and characters with a meaning here are
+percent-encoded. Symbols of one character stand for themselves.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
 from compile_tm.machines.turing import Move
+
+_RESERVED = re.compile(r"[\s%<>\[\]{}()|:,^]")
 
 
 class Delimiter(Enum):
@@ -91,3 +107,22 @@ class State:
 
 
 Token = Delimiter | Answer | Symbol | RunStep | PositionBits | TapeCell | State
+
+
+def token_text(token: Token) -> str:
+    """Return the text of a token."""
+    if isinstance(token, Symbol):
+        return token.name if len(token.name) == 1 else _quote(token.name)
+    if isinstance(token, RunStep):
+        symbols = ",".join(map(_quote, token.symbols))
+        return f"[{_quote(token.state)}:{symbols}:{''.join(token.moves)}]"
+    if isinstance(token, TapeCell):
+        cells = zip(token.symbols, token.has_head, strict=True)
+        return f"({','.join(_quote(name) + '^' * has_head for name, has_head in cells)})"
+    if isinstance(token, State):
+        return f"{{{_quote(token.name)}}}"
+    return str(token)
+
+
+def _quote(name: str) -> str:
+    return _RESERVED.sub(lambda match: "".join(f"%{b:02X}" for b in match[0].encode()), name)

@@ -1,289 +1,312 @@
-"""Registers and flags of the Turing machine constructions, with their names in the paper.
+"""Registers and flags of the Turing machine constructions; see `program.wires` on declarations.
 
-For CoT they make up d = 6Kr + 6r + 3 d_Q + (3K + 1) d_Gamma + 10K + 21 coordinates: 6r + 3 d_Gamma
-+ 10 a tape; six of r bits, `position` among them; three states; one symbol; 21 flags. SCoT adds Kr
-+ 3r + 2 d_Q + K d_Gamma + 3K + 10.
+CoT has d = 6Kr + 6r + 3 d_Q + (3K + 1) d_Gamma + 10K + 21 coordinates: 6r + 3 d_Gamma + 10 for
+each tape; six registers of r bits, `position` among them; three states; one symbol; 21 flags. SCoT
+adds Kr + 3r + 2 d_Q + K d_Gamma + 3K + 10.
+
+Sizes: `r` bits of a position in the sequence or on a tape, `d_Q` of a state and `d_Gamma` of a
+symbol, which are encoded by their indices in the machine. Movements L, S and R are 0, 1 and 2.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from compile_tm.machines.turing import TuringMachine
 from compile_tm.program.builder import ProgramBuilder
 from compile_tm.program.registers import Flag, Register, num_bits_for
+from compile_tm.program.wires import allocate, flag, flags, register
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TapeWires:
-    """Registers and flags of one tape k."""
+    """Registers and flags of tape k."""
 
-    bit: Register
-    """I_bit^k, 1 bit: what a position token states."""
-    symbol: Register
-    """I_symbol^k, d_Gamma bits: the symbol in the token."""
-    move: Register
-    """I_move^k, 2 bits: the head movement in the token."""
-    sought: Register
-    """I_qpos^k, r bits: the tape position whose symbol is wanted; the head's, mostly."""
-    written: Register
-    """I_spos^k, r bits: the tape position that the token's symbol was written at."""
-    near_bit: Register
-    """I_bitsex^k, 1 bit: what the nearer of two position tokens states."""
-    far_bit: Register
-    """I_bitsexx^k, 1 bit: what the farther one states."""
-    previous: Register
-    """I_qposback^k, r bits: head position of the token before."""
-    found: Register
-    """I_symex^k, d_Gamma bits: the wanted symbol."""
-    exists: Flag
-    """F_extok^k: the wanted position has been written."""
-    source: Register
-    """I_possym^k, r bits: the token's own position, if it has a symbol of the tape."""
-    latest: Register
-    """I_maxpos^k, r bits: position of the latest token with the wanted symbol."""
-    exists_high: Flag
-    """F_existshigh^k: there is such a token with the next bit of its position 1."""
-    shown: Register
-    """I_qpospos^k, r bits: the head position that the block after <pos> is to state."""
-    next_bit: Register
-    """I_nextposbit^k, 1 bit: the bit to state next."""
-    new_symbol: Register
-    """I_newsym^k, d_Gamma bits: the symbol that the next step writes."""
-    new_move: Register
-    """I_newmove^k, 2 bits: the movement of the next step."""
+    bit: Annotated[
+        Register, register(1, "Bit of tape {k} in a position token.", symbol="I_bit^{k}")
+    ]
+    symbol: Annotated[
+        Register, register("d_Gamma", "Symbol of tape {k} in the token.", symbol="I_symbol^{k}")
+    ]
+    move: Annotated[
+        Register, register(2, "Movement of head {k} in a run token.", symbol="I_move^{k}")
+    ]
+    sought: Annotated[
+        Register,
+        register(
+            "r",
+            "Cell of tape {k} whose symbol is looked up; in the trace, the position of head {k}.",
+            symbol="I_qpos^{k}",
+        ),
+    ]
+    written: Annotated[
+        Register,
+        register(
+            "r", "Cell of tape {k} that the token's symbol was written to.", symbol="I_spos^{k}"
+        ),
+    ]
+    near_bit: Annotated[
+        Register,
+        register(
+            1,
+            "Bit of tape {k} in the position token that `back near` points to.",
+            symbol="I_bitsex^{k}",
+        ),
+    ]
+    far_bit: Annotated[
+        Register,
+        register(
+            1,
+            "Bit of tape {k} in the position token that `back far` points to.",
+            symbol="I_bitsexx^{k}",
+        ),
+    ]
+    previous: Annotated[
+        Register,
+        register("r", "Position of head {k} at the token before.", symbol="I_qposback^{k}"),
+    ]
+    found: Annotated[
+        Register, register("d_Gamma", "Symbol in the looked-up cell.", symbol="I_symex^{k}")
+    ]
+    exists: Annotated[
+        Flag, flag("A token has written to the looked-up cell.", symbol="F_extok^{k}")
+    ]
+    source: Annotated[
+        Register,
+        register(
+            "r",
+            "The token's own position, if it writes a symbol of tape {k}.",
+            symbol="I_possym^{k}",
+            kind="position",
+        ),
+    ]
+    latest: Annotated[
+        Register,
+        register(
+            "r",
+            "Position of the latest token that wrote to the looked-up cell.",
+            symbol="I_maxpos^{k}",
+            kind="position",
+        ),
+    ]
+    exists_high: Annotated[
+        Flag,
+        flag(
+            "Binary search: such a token exists whose next position bit is 1.",
+            symbol="F_existshigh^{k}",
+        ),
+    ]
+    shown: Annotated[
+        Register,
+        register("r", "Head position that the block after <pos> states.", symbol="I_qpospos^{k}"),
+    ]
+    next_bit: Annotated[
+        Register,
+        register(1, "Bit of tape {k} in the next position token.", symbol="I_nextposbit^{k}"),
+    ]
+    new_symbol: Annotated[
+        Register,
+        register("d_Gamma", "Symbol that the next step writes to tape {k}.", symbol="I_newsym^{k}"),
+    ]
+    new_move: Annotated[
+        Register, register(2, "Movement of head {k} in the next step.", symbol="I_newmove^{k}")
+    ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CotWires:
     """Registers and flags of the CoT construction."""
 
     tapes: tuple[TapeWires, ...]
     position: Register
-    """I_pos, r bits: the token's position."""
-    inp: Flag
-    """F_inp: <inp>; the token that heads fall back to."""
-    einp: Flag
-    outp: Flag
-    eoutp: Flag
-    pos: Flag
-    epos: Flag
-    run: Flag
-    """F_run: run tokens."""
-    sigma: Flag
-    """F_Sigma: symbols of input or output."""
-    pos_bits: Flag
-    """F_posbits: position tokens."""
-    state: Register
-    """I_state, d_Q bits: the state after the token."""
-    const: Flag
-    """I_const: always on."""
-    exists_outp: Flag
-    """F_existsoutp: <outp> is here or before."""
-    input: Flag
-    """F_input: symbols of the input."""
-    output: Flag
-    """F_output: symbols of the output."""
-    outp_position: Register
-    """I_posoutp, r bits: position of <outp>."""
-    back_near: Register
-    """I_backpos, r bits: position 1, 3, 5, .. before."""
-    back_far: Register
-    """I_backposs, r bits: position 2, 4, 6, .. before."""
-    one_back: Register
-    """I_posback, r bits: position of the token before."""
-    not_inp: Flag
-    """F_notinp: all tokens but the one that heads fall back to."""
-    steps_back: Register
-    """I_posback2, r bits: position 1, 2, .., r, r + 2 before."""
-    write_epos: Flag
-    """F_writeepos: </pos> is next."""
-    state_back: Register
-    """I_stateex, d_Q bits: state of the last run token before a block."""
-    new_state: Register
-    """I_newstate, d_Q bits: the state that the next step enters."""
-    halt: Flag
-    """F_halt: run tokens that enter the halting state."""
-    last_run: Flag
-    """F_lastrun: the token r - 1 before is a run token."""
-    write_pos: Flag
-    """F_writepos: <pos> is next."""
-    found_blank: Flag
-    """F_exblank: the wanted symbol of tape 1 is blank."""
-    write_eoutp: Flag
-    """F_writeeoutp: </outp> is next."""
-    write_sigma: Flag
-    """F_writeSigma: an output symbol is next."""
-    new_sigma: Register
-    """I_newsymSigma, d_Gamma bits: that symbol."""
+    inp: Annotated[
+        Flag,
+        flag("The first token, <inp> or <summ>: the one that heads fall back to.", symbol="F_inp"),
+    ]
+    einp: Annotated[Flag, flag("The token is </inp>.", symbol="F_einp")]
+    outp: Annotated[Flag, flag("The token is <outp>.", symbol="F_outp")]
+    eoutp: Annotated[Flag, flag("The token is </outp>.", symbol="F_eoutp")]
+    pos: Annotated[Flag, flag("The token is <pos>.", symbol="F_pos")]
+    epos: Annotated[Flag, flag("The token is </pos>.", symbol="F_epos")]
+    run: Annotated[Flag, flag("The token is a run token.", symbol="F_run")]
+    sigma: Annotated[Flag, flag("The token is a symbol of the input or output.", symbol="F_Sigma")]
+    pos_bits: Annotated[Flag, flag("The token is a position token.", symbol="F_posbits")]
+    state: Annotated[Register, register("d_Q", "State after the token.", symbol="I_state")]
+    const: Annotated[Flag, flag("Always on.", symbol="I_const")]
+    exists_outp: Annotated[Flag, flag("<outp> is here or before.", symbol="F_existsoutp")]
+    input: Annotated[Flag, flag("The token is a symbol of the input.", symbol="F_input")]
+    output: Annotated[Flag, flag("The token is a symbol of the output.", symbol="F_output")]
+    outp_position: Annotated[
+        Register, register("r", "Position of <outp>.", symbol="I_posoutp", kind="position")
+    ]
+    back_near: Annotated[
+        Register,
+        register(
+            "r",
+            "Position 1, 3, 5, .. tokens back in successive layers.",
+            symbol="I_backpos",
+            kind="position",
+        ),
+    ]
+    back_far: Annotated[
+        Register,
+        register(
+            "r",
+            "Position 2, 4, 6, .. tokens back in successive layers.",
+            symbol="I_backposs",
+            kind="position",
+        ),
+    ]
+    one_back: Annotated[
+        Register,
+        register("r", "Position of the token before; 0 at 0.", symbol="I_posback", kind="position"),
+    ]
+    not_inp: Annotated[Flag, flag("Not the first token.", symbol="F_notinp")]
+    steps_back: Annotated[
+        Register,
+        register(
+            "r",
+            "Position 1, 2, .., r, r + 2 tokens back in successive layers.",
+            symbol="I_posback2",
+            kind="position",
+        ),
+    ]
+    write_epos: Annotated[Flag, flag("</pos> is the next token.", symbol="F_writeepos")]
+    state_back: Annotated[
+        Register,
+        register(
+            "d_Q", "At </pos>: state of the last run token before the block.", symbol="I_stateex"
+        ),
+    ]
+    new_state: Annotated[
+        Register, register("d_Q", "State that the next step enters.", symbol="I_newstate")
+    ]
+    halt: Annotated[
+        Flag, flag("The token is a run token that enters the halting state.", symbol="F_halt")
+    ]
+    last_run: Annotated[Flag, flag("The token r - 1 before is a run token.", symbol="F_lastrun")]
+    write_pos: Annotated[Flag, flag("<pos> is the next token.", symbol="F_writepos")]
+    found_blank: Annotated[Flag, flag("The symbol found on tape 1 is blank.", symbol="F_exblank")]
+    write_eoutp: Annotated[Flag, flag("</outp> is the next token.", symbol="F_writeeoutp")]
+    write_sigma: Annotated[Flag, flag("An output symbol is the next token.", symbol="F_writeSigma")]
+    new_sigma: Annotated[
+        Register,
+        register("d_Gamma", "The output symbol that is the next token.", symbol="I_newsymSigma"),
+    ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryTapeWires:
-    """What SCoT adds for one tape k."""
+    """Registers and flags that SCoT adds for tape k."""
 
-    has_head: Flag
-    """F_head^k: a tape cell with the head on it."""
-    final_head: Register
-    """I_hposfinal^k, r bits: head position where the final summary begins."""
-    next_head: Flag
-    """F_nexthead^k: the next tape cell has the head on it."""
-    next_symbol: Register
-    """I_nextsym^k, d_Gamma bits: symbol of the next tape cell."""
-    next_head_bit: Register
-    """I_nexthead^k, 1 bit: `next_head` as -1 or 1."""
+    has_head: Annotated[
+        Flag, flag("The token is a tape cell with head {k} on it.", symbol="F_head^{k}")
+    ]
+    final_head: Annotated[
+        Register,
+        register(
+            "r", "Position of head {k} where the final summary begins.", symbol="I_hposfinal^{k}"
+        ),
+    ]
+    next_head: Annotated[
+        Flag, flag("The next tape cell has head {k} on it.", symbol="F_nexthead^{k}")
+    ]
+    next_symbol: Annotated[
+        Register,
+        register("d_Gamma", "Symbol of tape {k} in the next tape cell.", symbol="I_nextsym^{k}"),
+    ]
+    next_head_bit: Annotated[
+        Register,
+        register(1, "`next head {k}` as -1 or 1, if a tape cell is next.", symbol="I_nexthead^{k}"),
+    ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryWires:
-    """What SCoT adds."""
+    """Registers and flags that SCoT adds."""
 
     tapes: tuple[SummaryTapeWires, ...]
-    summ: Flag
-    esumm: Flag
-    tape: Flag
-    """F_tape: tape cells."""
-    state_token: Flag
-    """F_state: the state in a summary."""
-    exists_einp: Flag
-    """F_existseinp: </inp> is here or before."""
-    exists_esumm: Flag
-    """F_existsesumm: </summ> is here or before."""
-    final_summ: Flag
-    """F_finalsumm: the <summ> that ends the segment."""
-    tape_init: Flag
-    """F_tapeinit: tape cells of the prompt."""
-    tape_final: Flag
-    """F_tapefin: tape cells of the final summary."""
-    prompt_end: Register
-    """I_pospromptend, r bits: position of the prompt's last token."""
-    bit_equal: tuple[Flag, ...]
-    """F_bitequal^s, s < r - 2: bit s + 2 of `position` is bit s of `prompt_end`."""
-    length_cap: Flag
-    """F_lengthcap: the trace is long enough here."""
-    write_summ: Flag
-    """F_writesumm: <summ> is next."""
-    summ_position: Register
-    """I_possumm, r bits: position of the final <summ>."""
-    final_state: Register
-    """I_finalstate, d_Q bits: state of the final summary."""
-    final_state_out: Register
-    """I_finalstateout, d_Q bits: the same, if it is next."""
-    next_tape: Flag
-    """F_nexttape: another tape cell is next."""
+    summ: Annotated[Flag, flag("The token is <summ>.", symbol="F_summ")]
+    esumm: Annotated[Flag, flag("The token is </summ>.", symbol="F_esumm")]
+    tape: Annotated[Flag, flag("The token is a tape cell.", symbol="F_tape")]
+    state_token: Annotated[Flag, flag("The token is the state of a summary.", symbol="F_state")]
+    exists_einp: Annotated[Flag, flag("</inp> is here or before.", symbol="F_existseinp")]
+    exists_esumm: Annotated[Flag, flag("</summ> is here or before.", symbol="F_existsesumm")]
+    final_summ: Annotated[Flag, flag("The <summ> that ends the segment.", symbol="F_finalsumm")]
+    tape_init: Annotated[Flag, flag("The token is a tape cell of the prompt.", symbol="F_tapeinit")]
+    tape_final: Annotated[
+        Flag, flag("The token is a tape cell of the final summary.", symbol="F_tapefin")
+    ]
+    prompt_end: Annotated[
+        Register,
+        register(
+            "r", "Position of the prompt's last token.", symbol="I_pospromptend", kind="position"
+        ),
+    ]
+    bit_equal: Annotated[
+        tuple[Flag, ...],
+        flags(
+            "shared_bits",
+            "This bit of `prompt end` equals the bit of `position` two places higher.",
+            symbol="F_bitequal",
+        ),
+    ]
+    length_cap: Annotated[
+        Flag,
+        flag(
+            "Here or before, the position is 4 times that of the prompt's end.",
+            symbol="F_lengthcap",
+        ),
+    ]
+    write_summ: Annotated[Flag, flag("<summ> is the next token.", symbol="F_writesumm")]
+    summ_position: Annotated[
+        Register,
+        register("r", "Position of the final <summ>.", symbol="I_possumm", kind="position"),
+    ]
+    final_state: Annotated[
+        Register, register("d_Q", "State of the final summary.", symbol="I_finalstate")
+    ]
+    final_state_out: Annotated[
+        Register,
+        register(
+            "d_Q", "State of the final summary, if it is the next token.", symbol="I_finalstateout"
+        ),
+    ]
+    next_tape: Annotated[Flag, flag("A tape cell is the next token.", symbol="F_nexttape")]
 
 
 def cot_wires(build: ProgramBuilder, machine: TuringMachine, *, bits: int) -> CotWires:
     """Allocate the registers and flags of CoT."""
-    d_q, d_g, r = num_bits_for(len(machine.states)), num_bits_for(len(machine.tape_alphabet)), bits
-    register, flag = build.register, build.flag
-
-    def tape(k: int) -> TapeWires:
-        return TapeWires(
-            bit=register(f"bit {k}", 1),
-            symbol=register(f"symbol {k}", d_g),
-            move=register(f"move {k}", 2),
-            sought=register(f"sought {k}", r),
-            written=register(f"written {k}", r),
-            near_bit=register(f"near bit {k}", 1),
-            far_bit=register(f"far bit {k}", 1),
-            previous=register(f"previous {k}", r),
-            found=register(f"found {k}", d_g),
-            exists=flag(f"exists {k}"),
-            source=register(f"source {k}", r),
-            latest=register(f"latest {k}", r),
-            exists_high=flag(f"exists high {k}"),
-            shown=register(f"shown {k}", r),
-            next_bit=register(f"next bit {k}", 1),
-            new_symbol=register(f"new symbol {k}", d_g),
-            new_move=register(f"new move {k}", 2),
-        )
-
-    wires = CotWires(
-        tapes=tuple(tape(k) for k in range(1, machine.num_tapes + 1)),
-        position=build.position,
-        inp=flag("inp"),
-        einp=flag("einp"),
-        outp=flag("outp"),
-        eoutp=flag("eoutp"),
-        pos=flag("pos"),
-        epos=flag("epos"),
-        run=flag("run"),
-        sigma=flag("sigma"),
-        pos_bits=flag("pos bits"),
-        state=register("state", d_q),
-        const=flag("const"),
-        exists_outp=flag("exists outp"),
-        input=flag("input"),
-        output=flag("output"),
-        outp_position=register("outp position", r),
-        back_near=register("back near", r),
-        back_far=register("back far", r),
-        one_back=register("one back", r),
-        not_inp=flag("not inp"),
-        steps_back=register("steps back", r),
-        write_epos=flag("write epos"),
-        state_back=register("state back", d_q),
-        new_state=register("new state", d_q),
-        halt=flag("halt"),
-        last_run=flag("last run"),
-        write_pos=flag("write pos"),
-        found_blank=flag("found blank"),
-        write_eoutp=flag("write eoutp"),
-        write_sigma=flag("write sigma"),
-        new_sigma=register("new sigma", d_g),
+    values = _values(machine, bits)
+    tapes = tuple(
+        allocate(TapeWires, build, values=values | {"k": k}, suffix=f" {k}")
+        for k in range(1, machine.num_tapes + 1)
     )
-    w = wires
+    w = allocate(CotWires, build, values=values, tapes=tapes, position=build.position)
     build.exclusive(w.input, w.output, w.outp, w.run, w.pos, w.epos)
-    return wires
+    return w
 
 
 def summary_wires(
     build: ProgramBuilder, machine: TuringMachine, cot: CotWires, *, bits: int
 ) -> SummaryWires:
-    """Allocate what SCoT adds."""
-    d_q, d_g, r = num_bits_for(len(machine.states)), num_bits_for(len(machine.tape_alphabet)), bits
-    register, flag = build.register, build.flag
-
-    def tape(k: int) -> SummaryTapeWires:
-        return SummaryTapeWires(
-            has_head=flag(f"has head {k}"),
-            final_head=register(f"final head {k}", r),
-            next_head=flag(f"next head {k}"),
-            next_symbol=register(f"next symbol {k}", d_g),
-            next_head_bit=register(f"next head bit {k}", 1),
-        )
-
-    wires = SummaryWires(
-        tapes=tuple(tape(k) for k in range(1, machine.num_tapes + 1)),
-        summ=flag("summ"),
-        esumm=flag("esumm"),
-        tape=flag("tape"),
-        state_token=flag("state token"),
-        exists_einp=flag("exists einp"),
-        exists_esumm=flag("exists esumm"),
-        final_summ=flag("final summ"),
-        tape_init=flag("tape init"),
-        tape_final=flag("tape final"),
-        prompt_end=register("prompt end", r),
-        bit_equal=tuple(flag(f"bit equal {s}") for s in range(r - 2)),
-        length_cap=flag("length cap"),
-        write_summ=flag("write summ"),
-        summ_position=register("summ position", r),
-        final_state=register("final state", d_q),
-        final_state_out=register("final state out", d_q),
-        next_tape=flag("next tape"),
+    """Allocate the registers and flags that SCoT adds."""
+    values = _values(machine, bits)
+    tapes = tuple(
+        allocate(SummaryTapeWires, build, values=values | {"k": k}, suffix=f" {k}")
+        for k in range(1, machine.num_tapes + 1)
     )
-    w = wires
-    build.exclusive(
-        cot.input,
-        cot.output,
-        cot.outp,
-        cot.run,
-        cot.pos,
-        cot.epos,
-        w.final_summ,
-        w.tape_init,
-        w.tape_final,
-    )
-    return wires
+    labels = {"shared_bits": range(bits - 2)}
+    w = allocate(SummaryWires, build, values=values, labels=labels, tapes=tapes)
+    in_trace = (cot.input, cot.output, cot.outp, cot.run, cot.pos, cot.epos)
+    build.exclusive(*in_trace, w.final_summ, w.tape_init, w.tape_final)
+    return w
+
+
+def _values(machine: TuringMachine, bits: int) -> dict[str, int]:
+    return {
+        "r": bits,
+        "d_Q": num_bits_for(len(machine.states)),
+        "d_Gamma": num_bits_for(len(machine.tape_alphabet)),
+    }

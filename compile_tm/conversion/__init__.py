@@ -1,11 +1,12 @@
-"""Hardmax programs as softmax transformers with rounding.
+"""Conversion of hardmax programs to softmax transformers with rounding.
 
-This is the paper's Section "Softmax Transformers and Rounding", with its appendix.
+This is the paper's Section "Softmax Transformers and Rounding" with its appendix.
 
-    bounds      how large the scale c of queries and keys must be, and what errors it leaves
-    conversion  which c, which layers are denoised, where what is rounded to
-    weights     the converted transformer's matrices
-    tightness   the bounds against what is really needed, and where too small a c fails
+    bounds      least scale c of queries and keys, and the errors that remain
+    settings    rounding formats, denoised layers, conditions of the theorems
+    weights     matrices of a converted transformer
+    rope/       rotary encodings in place of the positional embedding
+    convert     choice of c and of the denoised layers
 
-The transformers run in `compile_tm.runtime.softmax`.
+`compile_tm.runtime.transformer` runs converted transformers.
 """

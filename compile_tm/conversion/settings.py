@@ -1,7 +1,7 @@
-"""What a conversion is: the scale c, which layers are denoised, and what is rounded to what.
+"""Settings of a conversion: the scale c, denoised layers, and formats.
 
-The theorems ask for a c that is a member of the activations' format and at least their bound; here
-it is the least such member. Where activations are not rounded, it is the least float32.
+The theorems require a c that is a member of the activation format and at least their bound; the
+least such member is used, of float32 if activations are not rounded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from compile_tm.conversion.bounds import denoise_bound, exact_bound, ties_bound
 from compile_tm.formats.floats import FP32, FloatFormat
 from compile_tm.program.program import Program, Sizes
 from compile_tm.runtime.trace import trace_program
@@ -22,44 +21,44 @@ from compile_tm.runtime.trace import trace_program
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundingPoints:
-    """Formats of what Definition "setting" rounds; None leaves it as it is.
+    """Formats that Definition "setting" rounds to; None does not round.
 
-    Queries, keys, values, heads' outputs, their sum, hidden neurons, the MLP's output and the
-    residual stream after both are activations. Scores are not rounded, nor are biases.
+    Activations are queries, keys, values, outputs of heads, their sum, hidden neurons, the MLP's
+    output and the residual stream after both. Scores and biases are not rounded.
     """
 
     activations: FloatFormat | None = None
-    """F_act."""
+    """F_act, the format of activations."""
     attention: FloatFormat | None = None
-    """F_att, of attention weights."""
+    """F_att, the format of attention weights."""
 
 
 class Denoising(Enum):
-    """Which layers of the hardmax transformer become two."""
+    """Which layers of the hardmax transformer become two layers with denoising in between."""
 
     EVERY = "every"
-    """All, as in Theorem "hardtosoftdenoising"; depth 2L."""
+    """All layers, as in Theorem "hardtosoftdenoising"; depth 2L."""
     HEADS = "heads"
-    """Those with heads. Others make no error, and the theorem's proof and c hold for the rest."""
+    """Layers with heads. Others make no error; proof and c of the theorem remain valid."""
     TIES = "ties"
-    """Those in which a head can tie (see `bounds.ties_bound`, also for the greater c)."""
+    """Layers in which a head can have a tie; c is that of `bounds.ties_bound`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """How a hardmax program becomes a softmax transformer."""
+    """Conversion of a hardmax program to a softmax transformer."""
 
     c: float
-    """c, by which queries and keys are multiplied."""
+    """Scale of queries and keys."""
     denoised: frozenset[int] = frozenset()
-    """Layers, from 1, whose heads get a layer with a denoising MLP of their own."""
+    """Layers, from 1, whose heads move to a layer of their own with a denoising MLP."""
 
     def num_layers(self, sizes: Sizes) -> int:
-        """Depth of the softmax transformer."""
+        """Return the depth of the softmax transformer."""
         return sizes.L + len(self.denoised)
 
     def origins(self, sizes: Sizes) -> list[tuple[int, bool]]:
-        """For each layer: that of the hardmax transformer, from 1, and whether it ends denoised."""
+        """Return for each layer that of the hardmax transformer, from 1, and if it denoises."""
         return [
             (number, is_denoising)
             for number in range(1, sizes.L + 1)
@@ -67,55 +66,11 @@ class Conversion:
         ]
 
 
-def exact_conversion(
-    sizes: Sizes, *, length: int, points: RoundingPoints | None = None
-) -> Conversion:
-    """Conversion 1 (Theorem "hardtosoft"): nothing but c.
-
-    Raises:
-        ValueError: the activations' format ends below the theorem's c.
-    """
-    return Conversion(c=least_c(exact_bound(sizes, length=length), points))
-
-
-def denoise_conversion(
-    program: Program,
-    *,
-    length: int,
-    points: RoundingPoints | None = None,
-    where: Denoising = Denoising.EVERY,
-    tie_layers: Iterable[int] | None = None,
-) -> Conversion:
-    """Conversion 2 (Theorem "hardtosoftdenoising"), with as many denoised layers as needed.
-
-    Args:
-        program: The hardmax transformer.
-        length: N.
-        points: What is rounded.
-        where: Which layers are denoised.
-        tie_layers: Those with ties, for `Denoising.TIES`; see `layers_with_ties`.
-
-    Raises:
-        ValueError: the activations' format ends below the theorem's c, or layers with ties are
-            needed and not given.
-    """
-    sizes, bound = program.sizes, denoise_bound(program.sizes, length=length)
-    if where is Denoising.EVERY:
-        layers: Iterable[int] = range(1, sizes.L + 1)
-    elif where is Denoising.HEADS:
-        layers = (number for number, layer in enumerate(program.layers, 1) if layer.heads)
-    elif tie_layers is None:
-        raise ValueError("tie_layers: missing; allowed is to leave them out for other choices")
-    else:
-        layers, bound = tie_layers, ties_bound(sizes, length=length)
-    return Conversion(c=least_c(bound, points), denoised=frozenset(layers))
-
-
 def least_c(bound: float, points: RoundingPoints | None) -> float:
-    """The least member of the activations' format that is not below a bound.
+    """Return the least member of the activation format that is not less than a bound.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the bound exceeds all members.
     """
     return ((points and points.activations) or FP32).at_least(bound)
 
@@ -123,7 +78,7 @@ def least_c(bound: float, points: RoundingPoints | None) -> float:
 def layers_with_ties(
     program: Program, sequences: Iterable[npt.NDArray[np.integer]]
 ) -> frozenset[int]:
-    """Layers, from 1, in which a head ties on some sequences (n,): several best, not all zero."""
+    """Return the layers, from 1, in which a head has a tie with nonzero values on some sequence."""
     found: set[int] = set()
     for ids in sequences:
         trace = trace_program(program, ids)
@@ -131,7 +86,7 @@ def layers_with_ties(
             before = trace.after_layer(number - 1)
             after = trace.streams[2 * number - 1]
             for head, seen in zip(layer.heads, facts, strict=True):
-                # Values agree among ties, so that what a head adds is the value.
+                # Values of ties agree, so the output of the head is their value.
                 added = (after - before)[:, head.outputs.index]
                 if ((seen.num_best > 1) & added.any(axis=1)).any():
                     found.add(number)
@@ -141,16 +96,16 @@ def layers_with_ties(
 def unmet_conditions(
     conversion: Conversion, points: RoundingPoints, *, length: int, score_error: float = 0.0
 ) -> list[str]:
-    """What Theorem "hardtosoftdenoising", or without denoising "hardtosoft", asks of formats.
+    """Return conditions on formats that the theorem requires and that do not hold.
+
+    Theorem "hardtosoftdenoising", or "hardtosoft" without denoised layers. Whether c is great
+    enough is not checked.
 
     Args:
         conversion: c and the denoised layers.
-        points: What is rounded.
+        points: Formats to round to.
         length: N.
-        score_error: Delta_s, how far rounding moves a score; of exact scores 0.
-
-    Returns:
-        The conditions that do not hold, but for the one that c is great enough.
+        score_error: Delta_s, a bound on the error of scores by rounding; 0 if they are exact.
     """
     act, att = points.activations, points.attention
     unmet = []
@@ -162,7 +117,7 @@ def unmet_conditions(
         unmet.append("activations have at least 3 exponent bits")
     if att and att.mantissa_bits < 4:
         unmet.append("attention weights have at least 4 mantissa bits")
-    # The best position's weight is at least exp(-2 Delta_s) / N.
+    # The attention weight of a best position is at least exp(-2 Delta_s) / N.
     if att and length * att.least_normal > math.exp(-2 * score_error):
         least = f"exp(-{2 * score_error:.3g})/{length}" if score_error else f"1/{length}"
         unmet.append(f"{least} is a normal number of attention weights")

@@ -1,7 +1,7 @@
-"""The matrices of converted transformers, with the names of `program.dense.DenseWeights`.
+"""Matrices of converted transformers, named as in `program.dense.DenseWeights`.
 
-Conversion 1 scales W_Q and W_K by c, and changes nothing else. Conversion 2 also replaces a layer
-by two: the first has its heads and the denoising MLP, the second no heads and its MLP.
+Theorem "hardtosoft" scales W_Q and W_K by c. Theorem "hardtosoftdenoising" also replaces a layer by
+two: the first one has its heads and the denoising MLP, the second one only its MLP.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ NEURONS = np.array(
     [[-1, 0, 1], [1, 0, -1], [1, -1 / 4, 2], [1, -3 / 4, -2], [-1, -1 / 4, -2], [-1, -3 / 4, 2]],
     dtype=np.float32,
 )
-"""(6, 3) input weight, bias and output weight of the neurons that denoise one coordinate.
+"""(6, 3) input weight, bias and output weight of the neurons that denoise a coordinate.
 
 Lemma "denoising_mlp": f(x) = (-x)+ - x+ + 2(x - 1/4)+ - 2(x - 3/4)+ - 2(-x - 1/4)+ + 2(-x - 3/4)+,
-so that x + f(x) is -1, 0 or 1 for x within 1/4 of it, also if all terms, f(x) and x + f(x) are
-rounded to F(b_m, b_e), b_m >= 1, b_e >= 3, if x is a member.
+so that x + f(x) is the nearest of -1, 0 and 1 if x is within 1/4 of it. This remains true if x is a
+member of F(b_m, b_e), b_m >= 1, b_e >= 3, and all terms, f(x) and x + f(x) are rounded to it.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftmaxWeights:
-    """All parameters, layer by layer; see `program.dense.DenseWeights` for shapes."""
+    """All parameters of a softmax transformer; shapes are those of `DenseWeights`."""
 
     sizes: Sizes
     W_Q: Floats
@@ -44,20 +44,15 @@ class SoftmaxWeights:
     unembedding: Floats
 
 
-def convert_exact(dense: DenseWeights, *, c: float) -> SoftmaxWeights:
-    """Conversion 1: queries and keys scaled by c."""
-    return convert_denoise(dense, c=c, layers=())
-
-
 def convert_denoise(
     dense: DenseWeights, *, c: float, layers: Collection[int] | None = None
 ) -> SoftmaxWeights:
-    """Conversion 2: depth L + number of denoised layers, d_ff at least 6d if there are any.
+    """Return the matrices of a converted transformer, with d_ff >= 6d if a layer is denoised.
 
     Args:
         dense: The hardmax transformer.
-        c: The factor of queries and keys.
-        layers: Layers, from 1, to denoise; None for all, so that the depth is 2L.
+        c: Scale of queries and keys.
+        layers: Layers to denoise, from 1; None for all. Each adds one to the depth.
 
     Raises:
         ValueError: no such layer.
@@ -66,7 +61,7 @@ def convert_denoise(
     denoised = set(range(1, size.L + 1) if layers is None else layers)
     if not denoised <= set(range(1, size.L + 1)):
         raise ValueError(f"layers: got {sorted(denoised)}, allowed are 1 to {size.L}")
-    # Where the parts of each new layer come from; None is a part that does nothing.
+    # Original layer of the heads and the MLP of each new layer; None for no heads and denoising.
     heads: list[int | None] = []
     mlps: list[int | None] = []
     for layer in range(size.L):
@@ -102,7 +97,7 @@ def convert_denoise(
 
 
 def _take(matrices: npt.NDArray[np.int8], layers: list[int | None]) -> Floats:
-    """The matrices of some layers, zeros for None."""
+    """The matrices of some layers, with zeros for None."""
     taken = np.zeros((len(layers), *matrices.shape[1:]), dtype=np.float32)
     places = [place for place, layer in enumerate(layers) if layer is not None]
     taken[places] = matrices[[layer for layer in layers if layer is not None]]

@@ -1,1 +1,1 @@
-"""Floating-point formats of any width, and rounding to them."""
+"""Floating-point formats of any width and rounding to them."""

@@ -1,22 +1,21 @@
-"""The paper's floating-point numbers F(b_m, b_e) and rounding to them (Definition "floats").
+"""The paper's floating-point formats F(b_m, b_e) and rounding to them (Definition "floats").
 
-With E_min = 2 - 2^(b_e - 1) and E_max = 2^(b_e - 1) - 1, a format has the normal numbers
-+-(1 + t 2^-b_m) 2^k for E_min <= k <= E_max, and the subnormal ones and zero +-(t 2^-b_m) 2^E_min,
-t in 0 .. 2^b_m - 1. Rounding goes to the nearest member; the definition leaves ties open, which
-here go to the even significand, as hardware has it.
+With E_min = 2 - 2^(b_e - 1) and E_max = 2^(b_e - 1) - 1, a format consists of the normal numbers
++-(1 + t 2^-b_m) 2^k, E_min <= k <= E_max, and of zero and the subnormal numbers
++-(t 2^-b_m) 2^E_min, with t in 0 .. 2^b_m - 1. Values are rounded to the nearest member. The
+definition leaves ties open; here they go to the even significand, as in IEEE 754.
 
-Numbers of all formats are kept in float32 or float64 arrays, which have to have at least as many
-mantissa and exponent bits as the format.
+Members of all formats are stored in float32 or float64, which must have at least as many mantissa
+and exponent bits as the format.
 
-Where this agrees with torch's types, and where it does not:
+Comparison with casts to torch's types:
 
-- bf16, fp16, e5m2: every cast gives the same bits, unless it overflows. The definition has no
-  infinity, so that what is above all members goes to the greatest (65504 for fp16), where a cast
-  gives infinity from half a step above it on.
-- e4m3 is F(3, 4), whose greatest member is 240. torch's float8_e4m3fn uses the top exponent for
-  numbers up to 448 too, and the two agree below 248.
-- fp32: rounding changes nothing but infinity, which becomes the greatest member.
-- NaN stays NaN everywhere; the definition has none.
+- bf16, fp16, e5m2: the same bits unless the cast overflows. The definition has no infinity, so
+  greater values become the greatest member (65504 for fp16), where a cast gives infinity.
+- e4m3 is F(3, 4), whose greatest member is 240. torch's float8_e4m3fn has members up to 448; the
+  two agree below 248.
+- fp32: only infinity changes, to the greatest member.
+- NaN stays NaN; the definition has none.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _GENERAL_NAME = re.compile(r"m(\d+)e(\d+)")
 
 
 class _Carrier(NamedTuple):
-    """A type that the members of narrower formats are kept in."""
+    """A type that stores the members of narrower formats."""
 
     mantissa_bits: int
     exponent_bits: int
@@ -86,7 +85,7 @@ class FloatFormat:
 
     @property
     def least_positive(self) -> float:
-        """2^(E_min - b_m), the step between subnormal numbers."""
+        """2^(E_min - b_m), the distance of subnormal numbers."""
         return math.ldexp(1.0, self.least_exponent - self.mantissa_bits)
 
     @property
@@ -95,16 +94,16 @@ class FloatFormat:
         return math.ldexp(2.0 - 2.0**-self.mantissa_bits, self.greatest_exponent)
 
     def round(self, values: Values) -> Values:
-        """The nearest members, of ties the one with the even significand.
+        """Round to the nearest members, ties to the even significand.
 
         Args:
-            values: float32 or float64, a numpy array or a torch tensor of any shape.
+            values: float32 or float64 numpy array or torch tensor of any shape.
 
         Returns:
             A new array or tensor of the same type and shape.
 
         Raises:
-            ValueError: the type cannot hold the format's members, or is not one of the two.
+            ValueError: another type, or one that cannot hold all members of the format.
         """
         carrier = self._carrier(str(values.dtype).removeprefix("torch."))
         if isinstance(values, np.ndarray):
@@ -112,18 +111,18 @@ class FloatFormat:
         return _round_tensor(values, self, carrier)
 
     def round_number(self, value: float) -> float:
-        """The member nearest to one number."""
+        """Return the member nearest to a number."""
         return float(self.round(np.array(value, dtype=np.float64)))
 
     def contains(self, value: float) -> bool:
-        """Whether a number is a member."""
+        """Return whether a number is a member."""
         return self.round_number(value) == value
 
     def at_least(self, value: float) -> float:
-        """The least member that is not below a number.
+        """Return the least member that is not less than a number.
 
         Raises:
-            ValueError: the number is negative, or all members are below it.
+            ValueError: the number is negative or exceeds all members.
         """
         if not 0 <= value <= self.greatest:
             raise ValueError(f"value: got {value:g}, allowed for {self} are 0 to {self.greatest:g}")
@@ -161,10 +160,10 @@ _NAME_OF = {float_format: name for name, float_format in FORMATS.items()}
 
 
 def get_format(name: str) -> FloatFormat:
-    """A format by its name, or as mXeY with X mantissa and Y exponent bits.
+    """Return a format by its name, or by mXeY with X mantissa and Y exponent bits.
 
     Raises:
-        ValueError: there is no such format.
+        ValueError: no such format.
     """
     if name in FORMATS:
         return FORMATS[name]
@@ -174,11 +173,11 @@ def get_format(name: str) -> FloatFormat:
     return FloatFormat(mantissa_bits=int(match[1]), exponent_bits=int(match[2]))
 
 
-# The two functions below are one in two libraries. A carrier's bits are sign, exponent, mantissa,
-# from which the lowest `drop` bits are to go. Read as an integer, adding just under half of the
-# last kept place, and the kept place's own last bit, carries into the kept bits exactly if the
-# number is to be rounded up, into the exponent too. Below 2^E_min, members have equal steps; if
-# the carrier's exponent is as wide as the format's, it has the same steps, and they need no care.
+# The same algorithm for numpy and torch. The lowest `drop` bits of the mantissa are removed. Adding
+# the last kept bit and just under half of its weight to the bits as an integer carries into the
+# kept bits, and possibly the exponent, if and only if the number is rounded up. Below 2^E_min,
+# members are equidistant; a carrier with as many exponent bits as the format has the same distance
+# there, and needs no special case.
 
 
 def _round_array(values: _Array, to: FloatFormat, carrier: _Carrier) -> _Array:
@@ -189,7 +188,7 @@ def _round_array(values: _Array, to: FloatFormat, carrier: _Carrier) -> _Array:
     rounded = bits.view(values.dtype)
     if to.exponent_bits < carrier.exponent_bits:
         step = values.dtype.type(to.least_positive)
-        # Numbers to which it does not apply may overflow in it, and NaNs may be signalling.
+        # Discarded quotients may overflow, and NaNs may be signaling.
         with np.errstate(over="ignore", invalid="ignore"):
             steps = np.rint(values / step) * step
         rounded = np.where(np.abs(values) < to.least_normal, steps, rounded)
@@ -202,7 +201,7 @@ def _round_tensor(values: Tensor, to: FloatFormat, carrier: _Carrier) -> Tensor:
     import torch
 
     if values.dtype == torch.float32 and to in (BF16, FP16):
-        # Casts of numbers in the format's range give the same bits, some times faster.
+        # Within the range of the format, a cast gives the same bits and is faster.
         narrow = torch.bfloat16 if to == BF16 else torch.float16
         return values.clamp(-to.greatest, to.greatest).to(narrow).to(torch.float32)
     drop = carrier.mantissa_bits - to.mantissa_bits

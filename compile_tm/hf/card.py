@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from compile_tm.constructions.compiled import Compiled
+from compile_tm.constructions.tokens import token_text
 from compile_tm.hf.modeling_compiled import CompiledTransformerForCausalLM
 from compile_tm.hf.self_test import SelfTestCase
-from compile_tm.hf.tokenizer import token_text
 
 _TEMPLATE = """\
 ---

@@ -14,10 +14,10 @@ import torch
 from compile_tm.constructions.compiled import Compiled
 from compile_tm.hf import CompiledTransformerConfig
 from compile_tm.hf.source import FolderSource, load_model, model_snapshots, read_source
+from compile_tm.program.compiled import CompiledProgram
 from compile_tm.program.registers import Flag, Register
-from compile_tm.runtime.softmax import Part
 from compile_tm.runtime.trace import LayerState
-from compile_tm.stock.assemble import AnyCompiled
+from compile_tm.runtime.transformer import Part
 from compile_tm.stock.observe import load_stock_model, observe
 from compile_tm.stock.source import StockSource, is_stock_folder
 from compile_tm.stock.source import read_source as read_stock_source
@@ -29,7 +29,7 @@ class FolderDecoder(Protocol):
     """The model of a folder, and what it was compiled from."""
 
     @property
-    def compiled(self) -> AnyCompiled:
+    def compiled(self) -> CompiledProgram:
         """The machine or solver, compiled again."""
 
     @property
@@ -65,7 +65,7 @@ class StockDecoder:
         self.model = load_stock_model(folder)
 
     @property
-    def compiled(self) -> AnyCompiled:
+    def compiled(self) -> CompiledProgram:
         """See `FolderDecoder`."""
         return self.source.compiled
 

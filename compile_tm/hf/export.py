@@ -13,21 +13,15 @@ The folder appears whole or not at all.
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from transformers import GenerationConfig
-from transformers.utils import logging as transformers_logging
 
-from compile_tm.constructions.compiled import Compiled, CompiledMachine
-from compile_tm.constructions.tokens import Answer, Delimiter
+from compile_tm.constructions.compiled import Compiled
 from compile_tm.conversion.rope.blueprint import Blueprint, Positions, make_blueprint
 from compile_tm.conversion.settings import Conversion, RoundingPoints
 from compile_tm.conversion.weights import SoftmaxWeights, convert_denoise
@@ -35,18 +29,20 @@ from compile_tm.formats.floats import FloatFormat
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
 from compile_tm.hf.card import model_card
 from compile_tm.hf.configuration_compiled import MATRICES
+from compile_tm.hf.folder import (
+    MACHINE_FILE,
+    generation_config,
+    no_progress_bars,
+    staged_folder,
+    write_json,
+)
 from compile_tm.hf.modeling_compiled import SparseMatrix
 from compile_tm.hf.self_test import choose_cases, self_test_case, write_cases
 from compile_tm.hf.tokenizer import save_tokenizer
-from compile_tm.machines.files import write_machine
+from compile_tm.program.compiled import CompiledProgram
 from compile_tm.program.dense import DenseWeights
-from compile_tm.sudoku.board import Special
-from compile_tm.sudoku.compiled import CompiledSudoku
 
-MACHINE_FILE = "machine.json"
 Matrix = npt.NDArray[Any]
-
-
 Weights = DenseWeights | SoftmaxWeights
 
 
@@ -64,30 +60,24 @@ def layer_matrices(weights: Weights, layer: int) -> dict[str, Matrix]:
 
 
 def hf_model(
-    compiled: Compiled | CompiledSudoku,
+    compiled: CompiledProgram,
     conversion: Conversion | None = None,
     *,
     positions: Positions = "embedding",
     points: RoundingPoints | None = None,
 ) -> CompiledTransformerForCausalLM:
-    """The model of a machine, or of a board's solver.
+    """Return the model of a compiled program.
 
     Args:
-        compiled: The machine or the solver.
-        conversion: How it becomes a softmax transformer; None leaves hardmax.
-        positions: How it is told positions; a solver has the positional embedding.
-        points: Formats that the softmax model emulates, in float32; by default none.
+        compiled: The program.
+        conversion: Conversion to softmax attention; None for hardmax attention.
+        positions: Positional embedding or rotary encodings.
+        points: Formats that a softmax model emulates in float32; None emulates none.
 
     Raises:
-        ValueError: a format is for hardmax, or is more than float32 holds; or a board is to have
-            rotary encodings.
+        ValueError: a format is given for hardmax attention or exceeds float32.
     """
-    if isinstance(compiled, CompiledSudoku):
-        if positions != "embedding":
-            raise ValueError(f"positions: got {positions}, allowed for boards is embedding")
-        blueprint = Blueprint(program=compiled.program)
-    else:
-        blueprint = make_blueprint(compiled, positions)
+    blueprint = make_blueprint(compiled, positions)
     weights = matrices(blueprint, conversion)
     layers = [layer_matrices(weights, n) for n in range(weights.sizes.L)]
     config = CompiledTransformerConfig(
@@ -110,15 +100,7 @@ def hf_model(
             _fill_matrix(model.get_submodule(f"layers.{n}.{name}"), matrix)
     _fill_matrix(model.embedding, weights.embedding)
     _fill_matrix(model.unembedding, weights.unembedding)
-    bos_id, pad_id = delimiters(compiled)
-    model.generation_config = GenerationConfig(
-        bos_token_id=bos_id,
-        eos_token_id=list(compiled.stop_ids),
-        pad_token_id=pad_id,
-        do_sample=False,
-        # The last token is not read any more, and needs no position.
-        max_length=config.max_position_embeddings + 1,
-    )
+    model.generation_config = generation_config(compiled)
     torch.nn.Module.eval(model)
     return model
 
@@ -188,23 +170,11 @@ def export_model(
         with no_progress_bars():
             model.save_pretrained(staged)
         save_tokenizer(compiled, staged)
-        write_machine(compiled.machine, staged / MACHINE_FILE)
+        write_json(compiled.machine_data(), staged / MACHINE_FILE, indent=1)
         write_cases(cases, staged)
         card = model_card(compiled, model, case=cases[-1])
         (staged / "README.md").write_text(card, encoding="utf-8")
     return model
-
-
-@contextlib.contextmanager
-def no_progress_bars() -> Iterator[None]:
-    """Spare the terminal the bars that transformers draws even for one small file."""
-    is_enabled = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if is_enabled:
-            transformers_logging.enable_progress_bar()
 
 
 def _count(matrix: Matrix) -> int:
@@ -221,33 +191,9 @@ def _fill_matrix(module: torch.nn.Module, matrix: Matrix) -> None:
     module.values.data = torch.from_numpy(flat[places].astype(np.float32))
 
 
-def _source(compiled: Compiled | CompiledSudoku) -> dict[str, str | int | None]:
-    """What was compiled, for people and for checks."""
-    found = {"mode": compiled.mode, "bits": compiled.bits}
-    if isinstance(compiled, CompiledSudoku):
-        machine = f"sudoku-{compiled.board.name}"
-        return {"machine": machine, **found, "segment_tokens": compiled.segment_tokens}
-    is_cut = isinstance(compiled, CompiledMachine) and compiled.vocabulary.reachable_only
-    return {"machine": compiled.machine.name, **found, "reachable_only": is_cut}
-
-
-def delimiters(compiled: Compiled | CompiledSudoku) -> tuple[int, int]:
-    """Ids of the token that begins a sequence, and of one for padding."""
-    if isinstance(compiled, CompiledSudoku):
-        return int(Special.INPUT), int(Special.PAD)
-    if isinstance(compiled, CompiledMachine):
-        return compiled.vocabulary.delimiter_id(Delimiter.INP), compiled.stop_ids[0]
-    return compiled.vocabulary.answer_id(Answer.BOS), compiled.stop_ids[0]
-
-
-@contextlib.contextmanager
-def staged_folder(final: Path) -> Iterator[Path]:
-    """A temporary folder beside `final`, which gets that name when the block succeeds."""
-    if final.exists():
-        raise FileExistsError(errno.EEXIST, "exists already", str(final))
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{final.name}.", dir=final.parent) as temporary:
-        staged = Path(temporary) / final.name
-        staged.mkdir()
-        yield staged
-        staged.rename(final)
+def _source(compiled: CompiledProgram) -> dict[str, str | int | None]:
+    """What was compiled and how, for `read_source` and for people."""
+    found = {"machine": compiled.name, "mode": compiled.mode, "bits": compiled.bits}
+    # Folders of automata have the option of Turing machines, too.
+    own = {"reachable_only": False} if compiled.mode == "dfa" else compiled.options
+    return {**found, **own}

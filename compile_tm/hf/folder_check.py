@@ -17,19 +17,17 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
-from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from compile_tm.constructions.compiled import Compiled
+from compile_tm.constructions.tokens import token_text
 from compile_tm.conversion.rope.bounds import least_stack_gap
-from compile_tm.conversion.rope.runtime import hardmax_transformer
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
 from compile_tm.hf.export import Matrix, Weights, config_fields, layer_matrices, matrices
 from compile_tm.hf.modeling_compiled import SparseMatrix
 from compile_tm.hf.self_test import SelfTestCase, read_cases, self_test_case
 from compile_tm.hf.source import FolderSource, load_model, model_snapshots, read_source
-from compile_tm.hf.tokenizer import token_text
 from compile_tm.measure.checks import (
     HeadMargin,
     Problem,
@@ -38,6 +36,7 @@ from compile_tm.measure.checks import (
     margin_problems,
 )
 from compile_tm.measure.failures import first_failure
+from compile_tm.runtime.transformer import TorchTransformer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,12 +227,10 @@ def _generation_problems(
 
 def _first_departure(model: Any, source: FolderSource, ids: tuple[int, ...]) -> Iterator[Problem]:
     """The first activation that is not what the hardmax transformer has, before a wrong token."""
-    seen, tokens = model_snapshots(model, source, ids), torch.tensor([ids])
-    reference: list[Tensor] = []
-    hardmax_transformer(source.blueprint)(tokens, layers_out=reference)
+    hardmax = TorchTransformer(source.blueprint.program, rope=source.blueprint.rope)
     failure = first_failure(
-        seen,
-        [stream[0].numpy() for stream in reference],
+        model_snapshots(model, source, ids),
+        hardmax.streams(np.array(ids)),
         blueprint=source.blueprint,
         conversion=source.conversion,
         sequence=0,

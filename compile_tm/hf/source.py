@@ -14,10 +14,10 @@ from compile_tm.conversion.rope.blueprint import Blueprint, Positions, make_blue
 from compile_tm.conversion.settings import Conversion, RoundingPoints
 from compile_tm.formats.floats import FloatFormat
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
-from compile_tm.hf.export import MACHINE_FILE, no_progress_bars
+from compile_tm.hf.folder import MACHINE_FILE, no_progress_bars
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.files import read_machine
-from compile_tm.runtime.softmax import Part, Snapshot
+from compile_tm.runtime.transformer import Part, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

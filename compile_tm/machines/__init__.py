@@ -1,1 +1,1 @@
-"""Automata and Turing machines: frozen specs, and the interpreters that all else is tested by."""
+"""Automata and Turing machines: frozen specifications, interpreters, files, examples."""

@@ -1,4 +1,4 @@
-"""Deterministic finite automata, as the paper's Definition "DFA" has them."""
+"""Deterministic finite automata (the paper's Definition "DFA")."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compile_tm.machines.problems import name_problems, raise_problems, split_wo
 
 @dataclass(frozen=True, kw_only=True)
 class Dfa:
-    """An automaton; all that is wrong with it is found when it is made."""
+    """An automaton, validated on construction; `MachineError` lists all problems."""
 
     states: tuple[str, ...]
     """Q."""
@@ -27,7 +27,7 @@ class Dfa:
     transitions: tuple[tuple[str, str, str], ...]
     """(state, symbol, next state), one for each state and symbol."""
     name: str = "dfa"
-    """For messages and displays."""
+    """Name in messages and displays."""
 
     def __post_init__(self) -> None:
         raise_problems(self._problems())
@@ -43,7 +43,7 @@ class Dfa:
         return table
 
     def word(self, word: str | Sequence[str]) -> tuple[str, ...]:
-        """Symbols of a word; see `split_word`.
+        """Return the symbols of a word; see `split_word`.
 
         Raises:
             ValueError: a symbol outside the alphabet.
@@ -51,7 +51,7 @@ class Dfa:
         return split_word(word, alphabet=self.alphabet)
 
     def run(self, word: str | Sequence[str]) -> tuple[str, ...]:
-        """States q_0 .. q_n on a word of n symbols."""
+        """Return the states q_0 .. q_n on a word of n symbols."""
         step = {(state, symbol): target for state, symbol, target in self.transitions}
         path = [self.initial_state]
         for symbol in self.word(word):
@@ -84,10 +84,10 @@ class Dfa:
 
 
 def minimal(dfa: Dfa) -> Dfa:
-    """The smallest automaton of the same language, states named 0, 1, .. in breadth-first order.
+    """Return the minimal automaton of the same language, by Moore's partition refinement.
 
-    Moore's refinement: states are split by acceptance, then again and again by where their
-    symbols lead, until nothing changes. Unreachable states are dropped.
+    States are named 0, 1, .. in breadth-first order from the initial state; unreachable states are
+    dropped.
     """
     table = dfa.table
     start = dfa.states.index(dfa.initial_state)
@@ -131,7 +131,7 @@ def from_function(
     transitions: Mapping[tuple[str, str], str],
     name: str,
 ) -> Dfa:
-    """An automaton from a mapping (state, symbol) -> state; the first state is the initial one."""
+    """Make an automaton of a mapping (state, symbol) -> state; the first state is initial."""
     return Dfa(
         states=tuple(states),
         alphabet=tuple(alphabet),

@@ -1,4 +1,4 @@
-"""A run in readable lines: step, state, and each tape with its head in brackets."""
+"""A run as text: a line for each step with its state and tapes, heads in brackets."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from compile_tm.machines.interpreter import Run
 
 
 def run_lines(run: Run, *, max_lines: int | None = None) -> Iterator[str]:
-    """Lines for the configurations C_0 .. C_t, and a last one for how the run ended.
+    """Yield a line for each configuration C_0 .. C_t and a last line with the status of the run.
 
     Args:
         run: A recorded run.
-        max_lines: Configurations to show; None shows all.
+        max_lines: Number of configurations to show; None shows all.
 
     Raises:
         ValueError: the run was not recorded.

@@ -1,4 +1,4 @@
-"""Small machines to compile, run and test with; `EXAMPLES` lists those that take a plain word."""
+"""Example machines; `EXAMPLES` maps the names on the command line to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Row = tuple[str, str, str, str, str]
 
 
 def parity() -> Dfa:
-    """Words over 0 and 1 with an even number of ones."""
+    """Automaton for words over 0 and 1 with an even number of ones."""
     moves = {("even", "0"): "even", ("even", "1"): "odd", ("odd", "0"): "odd", ("odd", "1"): "even"}
     return from_function(
         ("even", "odd"), ("0", "1"), accepting=("even",), transitions=moves, name="parity"
@@ -20,7 +20,7 @@ def parity() -> Dfa:
 
 
 def multiples(divisor: int, *, base: int = 2) -> Dfa:
-    """Numbers, most significant digit first, that `divisor` divides; digits are numerals."""
+    """Automaton for multiples of `divisor` in a base up to 10, most significant digit first."""
     states, digits = [f"r{n}" for n in range(divisor)], [str(n) for n in range(base)]
     moves = {
         (states[n], digits[digit]): states[(n * base + digit) % divisor]
@@ -35,7 +35,10 @@ def multiples(divisor: int, *, base: int = 2) -> Dfa:
 def one_way_machine(
     name: str, rows: list[Row], *, symbols: str, inputs: str, num_tapes: int = 1
 ) -> TuringMachine:
-    """A machine with blank `_` and halting state `halt`; the first row has the initial state."""
+    """Make a machine of rows, with blank `_` and halting state `halt`.
+
+    The initial state is that of the first row; see `make_rules` on rows.
+    """
     states = dict.fromkeys([*(row[0] for row in rows), *(row[2] for row in rows), "halt"])
     return TuringMachine(
         name=name,
@@ -51,16 +54,16 @@ def one_way_machine(
 
 
 def unary_increment() -> TuringMachine:
-    """1^n to 1^(n+1)."""
+    """Map 1^n to 1^(n+1)."""
     rows = [("right", "1", "right", "1", "R"), ("right", "_", "halt", "1", "S")]
     return one_way_machine("unary increment", rows, symbols="1", inputs="1")
 
 
 def binary_increment() -> TuringMachine:
-    """A binary number, most significant digit first, plus one.
+    """Increment a binary number, most significant digit first.
 
-    Cell 0 is marked (`a` for 0, `b` for 1) so that the carry sees the end of the tape; where it
-    gets there, all digits are 0 and the number grows by one digit.
+    Cell 0 is marked (`a` for 0, `b` for 1), so that the carry detects the end of the tape. If it
+    gets there, all digits are 0 and one digit is appended.
     """
     rows = [
         ("start", "0", "right", "a", "R"),
@@ -84,10 +87,10 @@ def binary_increment() -> TuringMachine:
 
 
 def binary_addition() -> TuringMachine:
-    """`x+y` to the sum, binary, most significant digit first, on three tapes.
+    """Add two binary numbers `x+y`, most significant digit first, on three tapes.
 
-    The numbers go to tapes 2 and 3, the sum's digits, least significant first, to tape 1, from
-    there in reverse to tape 2, and back to tape 1.
+    The numbers are copied to tapes 2 and 3. The sum is written to tape 1, least significant digit
+    first, reversed onto tape 2 and copied back to tape 1.
     """
     rows: list[Row] = [("start", f"{d}__", "first", f"{d}^^", "SRR") for d in "01+"]
     for d in "01":
@@ -119,9 +122,9 @@ def binary_addition() -> TuringMachine:
 
 
 def unary_multiplication() -> TuringMachine:
-    """1^a x 1^b, written without blanks, to 1^(ab), on three tapes.
+    """Map `1^a x 1^b`, without the blanks, to 1^(ab), on three tapes.
 
-    b goes to tape 2, and is added to tape 3 a times.
+    b is copied to tape 2 and appended to tape 3 a times.
     """
     rows: list[Row] = [
         ("start", "1__", "right", "a^^", "RRR"),
@@ -147,9 +150,9 @@ def unary_multiplication() -> TuringMachine:
 
 
 def palindromes() -> TuringMachine:
-    """`y` for palindromes over a and b, else `n`.
+    """Output `y` for palindromes over a and b, else `n`.
 
-    Tape 2 holds a copy; it is read forwards while tape 1 is read and erased backwards.
+    Tape 2 holds a copy that is read forward while tape 1 is read and erased backward.
     """
     rows: list[Row] = [(q, f"{c}_", "mark", "=^", "SR") for q in ("start",) for c in "ab_"]
     for c in "ab":
@@ -167,9 +170,9 @@ def palindromes() -> TuringMachine:
 
 
 def sorting(letters: str = "abc") -> TuringMachine:
-    """The letters of a word in order: gnome sort, which steps back after every swap.
+    """Sort the letters of a word by gnome sort, which steps back after every swap.
 
-    Where the head cannot step back, at cell 0, it sees the cell again, which does no harm.
+    At cell 0 the head cannot step back and reads the same cell again, which changes nothing.
     """
     rows: list[Row] = [("look", "_", "halt", "_", "S")]
     for x in letters:
@@ -184,7 +187,7 @@ def sorting(letters: str = "abc") -> TuringMachine:
 
 
 def two_tape_copy(letters: str = "01") -> TuringMachine:
-    """A word to the word twice."""
+    """Repeat a word twice."""
     rows: list[Row] = [("start", "*_", "copy", "=^", "SR")]
     for c in letters:
         rows += [
@@ -204,14 +207,16 @@ BUSY_BEAVERS = {
     4: "1RB1LB 1LA0LC 1RH1LD 1RD0RA",
     5: "1RB1LC 1RC1RB 1RD0LE 1LA1LD 1RH0LA",
 }
-"""Machines of n states and 2 symbols that run longest (21, 107 and 47,176,870 steps), for each
-state what it writes, where it moves and what follows, on 0 and on 1; H halts."""
+"""Longest-running machines of n states and 2 symbols (21, 107 and 47,176,870 steps).
+
+For each state: symbol written, movement and next state, on 0 and on 1; H halts.
+"""
 
 
 def busy_beaver(num_states: int) -> TuringMachine:
-    """The busy beaver of 3, 4 or 5 states, for two-way tapes (see `folding` for one-way ones).
+    """Return the busy beaver of 3, 4 or 5 states, for two-way tapes (see `folding`).
 
-    Untouched cells `_` count as 0, so that the tape it leaves is a word over 0 and 1.
+    The blank `_` is read as 0, so that the final tape is a word over 0 and 1.
 
     Raises:
         ValueError: another number of states.
@@ -228,7 +233,7 @@ def busy_beaver(num_states: int) -> TuringMachine:
 
 @cache
 def example(name: str) -> TuringMachine | Dfa:
-    """An example by its name, made once.
+    """Return an example by its name.
 
     Raises:
         ValueError: no such example.

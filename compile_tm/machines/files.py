@@ -1,12 +1,16 @@
-"""Machines as JSON or YAML.
+"""Reading and writing machines as JSON or YAML.
 
-kind: turing (default where there are tapes) or dfa
-num_tapes, states, input_alphabet, tape_alphabet, blank, initial_state, halting_state,
-stuck_state (optional), name (optional),
-transitions: [state, [symbols read], next state, [symbols written], [moves]] each
+    kind: turing
+    states, input_alphabet, tape_alphabet, blank, initial_state, halting_state
+    num_tapes, stuck_state, name      optional
+    transitions                       [state, [read], next state, [written], [moves]], ...
 
-kind: dfa
-states, alphabet, initial_state, accepting, name, transitions: [state, symbol, next state] each
+    kind: dfa
+    states, alphabet, initial_state, accepting
+    name                              optional
+    transitions                       [state, symbol, next state], ...
+
+Without `kind`, a file with `accepting` is an automaton.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.turing import Rule, TuringMachine
 
 MAX_MACHINE_BYTES = 1 << 26
-"""Bytes of the file of a machine at most."""
+"""Largest size of a machine file, in bytes."""
 _TURING_FIELDS = {
     "num_tapes": int,
     "states": list,
@@ -48,7 +52,7 @@ _OPTIONAL = {"stuck_state", "name", "num_tapes"}
 
 
 def machine_schema() -> dict[str, Any]:
-    """JSON Schema of a machine file, for editors and validators."""
+    """Return the JSON Schema of a machine file."""
     words = {"type": "array", "items": {"type": "string"}}
     kinds: dict[Any, dict[str, Any]] = {int: {"type": "integer"}, list: words}
     turing_rule = {
@@ -74,10 +78,10 @@ def machine_schema() -> dict[str, Any]:
 
 
 def machine_from_data(data: Mapping[str, Any]) -> TuringMachine | Dfa:
-    """A machine from plain lists and strings.
+    """Make a machine of plain lists and strings.
 
     Raises:
-        ValueError: a field is missing, unknown or of the wrong type, or the machine is wrong.
+        ValueError: a field is missing, unknown or of the wrong type, or the machine is invalid.
     """
     if not isinstance(data, Mapping):
         raise ValueError(f"machine: got {type(data).__name__}, allowed is a mapping of fields")
@@ -106,7 +110,7 @@ def machine_from_data(data: Mapping[str, Any]) -> TuringMachine | Dfa:
 
 
 def machine_to_data(machine: TuringMachine | Dfa) -> dict[str, Any]:
-    """Plain lists and strings that `machine_from_data` reads."""
+    """Return a machine as plain lists and strings, the inverse of `machine_from_data`."""
     if isinstance(machine, Dfa):
         return {
             "kind": "dfa",
@@ -139,7 +143,7 @@ def read_machine(path: str | Path) -> TuringMachine | Dfa:
     """Read a `.json`, `.yaml` or `.yml` file.
 
     Raises:
-        ValueError: not such a file, or a wrong machine; names the file.
+        ValueError: another suffix, or an invalid machine; the message names the file.
         OSError: the file cannot be read.
     """
     path = Path(path)
@@ -162,7 +166,7 @@ def read_machine(path: str | Path) -> TuringMachine | Dfa:
 
 
 class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
-    """YAML without aliases: a few nested ones stand for more values than memory holds."""
+    """YAML loader that refuses aliases, which can expand a short file beyond memory."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -197,14 +201,14 @@ def _check_strings(where: str, values: list[Any]) -> None:
 
 
 def _shown(value: object) -> str:
-    """A value for a message; YAML aliases can make a short file a very long value."""
+    """Abbreviated representation of a value for messages."""
     return reprlib.repr(value)
 
 
 def _transition(row: Any, number: int, kind: str) -> tuple[Any, ...]:
-    """One transition with tuples for lists.
+    """Convert a transition to tuples.
 
-    A string or a bare symbol stands for a list of one item, which one-tape machines write.
+    For one tape, a single symbol may be given in place of a list of one.
     """
     size = 3 if kind == "dfa" else 5
     if not isinstance(row, list) or len(row) != size:

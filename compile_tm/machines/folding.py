@@ -1,14 +1,15 @@
-"""Two-way tapes on one-way ones: machines from textbooks, the busy beavers among them.
+"""Simulation of two-way infinite tapes on one-way infinite ones.
 
-A tape that is infinite to both sides is folded at its cell 0. Cell c >= 0 of the folded tape holds
-cell c in its upper track and cell -1-c in its lower one, as the symbol `upper/lower`; cell 0 has
-the mark `^`. A plain symbol s of the old machine, which only the input and untouched cells have,
-stands for s above a blank. The state knows, tape by tape, in which track its head is:
+A two-way tape is folded at its cell 0. Cell c >= 0 of the folded tape holds cell c in its upper
+track and cell -1-c in its lower track, as the symbol `upper/lower`; cell 0 has the mark `^`. A
+plain symbol s, which occurs in the input and in untouched cells only, is read as s above a blank.
+The state includes the track of the head of each tape:
 
     old cell        -3 -2 -1  0  1  2         upper    0  1  2
                               ^        ->     lower   -1 -2 -3
 
-Moves in the lower track are mirrored; at the mark, a move across the fold changes the track.
+Movements in the lower track are mirrored; at the mark, a movement across the fold changes the
+track.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _UP, _DOWN = "+-"
 
 
 def fold(machine: TuringMachine) -> TuringMachine:
-    """A machine for one-way tapes that takes as many steps and leaves the folded tape.
+    """Return a machine for one-way tapes that takes the same steps and leaves the folded tape.
 
-    Every symbol but the blank is an input symbol of it, so that its output is always defined.
+    All its symbols but the blank are input symbols, so that its output is always defined.
     """
     plain = machine.tape_alphabet
     pairs = [f"{upper}/{lower}" for upper in plain for lower in plain]
@@ -50,23 +51,8 @@ def fold(machine: TuringMachine) -> TuringMachine:
     )
 
 
-def unfold(cells: Sequence[str], *, blank: str) -> tuple[list[str], int]:
-    """The two-way tape of a folded one.
-
-    Args:
-        cells: Symbols of the folded tape from cell 0 on.
-        blank: The blank symbol.
-
-    Returns:
-        Symbols of the two-way tape, and which of its cells is the first of them.
-    """
-    split = [cell.removeprefix("^").split("/") if "/" in cell else [cell, blank] for cell in cells]
-    lower = [below for _, below in split]
-    return [*reversed(lower), *(above for above, _ in split)], -len(lower)
-
-
 def _rules(machine: TuringMachine) -> Iterator[Rule]:
-    """Rules for the first step, which sets the marks, and for each choice of tracks."""
+    """Rules of the first step, which sets the marks, and of each combination of tracks."""
     for rule in machine.rules:
         if rule.state == machine.initial_state:
             yield from _variants(machine, rule, (_UP,) * machine.num_tapes, is_first=True)
@@ -77,7 +63,7 @@ def _rules(machine: TuringMachine) -> Iterator[Rule]:
 def _variants(
     machine: TuringMachine, rule: Rule, tracks: tuple[str, ...], *, is_first: bool
 ) -> Iterator[Rule]:
-    """The rule in given tracks, once for every folded symbol that shows what it reads."""
+    """A rule in given tracks, for every folded symbol that matches what it reads."""
     per_tape = [
         list(_cell_variants(machine, read, write, move, track, is_first=is_first))
         for read, write, move, track in zip(rule.read, rule.write, rule.moves, tracks, strict=True)

@@ -1,7 +1,8 @@
-"""The interpreter of Turing machines: the oracle that every other form of a machine is tested by.
+"""Interpreter of Turing machines, the reference for all compiled forms.
 
-A run is kept as one rule number a step; states, symbols, head positions and space follow from it
-by array operations. With `record=False` only the end is kept, for runs of any length.
+A run records the number of the applied rule for each step; states, symbols, head positions and
+space are derived from it by array operations. With `record=False` only the final configuration is
+kept.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class Status(Enum):
     HALTED = "halted"
     """In the halting state."""
     STUCK = "stuck"
-    """In the stuck state, or before a missing rule."""
+    """In the stuck state, or because of a missing rule."""
     STEP_LIMIT = "step limit"
-    """After the allowed number of steps."""
+    """After `max_steps` steps."""
     LEFT_EDGE = "left edge"
-    """Before a move to the left of cell 0, with `left_edge="error"`."""
+    """Before a movement to the left of cell 0, with `left_edge="error"`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,21 +48,21 @@ class Run:
     status: Status
     """How it ended."""
     num_steps: int
-    """t: steps made."""
+    """t."""
     final_state: str
     """State after the last step."""
     final_heads: npt.NDArray[np.int64]
-    """(K,) head positions after the last step; negative ones occur on two-way tapes only."""
+    """(K,) head positions after the last step, negative on two-way tapes only."""
     tapes: npt.NDArray[np.int16]
     """(K, cells) symbols after the last step, from cell `first_cell` on."""
     first_cell: int
-    """Cell of the first column of `tapes`: 0, or below on two-way tapes."""
+    """Cell of the first column of `tapes`: 0, or negative on two-way tapes."""
     space: int
-    """s_M(w): cells from the first to the last that a head or the input touched."""
+    """s_M(w): number of cells from the first to the last that a head or the input touched."""
     rule_rows: npt.NDArray[np.int32] | None
-    """(t,) row of `TuringMachine.table` that each step used; None if it was not recorded."""
+    """(t,) row of `TuringMachine.table` applied by each step; None if not recorded."""
     left_edge: LeftEdge
-    """What a move to the left of cell 0 did."""
+    """See `run_machine`."""
 
     @cached_property
     def heads(self) -> npt.NDArray[np.int64]:
@@ -80,10 +81,10 @@ class Run:
 
     @property
     def recorded_rows(self) -> npt.NDArray[np.int32]:
-        """`rule_rows`, where the run was recorded.
+        """`rule_rows` of a recorded run.
 
         Raises:
-            ValueError: it was not.
+            ValueError: the run was not recorded.
         """
         if self.rule_rows is None:
             raise ValueError("the run was not recorded: run_machine(..., record=True)")
@@ -91,10 +92,10 @@ class Run:
 
     @cached_property
     def output(self) -> tuple[str, ...] | None:
-        """f_M(w): tape 1 up to its blanks; None where the run has no output.
+        """f_M(w): tape 1 without trailing blanks; None if the run has no output.
 
-        There is none if the run did not halt, if a blank stands before another symbol, or if a
-        symbol outside the input alphabet remains.
+        A run has no output if it did not halt, or if tape 1 has a blank before another symbol or a
+        symbol outside the input alphabet.
         """
         if self.status is not Status.HALTED:
             return None
@@ -119,10 +120,10 @@ def run_machine(
     Args:
         machine: The machine.
         word: Its input.
-        max_steps: Steps after which to give up.
-        record: Keep the rule of every step; costs 4 bytes a step.
-        left_edge: What a move to the left of cell 0 does: leave the head there, as the paper has
-            it; end the run; or go on, on tapes infinite to both sides.
+        max_steps: Greatest number of steps.
+        record: Record the rule of every step (4 bytes a step).
+        left_edge: Effect of a movement to the left of cell 0: `stay` leaves the head there, as in
+            the paper; `error` ends the run; `two-way` continues on a two-way infinite tape.
 
     Raises:
         ValueError: a symbol outside the input alphabet, or a negative limit.
@@ -183,7 +184,7 @@ def _grow(
     blank: int,
     is_two_way: bool,
 ) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int64], int]:
-    """Double the tapes, on both sides where they are infinite on both."""
+    """Double the tapes, two-way ones on both sides."""
     extra = tapes.shape[1]
     left = extra if is_two_way else 0
     grown = np.pad(tapes, ((0, 0), (left, extra)), constant_values=blank)
@@ -202,10 +203,10 @@ def _steps(
     state: Any,
     rows: Any,
 ) -> int:
-    """Make steps until the run ends, the tape ends, or the limit is met; says which.
+    """Make steps until the run, the allocated tape or the limit ends; return which.
 
-    `heads` has the positions and the least and the greatest position so far, `state` the state
-    and the number of steps; both are updated, and stay as before a step that cannot be made.
+    `heads` (3, K) holds current, least and greatest positions, `state` (2,) the state and the
+    number of steps. Both are updated in place; a step that cannot be made leaves them unchanged.
     """
     next_state, write, step = table
     num_tapes, num_cells = tapes.shape

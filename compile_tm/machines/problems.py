@@ -1,4 +1,4 @@
-"""What is wrong with a machine: every problem at once, in words that name the rule."""
+"""Validation of machines: all problems are collected into one error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NUM_SHOWN = 5
 
 
 class MachineError(ValueError):
-    """A machine that breaks its definition; `problems` lists all that is wrong with it."""
+    """An invalid machine; `problems` lists everything that is wrong."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -20,10 +20,10 @@ class MachineError(ValueError):
 
 
 def raise_problems(problems: Iterable[str]) -> None:
-    """Raise all problems in one error.
+    """Raise one error for all problems.
 
     Raises:
-        MachineError: there is one.
+        MachineError: there is at least one problem.
     """
     found = list(problems)
     if found:
@@ -31,7 +31,7 @@ def raise_problems(problems: Iterable[str]) -> None:
 
 
 def name_problems(field: str, names: Sequence[str], *, are_symbols: bool) -> Iterator[str]:
-    """Empty names, symbols with white space (which words are split at), and repeated names."""
+    """Yield empty names, symbols with white space, which separates symbols, and repeated names."""
     for name in names:
         if not isinstance(name, str) or not name:
             yield f"{field}: got {name!r}, allowed are non-empty strings"
@@ -43,15 +43,15 @@ def name_problems(field: str, names: Sequence[str], *, are_symbols: bool) -> Ite
 
 
 def split_word(word: str | Sequence[str], *, alphabet: Sequence[str]) -> tuple[str, ...]:
-    """Symbols of an input word.
+    """Return the symbols of an input word.
 
     Args:
-        word: Symbols; or a string, which is split at white space where it has any or where a
+        word: Symbols, or a string. A string is split at white space if it contains any or if a
             symbol of the alphabet has several characters, else into characters.
         alphabet: Allowed symbols.
 
     Raises:
-        ValueError: a symbol outside the alphabet; says where.
+        ValueError: a symbol outside the alphabet; the message names its index.
     """
     if not isinstance(word, str):
         symbols = tuple(word)

@@ -1,4 +1,4 @@
-"""Random machines and inputs for fuzzing, drawn as the paper's Section "Validation" describes."""
+"""Random machines and inputs, distributed as in the paper's Section "Validation"."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compile_tm.machines.turing import MOVES, Rule, TuringMachine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomMachineConfig:
-    """Sizes of random machines; each is drawn uniformly from 1 (states: 2) to its bound."""
+    """Bounds on sizes, each of which is uniform from 1 (2 for states) to its bound."""
 
     max_tapes: Annotated[int, Ge(1), Le(8)] = 2
     """Greatest number of tapes."""
@@ -24,9 +24,9 @@ class RandomMachineConfig:
     max_inputs: Annotated[int, Ge(1), Le(8)] = 2
     """Greatest number of input symbols."""
     max_extra_symbols: Annotated[int, Ge(0), Le(100)] = 1
-    """Greatest number of tape symbols beside input symbols and blank; 0 is drawn too."""
+    """Greatest number of tape symbols beside input symbols and blank; the least is 0."""
     max_word: Annotated[int, Ge(0), Le(1000)] = 8
-    """Greatest length of the input; 0 is drawn too."""
+    """Greatest length of the input; the least is 0."""
 
     def __post_init__(self) -> None:
         low = {"max_states": 2, "max_extra_symbols": 0, "max_word": 0}
@@ -40,7 +40,7 @@ class RandomMachineConfig:
 def random_machine(
     rng: np.random.Generator, config: RandomMachineConfig | None = None
 ) -> TuringMachine:
-    """A machine with a random rule for every state and symbols."""
+    """Draw a machine with a random rule for every state and symbols."""
     config = config or RandomMachineConfig()
     num_tapes = int(rng.integers(1, config.max_tapes + 1))
     states = (*(f"q{n}" for n in range(rng.integers(1, config.max_states))), "halt")
@@ -73,25 +73,7 @@ def random_machine(
 def random_word(
     rng: np.random.Generator, machine: TuringMachine | Dfa, *, max_length: int = 8
 ) -> tuple[str, ...]:
-    """A word over the input alphabet, of uniform length."""
+    """Draw a word over the input alphabet, of uniform length."""
     alphabet = machine.alphabet if isinstance(machine, Dfa) else machine.input_alphabet
     length = int(rng.integers(max_length + 1)) if alphabet else 0
     return tuple(alphabet[place] for place in rng.integers(len(alphabet), size=length).tolist())
-
-
-def random_dfa(rng: np.random.Generator, *, max_states: int = 6, max_symbols: int = 3) -> Dfa:
-    """An automaton with random transitions and accepting states."""
-    states = tuple(f"q{n}" for n in range(rng.integers(1, max_states + 1)))
-    alphabet = tuple("abcdefgh"[: rng.integers(1, max_symbols + 1)])
-    return Dfa(
-        name="random",
-        states=states,
-        alphabet=alphabet,
-        initial_state=states[int(rng.integers(len(states)))],
-        accepting=frozenset(state for state in states if rng.integers(2)),
-        transitions=tuple(
-            (state, symbol, states[int(rng.integers(len(states)))])
-            for state in states
-            for symbol in alphabet
-        ),
-    )

@@ -1,12 +1,12 @@
-"""Regular expressions to automata, by Brzozowski's derivatives.
+"""Regular expressions to automata by Brzozowski derivatives.
 
     expression   term | term | ..          alternatives
-    term         factor factor ..          one after the other; none: the empty word
-    factor       atom, then any of * + ?   repeated any number of times, at least once, at most once
-    atom         symbol  .  (expression)   a backslash makes a plain symbol of any character
+    term         factor factor ..          concatenation, possibly empty
+    factor       atom, then any of * + ?   zero or more, one or more, zero or one
+    atom         symbol  .  (expression)   a backslash escapes any character
 
-The states of the automaton are the derivatives of the expression, which tell what may still
-follow. With alternatives as flat sets, there are finitely many.
+The states of the automaton are the derivatives of the expression. There are finitely many, since
+alternatives are flat sets.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from compile_tm.machines.dfa import Dfa, from_function, minimal
 Node = tuple["str | Node | frozenset[Node]", ...]
 """("none",), ("empty",), ("symbol", s), ("then", a, b), ("or", frozenset) or ("star", a)."""
 MAX_LENGTH, MAX_DEPTH, MAX_STATES = 400, 50, 4096
-"""Limits of an expression's characters and brackets, and of its derivatives."""
+"""Limits on characters, nesting of brackets, and derivatives."""
 _NONE: Node = ("none",)
 _EMPTY: Node = ("empty",)
 
 
 def regex_dfa(expression: str, *, alphabet: Sequence[str]) -> Dfa:
-    """The smallest automaton of the words that match the whole expression.
+    """Return the minimal automaton of the words that match the whole expression.
 
     Args:
         expression: See the module docstring.
         alphabet: Symbols, of one character each.
 
     Raises:
-        ValueError: the expression is malformed, with its column, or beyond a limit.
+        ValueError: the expression is malformed (the message names the column) or exceeds a limit.
     """
     if len(expression) > MAX_LENGTH:
         raise ValueError(
@@ -68,7 +68,7 @@ def regex_dfa(expression: str, *, alphabet: Sequence[str]) -> Dfa:
 
 
 def regex_symbols(expression: str) -> tuple[str, ...]:
-    """The symbols that occur in an expression, sorted."""
+    """Return the sorted symbols that occur in an expression."""
     plain = re.findall(r"\\(.)|([^\\|()*+?.])", expression)
     return tuple(sorted({escaped or symbol for escaped, symbol in plain}))
 
@@ -111,7 +111,7 @@ def _has_empty(node: Node) -> bool:
 
 
 def _derivative(node: Node, symbol: str) -> Node:
-    """What may follow `symbol`."""
+    """Derivative with respect to a symbol."""
     kind = node[0]
     if kind == "symbol":
         return _EMPTY if node[1] == symbol else _NONE
@@ -128,7 +128,7 @@ def _derivative(node: Node, symbol: str) -> Node:
 
 
 class _Parser:
-    """Recursive descent over the expression."""
+    """Recursive-descent parser."""
 
     def __init__(self, text: str, alphabet: tuple[str, ...]) -> None:
         self.text, self.alphabet, self.place, self.depth = text, alphabet, 0, 0

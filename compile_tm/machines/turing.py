@@ -1,8 +1,8 @@
-"""Multi-tape Turing machines, as the paper's Definition "Multi-tape Turing Machine" has them.
+"""Multi-tape Turing machines (the paper's Definition "Multi-tape Turing Machine").
 
-Tapes are infinite to the right, heads start on cell 0, the first tape holds input and output. A
-head that moves left from cell 0 stays there. The table may be partial: a missing rule leads to
-the stuck state where the machine names one, and else the run ends there (`interpreter.Status`).
+Tapes are infinite to the right, heads start on cell 0, and the first tape holds input and output. A
+head that moves left from cell 0 stays there. The table may be partial: a missing rule leads to the
+stuck state if the machine has one, and otherwise ends the run (`interpreter.Status`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from compile_tm.machines.problems import name_problems, raise_problems, split_wo
 
 Move = Literal["L", "S", "R"]
 MOVES: tuple[Move, ...] = ("L", "S", "R")
-"""Head movements; the place in this tuple less one is the step that the head makes."""
+"""Head movements; the index less one is the change of the head's position."""
 
 
 class Rule(NamedTuple):
-    """One entry of the transition table; tuples have one item a tape."""
+    """One entry of the transition table; tuples have one item for each tape."""
 
     state: str
     read: tuple[str, ...]
@@ -45,7 +45,7 @@ class RuleTable(NamedTuple):
     """
 
     next_state: npt.NDArray[np.int32]
-    """(R,); -1 where there is no rule."""
+    """(R,), -1 where there is no rule."""
     write: npt.NDArray[np.int16]
     """(R, K), symbols."""
     step: npt.NDArray[np.int8]
@@ -54,7 +54,7 @@ class RuleTable(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TuringMachine:
-    """A machine; all that is wrong with it is found when it is made."""
+    """A machine, validated on construction; `MachineError` lists all problems."""
 
     states: tuple[str, ...]
     """Q."""
@@ -63,26 +63,26 @@ class TuringMachine:
     tape_alphabet: tuple[str, ...]
     """Gamma: the input alphabet, the blank, and any other symbols."""
     blank: str
-    """The symbol of untouched cells; not in the input alphabet."""
+    """Symbol of untouched cells, not in the input alphabet."""
     initial_state: str
     """State before the first step."""
     halting_state: str
-    """State that ends a run; it has no rules."""
+    """State that ends a run, without rules."""
     rules: tuple[Rule, ...]
-    """The transition table, in any order, at most one rule for a state and symbols."""
+    """The transition table in any order, at most one rule for each state and symbols."""
     num_tapes: int = 1
     """K."""
     stuck_state: str | None = None
-    """Where a missing rule leads, with the symbols unchanged and the heads unmoved; no rules."""
+    """State that a missing rule leads to, with tapes and heads unchanged; without rules."""
     name: str = "machine"
-    """For messages and displays."""
+    """Name in messages and displays."""
 
     def __post_init__(self) -> None:
         raise_problems(self._problems())
 
     @cached_property
     def table(self) -> RuleTable:
-        """The rules as arrays, missing ones led to the stuck state where there is one."""
+        """The rules as arrays, with missing rules leading to the stuck state if there is one."""
         num_codes = len(self.tape_alphabet) ** self.num_tapes
         num_rows, tapes = len(self.states) * num_codes, self.num_tapes
         state_ids, symbol_ids = self.state_ids, self.symbol_ids
@@ -105,42 +105,33 @@ class TuringMachine:
 
     @cached_property
     def state_ids(self) -> dict[str, int]:
-        """Place of each state in `states`."""
+        """Index of each state in `states`."""
         return {state: place for place, state in enumerate(self.states)}
 
     @cached_property
     def symbol_ids(self) -> dict[str, int]:
-        """Place of each symbol in `tape_alphabet`."""
+        """Index of each symbol in `tape_alphabet`."""
         return {symbol: place for place, symbol in enumerate(self.tape_alphabet)}
 
     def code_of(self, symbols: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        """Code (n,) of symbols (n, K), the first tape's digit most significant."""
+        """Return codes (n,) of symbols (n, K); the digit of tape 1 is the most significant."""
         weights = len(self.tape_alphabet) ** np.arange(self.num_tapes - 1, -1, -1)
         code: npt.NDArray[np.int64] = symbols @ weights
         return code
 
     def symbols_of(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        """Symbols (n, K) of codes (n,)."""
+        """Return symbols (n, K) of codes (n,)."""
         weights = len(self.tape_alphabet) ** np.arange(self.num_tapes - 1, -1, -1)
         symbols: npt.NDArray[np.int64] = codes[:, None] // weights % len(self.tape_alphabet)
         return symbols
 
     def word(self, word: str | Sequence[str]) -> tuple[str, ...]:
-        """Input symbols of a word; see `split_word`.
+        """Return the symbols of an input word; see `split_word`.
 
         Raises:
             ValueError: a symbol outside the input alphabet.
         """
         return split_word(word, alphabet=self.input_alphabet)
-
-    def missing_rules(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """States and symbols that no rule is for, the halting and the stuck state left out."""
-        known = {(rule.state, rule.read) for rule in self.rules}
-        for state in self.states:
-            if state not in (self.halting_state, self.stuck_state):
-                for read in product(self.tape_alphabet, repeat=self.num_tapes):
-                    if (state, read) not in known:
-                        yield state, read
 
     def _problems(self) -> Iterator[str]:
         yield from name_problems("states", self.states, are_symbols=False)
@@ -188,12 +179,12 @@ class TuringMachine:
 def make_rules(
     rows: Sequence[tuple[str, str, str, str, str]], *, tape_alphabet: Sequence[str], num_tapes: int
 ) -> tuple[Rule, ...]:
-    """Expand rows with wildcards into rules; an earlier row wins over a later one.
+    """Expand rows with wildcards into rules; earlier rows take precedence.
 
     Args:
-        rows: (state, read, next state, write, moves). `read` and `write` have one symbol a tape,
-            separated by blanks where symbols have several characters. In `read`, `*` stands for
-            any symbol, in `write`, `=` for the symbol that was read.
+        rows: (state, read, next state, write, moves). `read` and `write` have one symbol for each
+            tape, separated by blanks if symbols have several characters. In `read`, `*` matches
+            any symbol; in `write`, `=` is the symbol that was read.
         tape_alphabet: All symbols; may contain neither `*` nor `=`.
         num_tapes: K.
 

@@ -24,15 +24,14 @@ from compile_tm.constructions.sequences import Ids, cot_ids, scot_segments
 from compile_tm.constructions.vocabulary import Mode
 from compile_tm.conversion.rope.blueprint import Blueprint
 from compile_tm.conversion.rope.compose import rope_weights
-from compile_tm.conversion.rope.runtime import RopeTransformer
 from compile_tm.conversion.rope.stack import RopeWeights
 from compile_tm.conversion.settings import Conversion, RoundingPoints
 from compile_tm.machines.examples import multiples, sorting
 from compile_tm.machines.interpreter import run_machine
 from compile_tm.measure.failures import Failure, distances, first_failure
 from compile_tm.program.program import Program
-from compile_tm.runtime.softmax import Snapshot, SoftmaxTransformer
 from compile_tm.runtime.trace import Trace, trace_program
+from compile_tm.runtime.transformer import Snapshot, TorchTransformer
 from compile_tm.sudoku.compiled import CompiledSudoku
 
 _MOST_SEGMENTS = 3
@@ -157,7 +156,7 @@ def find_failure(case: Case, conversion: Conversion, points: RoundingPoints) -> 
     Returns:
         None if all tokens are correct, even if some activations exceed the allowed error.
     """
-    model = SoftmaxTransformer(case.program, conversion, rope=case.rope, points=points)
+    model = TorchTransformer(case.program, conversion, rope=case.rope, points=points)
     for number, trace in enumerate(case.traces):
         seen: list[Snapshot] = []
         scores = model(_tensor(trace.ids), seen=seen)
@@ -167,7 +166,7 @@ def find_failure(case: Case, conversion: Conversion, points: RoundingPoints) -> 
         if len(differing):
             failure = first_failure(
                 seen,
-                trace.streams if case.rope is None else _rope_streams(case.rope, trace.ids),
+                trace.streams if case.rope is None else _rope_streams(case, trace.ids),
                 blueprint=case.blueprint,
                 conversion=conversion,
                 sequence=number,
@@ -180,7 +179,7 @@ def find_failure(case: Case, conversion: Conversion, points: RoundingPoints) -> 
 
 def snapshots(case: Case, conversion: Conversion, points: RoundingPoints) -> list[list[Snapshot]]:
     """Return the residual streams of a converted transformer for each sequence, in float64."""
-    model = SoftmaxTransformer(case.program, conversion, points=points, dtype=torch.float64)
+    model = TorchTransformer(case.program, conversion, points=points, dtype=torch.float64)
     found: list[list[Snapshot]] = []
     for trace in case.traces:
         found.append([])
@@ -193,10 +192,8 @@ def error_of(snapshot: Snapshot, trace: Trace) -> npt.NDArray[np.float64]:
     return distances(snapshot, trace.streams)
 
 
-def _rope_streams(rope: RopeWeights, ids: npt.NDArray[np.int32]) -> list[npt.NDArray[np.float32]]:
-    streams: list[torch.Tensor] = []
-    RopeTransformer(rope)(_tensor(ids), layers_out=streams)
-    return [stream[0].numpy() for stream in streams]
+def _rope_streams(case: Case, ids: npt.NDArray[np.int32]) -> list[npt.NDArray[np.floating]]:
+    return TorchTransformer(case.program, rope=case.rope).streams(ids)
 
 
 def _tensor(ids: npt.NDArray[np.int32]) -> torch.Tensor:

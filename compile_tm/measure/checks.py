@@ -1,9 +1,8 @@
-"""Checks of the assumptions of the theorems on programs, weights and runs.
+"""Checks of the paper's lemma on assumptions on a traced run, and margins of attention heads.
 
-From the lemma on assumptions: attention matrices select coordinates and write disjoint ones;
-weights and embeddings are ternary; on every input, the values of tied positions are equal,
-activations are ternary, and the top token score exceeds all others by at least 1. The three-way
-check compares the machine, the registers of the trace, and the tensors of a runtime.
+On every input, the values of tied positions are equal, activations are ternary, and the top token
+score exceeds all others by at least 1. A violation is reported with its layer, register and
+position.
 """
 
 from __future__ import annotations
@@ -14,12 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from compile_tm.program.conflicts import head_conflicts
-from compile_tm.program.dense import DenseWeights
-from compile_tm.program.program import Program
-from compile_tm.runtime.trace import Trace, trace_program
-
-_NOT_TERNARY = "a weight is not -1, 0 or 1"
+from compile_tm.runtime.trace import Trace
 
 
 class Problem(NamedTuple):
@@ -48,50 +42,6 @@ class HeadMargin(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.margin:g} in layer {self.layer}, head {self.head}, position {self.position}"
-
-
-def check_weights(weights: DenseWeights) -> list[Problem]:
-    """Check that weights are ternary, and that attention matrices select disjoint coordinates."""
-    problems = []
-    for name in ("W_Q", "W_K", "W_V", "W_O", "W_1", "W_2"):
-        matrices = getattr(weights, name)
-        is_bad = (np.abs(matrices) > 1).reshape(len(matrices), -1).any(axis=1)
-        problems += [
-            Problem(f"layer {layer + 1}, {name}", _NOT_TERNARY) for layer in np.flatnonzero(is_bad)
-        ]
-    for name in ("embedding", "unembedding"):
-        is_bad = (np.abs(getattr(weights, name)) > 1).any(axis=1)
-        problems += [
-            Problem(f"{name} of token {row}", _NOT_TERNARY) for row in np.flatnonzero(is_bad)
-        ]
-    for name in ("W_Q", "W_K", "W_V", "W_O"):
-        matrices = getattr(weights, name)
-        selects = (matrices.min(axis=-1) >= 0) & (matrices.sum(axis=-1, dtype=np.int64) <= 1)
-        for layer, head in np.argwhere(~selects.all(axis=-1)):
-            where = f"layer {layer + 1}, head {head}, {name}"
-            problems.append(Problem(where, "a row has several entries, or one that is not 1"))
-    writers = (weights.W_O != 0).any(axis=-1).sum(axis=1)
-    for layer, coordinate in np.argwhere(writers > 1):
-        where = f"layer {layer + 1}, coordinate {coordinate}"
-        problems.append(Problem(where, "written by several heads"))
-    return problems
-
-
-def check_program(program: Program) -> list[Problem]:
-    """Check that weights are ternary and that the heads of a layer write disjoint coordinates."""
-    problems = []
-    for number, layer in enumerate(program.layers, 1):
-        problems += [Problem(f"layer {number}", text) for text in head_conflicts(layer.heads)]
-        for part, side in ((layer.up, "input"), (layer.down, "output")):
-            for neuron in np.unique(part.neuron[np.abs(part.weight) > 1]).tolist():
-                name = next(s.name for s in layer.spans if s.start <= neuron < s.stop)
-                where = f"layer {number}, neuron {neuron} ({name})"
-                problems.append(Problem(where, f"an {side} weight is not -1, 0 or 1"))
-    for side, matrix in (("embedding", program.embedding), ("unembedding", program.unembedding)):
-        for row, coordinate in np.argwhere(np.abs(matrix) > 1):
-            where = f"{side} of token {row}, {program.wire_at(int(coordinate))}"
-            problems.append(Problem(where, _NOT_TERNARY))
-    return problems
 
 
 def check_trace(trace: Trace, *, prompt_length: int = 1) -> list[Problem]:
@@ -164,57 +114,6 @@ def margin_problems(margins: Iterable[HeadMargin], *, least: float = 1) -> list[
         for item in margins
         if not item.margin >= least
     ]
-
-
-def compare_streams(trace: Trace, streams: list[npt.NDArray[np.floating]]) -> Problem | None:
-    """Return the first layer, register and position where two runtimes differ.
-
-    Args:
-        trace: Trace of the program.
-        streams: Residual streams (n, d) of another runtime, in the order of `Trace.streams`.
-    """
-    for number, (ours, theirs) in enumerate(zip(trace.streams, streams, strict=True)):
-        differing = np.argwhere(ours != theirs)
-        if len(differing):
-            position, coordinate = differing[0].tolist()
-            wire = trace.program.wire_at(coordinate)
-            return Problem(
-                f"{_moment(number)}, {wire}, position {position}",
-                f"registers have {ours[position, coordinate]:g}, tensors "
-                f"{theirs[position, coordinate]:g}",
-            )
-    return None
-
-
-def three_way_check(
-    program: Program,
-    ids: npt.NDArray[np.integer],
-    *,
-    prompt_length: int,
-    streams: list[npt.NDArray[np.floating]],
-) -> list[Problem]:
-    """Compare machine, registers and tensors on one sequence.
-
-    Args:
-        program: Program.
-        ids: Token ids (n + 1,) from the definition of the machine.
-        prompt_length: Length of the prompt.
-        streams: Residual streams (n, d) of the tensors for the first n tokens.
-
-    Returns:
-        All problems of the trace, the first token where registers and machine differ, and the first
-        layer, register and position where tensors and registers differ.
-    """
-    trace = trace_program(program, ids[:-1])
-    problems = check_trace(trace, prompt_length=prompt_length)
-    differing = np.flatnonzero(trace.predicted[prompt_length - 1 :] != ids[prompt_length:])
-    if len(differing):
-        position = int(differing[0]) + prompt_length - 1
-        said, wanted = trace.predicted[position], ids[position + 1]
-        where = f"output at position {position}"
-        problems.append(Problem(where, f"registers give token {said}, the machine {wanted}"))
-    difference = compare_streams(trace, streams)
-    return problems if difference is None else [*problems, difference]
 
 
 def _moment(number: int) -> str:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from compile_tm.conversion.bounds import allowed_error
 from compile_tm.conversion.rope.blueprint import Blueprint
 from compile_tm.conversion.settings import Conversion
-from compile_tm.runtime.softmax import Part, Snapshot
+from compile_tm.runtime.transformer import Part, Snapshot
 
 Streams = Sequence[npt.NDArray[np.floating]]
 """Hardmax streams (n, d): before layer 1, then after the heads and the MLP of each layer."""

@@ -12,19 +12,18 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from compile_tm.conversion.bounds import denoise_error, exact_errors
-from compile_tm.conversion.rope.conversion import c_bound, unmet
+from compile_tm.conversion.convert import c_bound, convert, unmet
 from compile_tm.conversion.settings import (
     Conversion,
     Denoising,
     RoundingPoints,
-    denoise_conversion,
     layers_with_ties,
     least_c,
 )
 from compile_tm.formats.floats import BF16, FloatFormat
 from compile_tm.measure.cases import Case, error_of, find_failure, snapshots
 from compile_tm.measure.failures import Failure
-from compile_tm.runtime.softmax import Part
+from compile_tm.runtime.transformer import Part
 
 Kind = Literal["exact", "denoise"]
 Rounded = Literal["activations", "attention"]
@@ -219,9 +218,7 @@ def measure_depth(case: Case, *, act: FloatFormat = BF16, att: FloatFormat = BF1
     ties = layers_with_ties(case.program, [trace.ids for trace in case.traces])
     found = []
     for where in Denoising:
-        conversion = denoise_conversion(
-            case.program, length=case.length, points=points, where=where, tie_layers=ties
-        )
+        conversion = convert(case.blueprint, "denoise", points=points, where=where, tie_layers=ties)
         found.append(_depth(case, where.value, conversion, points))
     fewest = conversion
     for layer in sorted(conversion.denoised):

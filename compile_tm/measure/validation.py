@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +27,12 @@ import numpy.typing as npt
 from compile_tm.constructions.compiled import CompiledMachine, compile_machine
 from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
 from compile_tm.constructions.vocabulary import Mode
+from compile_tm.conversion.convert import convert
 from compile_tm.conversion.rope.blueprint import Blueprint, Positions, make_blueprint
-from compile_tm.conversion.rope.conversion import convert
 from compile_tm.conversion.settings import (
     Conversion,
     Denoising,
     RoundingPoints,
-    denoise_conversion,
     layers_with_ties,
 )
 from compile_tm.machines.interpreter import Run, Status, run_machine
@@ -48,9 +47,6 @@ from compile_tm.measure.checks import (
 from compile_tm.runtime.generation import generate_words
 from compile_tm.runtime.sparse import SparseError, SparseTransformer
 from compile_tm.runtime.trace import trace_program
-
-if TYPE_CHECKING:
-    from compile_tm.runtime.greedy import GreedyTransformer
 
 MODES: tuple[Mode, ...] = ("cot", "scot")
 _CHUNK = 16
@@ -256,19 +252,14 @@ def _compare_predicted(
 ) -> None:
     import torch
 
-    from compile_tm.conversion.rope.runtime import hardmax_transformer
-    from compile_tm.runtime.softmax import SoftmaxTransformer
+    from compile_tm.runtime.transformer import TorchTransformer
 
     blueprint = make_blueprint(compiled, positions)
-    model: GreedyTransformer[Any] = (
-        hardmax_transformer(blueprint)
-        if options is None
-        else SoftmaxTransformer(
-            compiled.program,
-            _convert(blueprint, expected, options),
-            rope=blueprint.rope,
-            points=options.points,
-        )
+    model = TorchTransformer(
+        compiled.program,
+        None if options is None else _convert(blueprint, expected, options),
+        rope=blueprint.rope,
+        points=None if options is None else options.points,
     )
     tokens = torch.zeros(len(expected), max(len(ids) for ids, _ in expected) - 1, dtype=torch.int64)
     for row, (ids, _) in zip(tokens, expected, strict=True):
@@ -303,15 +294,11 @@ def _compare_tokens(
 
 
 def _convert(blueprint: Blueprint, expected: Segments, options: SoftmaxOptions) -> Conversion:
-    if options.where is not Denoising.TIES:
-        return convert(blueprint, options.conversion, points=options.points, where=options.where)
-    program = blueprint.program
-    return denoise_conversion(
-        program,
-        length=program.max_positions,
-        points=options.points,
-        where=options.where,
-        tie_layers=layers_with_ties(program, [ids for ids, _ in expected]),
+    ties = None
+    if options.where is Denoising.TIES:
+        ties = layers_with_ties(blueprint.program, [ids for ids, _ in expected])
+    return convert(
+        blueprint, options.conversion, points=options.points, where=options.where, tie_layers=ties
     )
 
 

@@ -1,12 +1,11 @@
-"""Gadgets that calculate with numbers in registers: one function a lemma, with its neurons.
+"""Arithmetic gadgets on numbers in registers, one function for each lemma.
 
-All rest on one fact. To take 2^k from a number p >= 2^k is to flip its lowest 1 at or above bit k
-to -1, and the -1 bits from k up to there to 1. For each m >= k there is a pair of equal neurons
-that fire if bit m is 1 and the bits k .. m-1 are -1, which is true for at most one m. As a neuron
-adds -1 or 1 and a flip is a change by 2, two of them make it. If p < 2^k, all bits from k on are
--1, none of these fires, and the difference saturates at 0: for each m < k a pair of neurons fires
-if bit m is 1 and the bits from k on are -1, and flips it. Addition is the same with all signs
-turned, and saturates at the greatest number.
+All use the same construction. Subtracting 2^k from p >= 2^k flips the lowest 1 at or above bit k to
+-1, and the -1 bits from k up to there to 1. For each m >= k, a pair of equal neurons fires if bit m
+is 1 and the bits k .. m-1 are -1, which holds for at most one m. A neuron adds -1 or 1 and a flip
+changes a bit by 2, hence the pair. If p < 2^k, all bits from k on are -1, none of these neurons
+fires, and the difference saturates at 0: for each m < k, a pair of neurons fires if bit m is 1 and
+the bits from k on are -1, and flips bit m. Addition is the same with all signs negated.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def subtract_power(
 ) -> Gadget:
     """Write max(0, p - 2^k) to the target: 4d' neurons (Lemma "Power of 2 Subtraction").
 
-    2d' neurons copy the d' bits of the source, 2d' flip bits of the copy.
+    2d' neurons copy the d' bits of the source, and 2d' neurons flip bits of the copy.
     """
     return _copy_and_flip(source, target, _subtraction(len(source), power), when)
 
@@ -40,20 +39,6 @@ def subtract_power(
 def subtract_power_in_place(register: Register, power: int, *, when: Condition = ALWAYS) -> Gadget:
     """Replace p by max(0, p - 2^k): 2d' neurons (Lemma "In-place Power of 2 Subtraction")."""
     return _flip(register, register, _subtraction(len(register), power), Effect.CHANGE, when)
-
-
-def add_power(
-    source: Register, target: Register, power: int, *, when: Condition = ALWAYS
-) -> Gadget:
-    """Write min(2^d' - 1, p + 2^k) to the target: 4d' neurons (Lemma "Power of 2 Addition")."""
-    return _copy_and_flip(source, target, _subtraction(len(source), power).turned(), when)
-
-
-def add_power_in_place(register: Register, power: int, *, when: Condition = ALWAYS) -> Gadget:
-    """Replace p by min(2^d' - 1, p + 2^k): 2d' neurons, as for subtraction."""
-    return _flip(
-        register, register, _subtraction(len(register), power).turned(), Effect.CHANGE, when
-    )
 
 
 def move_head(
@@ -67,9 +52,9 @@ def move_head(
 ) -> Gadget:
     """Write p - 1, p + 1 or p to the target: 6r neurons (the paper's Lemma on head movements).
 
-    2r neurons copy, 2r decrement if `move` holds the code `left`, 2r increment if it holds the code
-    `right`. With k = 0 there is nothing to do for saturation at 0: no bit is 1. A source of zeros
-    makes no neuron fire.
+    2r neurons copy, 2r decrement if `move` holds the code `left`, and 2r increment if it holds the
+    code `right`. For k = 0, p = 0 needs no neuron to saturate, as no bit is 1. If the source holds
+    nothing, no neuron fires.
 
     Args:
         source: p, r bits.
@@ -93,9 +78,9 @@ def subtract_bit(
 ) -> Gadget:
     """Step `place` of a subtraction in place: 2(r - place) neurons (the Lemma on full subtraction).
 
-    Takes 2^place from the minuend if that bit of the subtrahend is 1. After the steps 0 .. r-1, in
-    as many layers, the minuend is the difference, if it is not negative. For then it never falls
-    below 0 on the way, and no step saturates; the neurons for that are left out.
+    Subtracts 2^place from the minuend if that bit of the subtrahend is 1. After the steps 0 .. r-1
+    in r layers, the minuend holds the difference, provided it is not negative: then no
+    intermediate value is negative either, and the neurons for saturation are left out.
     """
     seen, flipped = _subtraction(len(minuend), place)
     borrows = _Flips(seen[place:], flipped[place:])
@@ -104,21 +89,21 @@ def subtract_bit(
 
 
 class _Flips(NamedTuple):
-    """What pairs of neurons see and flip, entries -1, 0 and 1, rows m, columns bits."""
+    """Bits that pairs of neurons require and flip: entries -1, 0 and 1, rows m, columns bits."""
 
     seen: npt.NDArray[np.int8]
     flipped: npt.NDArray[np.int8]
 
     def turned(self) -> _Flips:
-        """The same for addition."""
+        """The flips of the addition."""
         return _Flips(-self.seen, -self.flipped)
 
 
 def _subtraction(size: int, power: int) -> _Flips:
-    """Flips for p - 2^k on d' bits, d' rows: m < k saturate, m >= k borrow.
+    """Flips for p - 2^k on d' bits: rows m < k saturate, rows m >= k borrow.
 
     Raises:
-        ValueError: k is not the place of a bit.
+        ValueError: k is not the index of a bit.
     """
     if not 0 <= power < size:
         raise ValueError(f"power: got {power}, allowed are 0 to {size - 1}")
@@ -131,7 +116,7 @@ def _subtraction(size: int, power: int) -> _Flips:
 def _flip(
     source: Register, target: Register, flips: _Flips, effect: Effect, when: Condition
 ) -> Gadget:
-    """For each row a pair of equal neurons that see bits of the source and flip the target's."""
+    """A pair of equal neurons for each row, reading the source and flipping bits of the target."""
     seen, flipped = (np.repeat(rows, 2, axis=0) for rows in flips)
     return pattern_neurons(
         len(seen),

@@ -1,4 +1,4 @@
-"""Placing heads and gadgets in layers.
+"""Builder of programs: heads and gadgets are placed in layers.
 
     build = ProgramBuilder(vocab_size=V, num_layers=L, position_bits=r)
     mark = build.flag("mark")
@@ -8,12 +8,12 @@
     stage.mlp(2, copy(a, b, when=mark.on))
     program = build.finish()
 
-A layer's head sees the stream as the layer before left it; its gadgets see it after the heads.
+Heads of a layer read the residual stream after the previous layer, gadgets after the heads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +21,11 @@ import numpy.typing as npt
 from compile_tm.program.conflicts import ConflictError, gadget_conflicts, head_conflicts
 from compile_tm.program.neurons import Gadget, merge
 from compile_tm.program.program import Head, Layer, Program, Sizes, Span
-from compile_tm.program.registers import Flag, Register, Wires
+from compile_tm.program.registers import Flag, Kind, Register, Wires
 
 
 class Stage:
-    """A named part of a program; heads and gadgets placed through it bear its name."""
+    """A named part of a program, whose heads and gadgets bear its name."""
 
     def __init__(self, builder: ProgramBuilder, name: str) -> None:
         self._builder, self._name = builder, name
@@ -56,7 +56,7 @@ class Stage:
 
 
 class ProgramBuilder:
-    """A program in the making; registers may be added until it is finished."""
+    """Builder of one program; registers may be added until `finish`."""
 
     def __init__(self, *, vocab_size: int, num_layers: int, position_bits: int) -> None:
         self.vocab_size = vocab_size
@@ -68,26 +68,31 @@ class ProgramBuilder:
         self._embedded: list[tuple[npt.ArrayLike, Wires, npt.ArrayLike]] = []
         self._unembedded: list[tuple[npt.ArrayLike, Wires, npt.ArrayLike]] = []
         self._exclusive: list[frozenset[int]] = []
-        self.position = self.register("position", position_bits)
+        self.position = self.register(
+            "position",
+            position_bits,
+            kind="position",
+            meaning="The token's position in the segment.",
+            symbol="I_pos",
+        )
 
-    def register(self, name: str, size: int) -> Register:
-        """A new register of `size` bits, holding nothing."""
-        register = Register(tuple(range(self._size, self._size + size)), name)
+    def register(
+        self, name: str, size: int, *, kind: Kind = "number", meaning: str = "", symbol: str = ""
+    ) -> Register:
+        """Add a register of `size` bits; `program.wires` declares whole classes of them."""
+        coordinates = tuple(range(self._size, self._size + size))
+        register = Register(coordinates, name, kind, meaning, symbol)
         self._add(register)
         return register
 
-    def flag(self, name: str) -> Flag:
-        """A new flag, off."""
-        flag = Flag((self._size,), name)
+    def flag(self, name: str, *, kind: Kind = "flag", meaning: str = "", symbol: str = "") -> Flag:
+        """Add a flag."""
+        flag = Flag((self._size,), name, kind, meaning, symbol)
         self._add(flag)
         return flag
 
-    def flags(self, names: Iterable[str]) -> tuple[Flag, ...]:
-        """New flags beside each other, off."""
-        return tuple(map(self.flag, names))
-
     def stage(self, name: str) -> Stage:
-        """A named part of the program."""
+        """Return a named part of the program."""
         return Stage(self, name)
 
     def embed(self, tokens: npt.ArrayLike, *targets: tuple[Wires, npt.ArrayLike]) -> None:
@@ -95,23 +100,23 @@ class ProgramBuilder:
 
         Args:
             tokens: Ids (n,) or one id.
-            targets: Wires (w of them) and their values: (n, w), (w,) for all tokens, or a number.
+            targets: Pairs of w wires and their values: (n, w), (w,) for all tokens, or a number.
         """
         self._embedded += [(tokens, wires, values) for wires, values in targets]
 
     def unembed(self, tokens: npt.ArrayLike, *targets: tuple[Wires, npt.ArrayLike]) -> None:
-        """Set unembeddings, as `embed` does embeddings."""
+        """Set unembeddings; see `embed`."""
         self._unembedded += [(tokens, wires, values) for wires, values in targets]
 
     def exclusive(self, *flags: Flag) -> None:
-        """State that at most one of these flags is on at any position after any layer.
+        """Declare that at most one of these flags is on at any position after any layer.
 
-        The conflict check relies on it; `checks` verifies it on runs.
+        The conflict check relies on it; `measure.checks` verifies it on traces.
         """
         self._exclusive.append(frozenset(flag.coordinates[0] for flag in flags))
 
     def layer_index(self, layer: int) -> int:
-        """Place of a layer, numbered from 1.
+        """Return the index of a layer, which is numbered from 1.
 
         Raises:
             ValueError: no such layer.
@@ -121,15 +126,15 @@ class ProgramBuilder:
         return layer - 1
 
     def finish(self, sizes: Sizes | None = None) -> Program:
-        """Check the program and put it together.
+        """Check and return the program.
 
         Args:
-            sizes: Dimensions to fill up to; None takes the least ones.
+            sizes: Dimensions to pad to; None for the least ones.
 
         Raises:
-            ConflictError: two heads, or two gadgets that may be at work together, write one
-                coordinate of a layer.
-            ValueError: the program does not fit the sizes.
+            ConflictError: two heads, or two gadgets whose conditions may hold together, write one
+                coordinate in a layer.
+            ValueError: the program exceeds the sizes.
         """
         embedding, unembedding = self._matrix(self._embedded), self._matrix(self._unembedded)
         exclusive = (*self._exclusive, *self._type_flags(embedding))
@@ -170,7 +175,7 @@ class ProgramBuilder:
         return matrix
 
     def _type_flags(self, embedding: npt.NDArray[np.int8]) -> Iterator[frozenset[int]]:
-        """Pairs of flags that only embeddings set, and no embedding sets both."""
+        """Pairs of flags that only embeddings set, never both at once."""
         written = {c for heads in self.heads for head in heads for c in head.outputs.coordinates}
         written |= {c for gadgets in self.gadgets for _, g in gadgets for c in g.outputs}
         flags = [

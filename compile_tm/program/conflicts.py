@@ -1,10 +1,9 @@
-"""Who may write where: two writers of one coordinate in one layer must never be at work together.
+"""Conflicts: two parts of one layer that may write the same coordinate at the same time.
 
-In one MLP, a coordinate may be zeroed by one gadget and written by another: the sum is the new
-value. Two gadgets that write it, two that zero it, or one that changes it in place and any other,
-need conditions that contradict each other: a bit or flag with opposite values, or two flags that
-exclude each other. Heads of one layer write disjoint coordinates without exception, as the paper's
-Lemma on assumptions has it.
+In one MLP, one gadget may zero a coordinate and another write it: the sum is the new value. Any
+other two gadgets that write one coordinate need contradictory conditions: opposite values of a bit
+or flag, or two mutually exclusive flags. Heads of one layer must write disjoint coordinates (the
+paper's Lemma on assumptions).
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from compile_tm.program.registers import Wires
 
 
 class ConflictError(ValueError):
-    """Two parts of a layer that write the same coordinate."""
+    """Two parts of a layer may write the same coordinate at the same time."""
 
 
 class PlacedHead(Protocol):
-    """What is asked of a head."""
+    """An attention head in a layer."""
 
     @property
     def name(self) -> str:
@@ -36,7 +35,7 @@ class PlacedHead(Protocol):
 
 
 def head_conflicts(heads: Sequence[PlacedHead]) -> Iterator[str]:
-    """Pairs of heads that share an output coordinate, and heads that write one twice."""
+    """Yield heads that share an output coordinate or write one twice."""
     for head in heads:
         if len(set(head.outputs.coordinates)) < len(head.outputs):
             yield f"head {head.name!r} writes a coordinate twice"
@@ -51,7 +50,7 @@ def head_conflicts(heads: Sequence[PlacedHead]) -> Iterator[str]:
 def gadget_conflicts(
     gadgets: Sequence[tuple[str, Gadget]], *, exclusive: Iterable[frozenset[int]]
 ) -> Iterator[str]:
-    """Pairs of gadgets, given with their names, that may write one coordinate at once."""
+    """Yield pairs of named gadgets that may write one coordinate at the same time."""
     groups = list(exclusive)
     for (name, first), (other_name, second) in combinations(gadgets, 2):
         if first.outputs.isdisjoint(second.outputs):

@@ -1,6 +1,6 @@
 """The weights of a program as the matrices of the paper's definition of a transformer.
 
-Unused heads, neurons and widths are zero. All weights are in {-1, 0, 1}, so int8 holds them.
+Unused heads, neurons and widths are zero. All weights but biases are -1, 0 or 1, stored as int8.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DenseWeights:
 
 
 def dense_weights(program: Program) -> DenseWeights:
-    """Fill the matrices."""
+    """Return the matrices of a program."""
     size = program.sizes
     W_Q = np.zeros((size.L, size.H, size.d_k, size.d), dtype=np.int8)
     W_K = np.zeros_like(W_Q)
@@ -75,5 +75,5 @@ def dense_weights(program: Program) -> DenseWeights:
 
 
 def _select(matrix: Int8, wires: Wires) -> None:
-    """Row n of the matrix (a view) picks wire n."""
+    """Let row n of a matrix (a view) select wire n."""
     matrix[np.arange(len(wires)), wires.index] = 1

@@ -1,7 +1,7 @@
-"""Gadgets that set, copy, zero and look up: one function a lemma, with its number of neurons.
+"""Gadgets that write, copy, zero and look up, one function for each lemma.
 
-All act only while the condition `when` holds, and else add nothing. Contents of registers are -1, 1
-or 0, of flags 0 or 1; hidden values are 0 or 1 (see `neurons`).
+A gadget adds nothing unless its condition `when` holds. Registers hold -1 and 1 or 0, flags 0 or 1,
+and hidden neurons have the value 0 or 1 (see `neurons`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def write(*targets: tuple[Wires, int | Sequence[int] | Bits], when: Condition = 
     """Add fixed values to some wires: 1 neuron (Lemma "Single Neuron MLP").
 
     Args:
-        targets: Wires and the values that they get; one number for a flag.
+        targets: Wires and their values; one number for a flag.
         when: The condition.
     """
     outputs = join(wires for wires, _ in targets)
@@ -44,23 +44,23 @@ def write(*targets: tuple[Wires, int | Sequence[int] | Bits], when: Condition = 
 def copy(source: Register, target: Register, *, when: Condition = ALWAYS) -> Gadget:
     """Add a register to another one: 2d' neurons for d' bits (Lemma "Copying").
 
-    For each bit one neuron fires if it is 1 and adds 1, another fires if it is -1 and adds -1.
-    A register of zeros makes none fire.
+    For each bit, one neuron fires if it is 1 and adds 1, and one fires if it is -1 and adds -1.
+    No neuron fires on a register of zeros.
     """
     down = _signed_pairs(target, keep_sign=True)
     return _bitwise(source, target, down, Effect.WRITE, when)
 
 
 def zero(register: Register, *, when: Condition = ALWAYS) -> Gadget:
-    """Take a register's contents away from it: 2d' neurons for d' bits (Lemma "Zeroing").
+    """Set a register to zeros: 2d' neurons for d' bits (Lemma "Zeroing").
 
-    As `copy` to itself, with the output weights negated.
+    The neurons of `copy` to itself with negated output weights.
     """
     return _bitwise(register, register, _signed_pairs(register, keep_sign=False), Effect.ZERO, when)
 
 
 def zero_flag(flag: Flag, *, when: Condition = ALWAYS) -> Gadget:
-    """Turn a flag off: 1 neuron, which fires if the flag is on, and adds -1."""
+    """Turn a flag off: 1 neuron that fires if the flag is on and adds -1."""
     down = dense_entries([[-1]], flag)
     return _single(flag, down, Effect.ZERO, when & flag.on)
 
@@ -73,12 +73,12 @@ def table(
     *,
     when: Condition = ALWAYS,
 ) -> Gadget:
-    """Any map from bits to ternary values, by its table: 1 neuron a row.
+    """Write the value of a map from bits to ternary values: 1 neuron for each row of its table.
 
     Args:
         inputs: w wires of registers.
-        patterns: (n, w), distinct rows of bits -1 and 1. Rows are distinct, so that at most one
-            neuron fires; on inputs in no row, none does.
+        patterns: (n, w), distinct rows of bits -1 and 1, so that at most one neuron fires. On
+            other inputs, nothing is written.
         outputs: u wires.
         values: (n, u) entries -1, 0 and 1.
         when: The condition.
@@ -97,15 +97,15 @@ def table(
 def compose(outer: Register, inner: Register, codes: Bits, *, when: Condition = ALWAYS) -> Gadget:
     """Add the composition of two functions to the outer one: 2 n^2 b neurons.
 
-    A function f on n things is held as the codes of f(0), .., f(n - 1), in b bits each. For all i
-    and j, and bit k of b, two neurons fire if the inner function maps i to j and bit k of the outer
-    function's value at j is 1, or -1, and add that bit to bit k of the value at i. As the inner
-    value at i has one code, exactly one j contributes (the paper's Lemma on compositions).
+    A function f on {0, .., n - 1} is stored as the codes of f(0), .., f(n - 1), of b bits each. For
+    all i, j and bits k, two neurons fire if the inner function maps i to j and bit k of the outer
+    function's value at j is 1 or -1, and add that bit to bit k of the value at i. The inner
+    function has one value at i, so exactly one j contributes (the paper's Lemma on compositions).
 
     Args:
-        outer: f_1, n b bits; receives f_1 after f_2.
+        outer: f_1, n b bits; f_1 after f_2 is added to it.
         inner: f_2, n b bits.
-        codes: (n, b), distinct codes of the things.
+        codes: (n, b), distinct codes of 0, .., n - 1.
         when: The condition.
     """
     count, width = codes.shape
@@ -129,14 +129,14 @@ def compose(outer: Register, inner: Register, codes: Bits, *, when: Condition = 
 
 
 def _single(outputs: Wires, down: Entries, effect: Effect, when: Condition) -> Gadget:
-    """One neuron that fires while the condition holds."""
+    """One neuron that fires if the condition holds."""
     return pattern_neurons(
         1, inputs=_NOTHING, bits=NO_ENTRIES, outputs=outputs, down=down, effect=effect, when=when
     )
 
 
 def _signed_pairs(register: Register, *, keep_sign: bool) -> Entries:
-    """For each bit an entry of 1 and one of -1, on neurons 0, 1, 2, ..; or negated."""
+    """Entries 1 and -1 for each bit on neurons 0, 1, 2, .., or their negatives."""
     signs = np.tile([1, -1], len(register))
     coordinates = np.repeat(register.index, 2)
     return entries(np.arange(len(signs)), coordinates, signs if keep_sign else -signs)

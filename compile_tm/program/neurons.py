@@ -1,11 +1,11 @@
-"""Hidden neurons as sparse arrays, built for a whole gadget at a time.
+"""Hidden neurons of gadgets as sparse arrays.
 
-The Lemma "Single Neuron MLP": a neuron is to fire, with value 1, if and only if certain register
-bits have certain values and certain flags are on or off. Let its input weights be the wanted bits,
-1 for flags that are to be on and -1 for flags that are to be off, and its bias 1 minus the number
-of bits and of flags to be on. If all is as wanted, the sum is 1. A register bit that is not as
-wanted, be it of the other sign or 0, lowers the sum by at least 1, and so does a flag; hence the
-ReLU gives 0. The output weights, in {-1, 0, 1}, are added to the residual stream.
+Lemma "Single Neuron MLP": a neuron shall have the value 1 if given register bits have given values
+and given flags are on or off, and 0 otherwise. Its input weights are the required bits, 1 for
+flags that must be on and -1 for flags that must be off; its bias is 1 minus the number of bits and
+of flags that must be on. If all requirements are met, the preactivation is 1. Each violated one, a
+bit of the other sign, a bit 0 or a flag, lowers it by at least 1, so that the ReLU is 0. Output
+weights are -1, 0 or 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from compile_tm.program.registers import ALWAYS, Condition, Wires
 
 
 class Entries(NamedTuple):
-    """Non-zero entries of a matrix with one row a neuron, all of shape (nnz,)."""
+    """Nonzero entries of a matrix with one row for each neuron; all of shape (nnz,)."""
 
     neuron: npt.NDArray[np.int32]
     coordinate: npt.NDArray[np.int32]
@@ -32,19 +32,19 @@ NO_ENTRIES = Entries(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, n
 
 
 class Effect(Enum):
-    """What a gadget does to a coordinate that it may write."""
+    """Effect of a gadget on the coordinates that it may write."""
 
     WRITE = "writes"
-    """Adds a value to a coordinate that is 0, or that another gadget zeroes in the same layer."""
+    """Adds a value to a coordinate that is 0 or that another gadget of the layer zeroes."""
     ZERO = "zeroes"
-    """Takes away what is there."""
+    """Sets the coordinate to 0."""
     CHANGE = "changes"
-    """Adds to what is there, as arithmetic in place does."""
+    """Adds to the present value, as arithmetic in place does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gadget:
-    """Hidden neurons of one MLP that belong together."""
+    """Hidden neurons of one MLP with a common condition and effect."""
 
     up: Entries
     """Input weights."""
@@ -53,11 +53,11 @@ class Gadget:
     down: Entries
     """Output weights."""
     effect: Effect
-    """What happens to the coordinates of `outputs`."""
+    """Effect on the coordinates of `outputs`."""
     outputs: frozenset[int]
     """Coordinates that may be written."""
     when: Condition
-    """No neuron fires unless this holds."""
+    """Condition without which no neuron fires."""
 
     @property
     def num_neurons(self) -> int:
@@ -79,14 +79,14 @@ def entries(
 
 
 def dense_entries(matrix: npt.ArrayLike, wires: Wires) -> Entries:
-    """Entries of a matrix (n, w) whose columns stand for w wires."""
+    """Return the entries of a matrix (n, w) whose columns are w wires."""
     values = np.asarray(matrix)
     neuron, place = np.nonzero(values)
     return entries(neuron, wires.index[place], values[neuron, place])
 
 
 def stack(*parts: tuple[Entries, int]) -> Entries:
-    """Entries of several matrices below each other, each given with its number of rows."""
+    """Concatenate matrices along the neurons; each is given with its number of rows."""
     starts = np.cumsum([0, *(num_rows for _, num_rows in parts)])
     shifted = [part.neuron + start for (part, _), start in zip(parts, starts, strict=False)]
     return Entries(
@@ -97,12 +97,12 @@ def stack(*parts: tuple[Entries, int]) -> Entries:
 
 
 def select(part: Entries, places: npt.NDArray[np.integer | np.bool_] | slice) -> Entries:
-    """Some of the entries, in the order of `places`."""
+    """Index the entries with `places`."""
     return Entries(part.neuron[places], part.coordinate[places], part.weight[places])
 
 
 def both(first: Entries, second: Entries) -> Entries:
-    """Entries of two matrices with the same neurons and different coordinates."""
+    """Return the sum of two matrices with the same neurons and disjoint coordinates."""
     return Entries(
         np.concatenate([first.neuron, second.neuron]),
         np.concatenate([first.coordinate, second.coordinate]),
@@ -121,16 +121,16 @@ def pattern_neurons(
     flags: Entries = NO_ENTRIES,
     when: Condition = ALWAYS,
 ) -> Gadget:
-    """Neurons that each fire on their own bits and flags while a common condition holds.
+    """Return neurons that each fire on bits and flags of their own under a common condition.
 
     Args:
         num_neurons: n.
         inputs: Coordinates that `bits` and `flags` may read.
-        bits: For each neuron, register bits and the value -1 or 1 that each is to have.
-        flags: For each neuron, flags, with 1 where one is to be on and -1 where it is to be off.
+        bits: Required values -1 and 1 of register bits, for each neuron.
+        flags: Required flags for each neuron: 1 for on, -1 for off.
         outputs: Coordinates that may be written.
-        down: What a neuron adds when it fires.
-        effect: What that does.
+        down: Values that a neuron adds when it fires.
+        effect: Effect on the outputs.
         when: The common condition.
 
     Raises:
@@ -160,7 +160,10 @@ def pattern_neurons(
 
 
 def merge(gadgets: list[Gadget]) -> tuple[Entries, npt.NDArray[np.int32], Entries]:
-    """Up, bias and down of an MLP with all neurons side by side (the Lemma on sums of MLPs)."""
+    """Return input weights, biases and output weights of all neurons in one MLP.
+
+    See the paper's Lemma on sums of MLPs.
+    """
     if not gadgets:
         return NO_ENTRIES, np.zeros(0, dtype=np.int32), NO_ENTRIES
     return (
@@ -173,12 +176,12 @@ def merge(gadgets: list[Gadget]) -> tuple[Entries, npt.NDArray[np.int32], Entrie
 def side_by_side(
     gadgets: list[Gadget], *, outputs: Wires, effect: Effect, when: Condition = ALWAYS
 ) -> Gadget:
-    """The neurons of several gadgets as one gadget, whose neurons together do what `effect` says.
+    """Join gadgets into one.
 
     Args:
         gadgets: Gadgets whose conditions imply `when`.
         outputs: Coordinates that they may write.
-        effect: What they do together.
+        effect: Their joint effect.
         when: The condition.
     """
     up, bias, down = merge(gadgets)

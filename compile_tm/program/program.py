@@ -1,6 +1,6 @@
-"""A finished program: what each layer's heads read and write, and its neurons as sparse arrays.
+"""Finished programs: heads as coordinate lists and neurons as sparse arrays, layer by layer.
 
-Layers are numbered from 1, as in the paper. Within a layer the heads come first.
+Layers are numbered from 1, as in the paper. In a layer, heads precede the MLP.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Sizes:
     """Dimensions of a transformer, in the paper's letters."""
 
     L: int
-    """Layers."""
+    """Number of layers."""
     H: int
-    """Heads a layer."""
+    """Heads in each layer."""
     d_k: int
     """Width of queries and keys."""
     d_v: int
@@ -31,11 +31,11 @@ class Sizes:
     d: int
     """Width of the residual stream."""
     vocab_size: int
-    """Tokens."""
+    """Number of tokens."""
 
     @property
     def num_parameters(self) -> int:
-        """Entries of all matrices, biases, embeddings and unembeddings."""
+        """Number of entries of all matrices, biases, embeddings and unembeddings."""
         heads = self.H * 2 * (self.d_k + self.d_v) * self.d
         mlp = self.d_ff * (2 * self.d + 1)
         return self.L * (heads + mlp) + 2 * self.vocab_size * self.d
@@ -45,11 +45,11 @@ class Sizes:
 class Head:
     """An attention head that selects coordinates: q = x[queries], k = x[keys], v = x[values].
 
-    Every position adds the mean of the values of its best positions to `outputs`.
+    Each position adds to `outputs` the mean value of the positions with the greatest score.
     """
 
     name: str
-    """Stage that it belongs to."""
+    """Name of its stage."""
     queries: Wires
     keys: Wires
     values: Wires
@@ -58,7 +58,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Neurons `start` to `stop` of an MLP belong to one gadget."""
+    """Range `start` to `stop` of an MLP's neurons that is one gadget."""
 
     name: str
     start: int
@@ -67,54 +67,54 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer."""
+    """A layer: attention heads, then an MLP."""
 
     heads: tuple[Head, ...]
     up: Entries
-    """Input weights, one row a neuron."""
+    """Input weights, one row for each neuron."""
     bias: npt.NDArray[np.int32]
     """(n,) biases; n may be less than d_ff."""
     down: Entries
-    """Output weights, one row a neuron."""
+    """Output weights, one row for each neuron."""
     spans: tuple[Span, ...]
-    """Which neurons belong together."""
+    """Ranges of neurons by gadget."""
 
     @property
     def name(self) -> str:
-        """What happens in the layer: its stages, in the order in which they were placed."""
+        """Names of the stages in the layer, in the order in which they were placed."""
         names = [head.name for head in self.heads] + [span.name for span in self.spans]
         return ", ".join(dict.fromkeys(names))
 
     @property
     def num_neurons(self) -> int:
-        """Hidden neurons in use."""
+        """Number of hidden neurons in use."""
         return len(self.bias)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A transformer whose every coordinate has a name."""
+    """A transformer with named coordinates."""
 
     sizes: Sizes
     wires: tuple[Register | Flag, ...]
-    """Registers and flags; they partition the d coordinates."""
+    """Registers and flags, a partition of the d coordinates."""
     position: Register
-    """Gets bin_r(i) at position i."""
+    """Holds bin_r(i) at position i."""
     layers: tuple[Layer, ...]
     embedding: Bits
     """(V, d)."""
     unembedding: Bits
     """(V, d)."""
     exclusive: tuple[frozenset[int], ...]
-    """Groups of flags of which at most one is ever on at a position."""
+    """Groups of flags of which at most one is on at any position."""
 
     @property
     def max_positions(self) -> int:
-        """Positions that the position register can tell apart."""
+        """Greatest number of positions, 2^r."""
         return 1 << len(self.position)
 
     def wire_at(self, coordinate: int) -> str:
-        """Name of a coordinate, as `register[bit]` or `flag`."""
+        """Return the name of a coordinate, as `register[bit]` or `flag`."""
         for wire in self.wires:
             if coordinate in wire.coordinates:
                 place = wire.coordinates.index(coordinate)
@@ -122,10 +122,10 @@ class Program:
         raise ValueError(f"coordinate: got {coordinate}, allowed are 0 to {self.sizes.d - 1}")
 
     def find(self, name: str) -> Register | Flag:
-        """The register or flag of a name.
+        """Return the register or flag of a name.
 
         Raises:
-            ValueError: there is none.
+            ValueError: no such register or flag.
         """
         for wire in self.wires:
             if wire.name == name:
@@ -133,7 +133,7 @@ class Program:
         raise ValueError(f"no register or flag {name!r}: {', '.join(w.name for w in self.wires)}")
 
     def embed(self, tokens: npt.NDArray[np.integer], *, first_position: int = 0) -> Bits:
-        """Residual stream (n, d) before layer 1 of tokens (n,) at consecutive positions."""
+        """Return the residual stream (n, d) before layer 1 of tokens (n,)."""
         stream: Bits = self.embedding[tokens]
         positions = np.arange(first_position, first_position + len(tokens))
         stream[:, self.position.index] += binary(positions, num_bits=len(self.position))

@@ -1,1 +1,7 @@
-"""Ways to run a program: dense tensors, or look-ups that follow its attention."""
+"""Runtimes of programs.
+
+trace          oracle in numpy: every register after every layer
+sparse         exact greedy decoding by look-ups; sparse_plan, sparse_memory, sparse_kernel
+transformer    torch: hardmax attention, or softmax with rounding; modules
+generation     CoT and SCoT generation with any of them
+"""

@@ -1,4 +1,4 @@
-"""Generation by the definitions of CoT and SCoT, with any runtime."""
+"""CoT and SCoT generation with any runtime."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from compile_tm.constructions.compiled import CompiledMachine, read_output, read
 
 
 class Decoder(Protocol):
-    """A runtime: greedy decoding of a program."""
+    """A runtime with greedy decoding."""
 
     def generate(
         self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]
     ) -> list[npt.NDArray[np.int32]]:
-        """Continue each prompt to a stop token, or to the last position."""
+        """Continue each prompt greedily to a stop token or the last position."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What a transformer generated from one word."""
+    """Generated sequences of one word."""
 
     segments: tuple[npt.NDArray[np.int32], ...]
     """Ids of each segment, prompts included; CoT has one."""
     output: tuple[str, ...] | None
-    """T_CoT(w) or T_SCoT(w); None where they are undefined."""
+    """T_CoT(w) or T_SCoT(w); None if undefined."""
 
     @property
     def num_tokens(self) -> int:
-        """t_T(w): tokens of all segments, prompts included."""
+        """t_T(w): number of tokens of all segments, prompts included."""
         return sum(map(len, self.segments))
 
 
@@ -44,13 +44,13 @@ def generate_words(
     *,
     max_segments: int = 1_000_000,
 ) -> list[Generation]:
-    """Run a transformer on words, as a batch, segment after segment.
+    """Generate all segments of words, one batch for each round of segments.
 
     Args:
-        decoder: The runtime.
-        compiled: What the runtime runs.
+        decoder: Runtime of the program.
+        compiled: The compiled machine.
         words: Inputs.
-        max_segments: Segments after which a word is given up.
+        max_segments: Greatest number of segments of a word.
 
     Raises:
         ValueError: a symbol outside the input alphabet.

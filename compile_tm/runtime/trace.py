@@ -1,7 +1,6 @@
-"""A program run by its description: what every register holds, layer by layer.
+"""Reference evaluation of a program in numpy that keeps the residual stream after every layer.
 
-It shares no code with the other runtimes, takes all positions at once, and keeps everything. It is
-made for looking inside, and for the checks, not for speed.
+It shares no code with the other runtimes and evaluates all positions at once.
 """
 
 from __future__ import annotations
@@ -16,59 +15,59 @@ from compile_tm.program.program import Head, Layer, Program
 
 Stream = npt.NDArray[np.float64]
 _BLOCK = 256
-"""Positions whose scores are calculated at a time."""
+"""Query positions whose scores are computed at a time."""
 
 
 class LayerState(NamedTuple):
-    """Residual stream of one position after a layer, or after the embedding."""
+    """Residual stream of one position after a layer or the embedding."""
 
     number: str
     """Number of the layer in the model."""
     name: str
-    """What happens in the layer."""
+    """Stages of the layer."""
     values: npt.NDArray[np.floating]
     """(d,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadFacts:
-    """How a head attended at n positions."""
+    """Attention statistics of a head at n positions."""
 
     num_best: npt.NDArray[np.int64]
-    """(n,) positions with the greatest score."""
+    """(n,) number of positions with the greatest score."""
     margin: npt.NDArray[np.float64]
-    """(n,) greatest score less the next one; infinite if all tie."""
+    """(n,) difference of the greatest and the next score; infinite if all scores are equal."""
     is_mixed: npt.NDArray[np.bool_]
-    """(n,) the best positions have different values."""
+    """(n,) whether the best positions have different values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """All that happened on n tokens."""
+    """Evaluation of a program on n tokens."""
 
     program: Program
     ids: npt.NDArray[np.int32]
     streams: tuple[Stream, ...]
-    """(n, d) each: before layer 1, then after the heads and after the MLP of each layer."""
+    """(n, d) each: before layer 1, then after the heads and the MLP of each layer."""
     heads: tuple[tuple[HeadFacts, ...], ...]
-    """Of each layer."""
+    """Statistics of the heads of each layer."""
     greatest_hidden: tuple[float, ...]
-    """Greatest value of a hidden neuron in each layer."""
+    """Greatest value of a hidden neuron, for each layer."""
     predicted: npt.NDArray[np.int32]
-    """(n,) the token after each prefix."""
+    """(n,) greedy next token after each prefix."""
     gaps: npt.NDArray[np.float64]
-    """(n,) its score less the next one."""
+    """(n,) difference of its score and the next one."""
 
     def after_layer(self, layer: int) -> Stream:
-        """Stream (n, d) after a layer, 0 to L."""
+        """Return the residual stream (n, d) after a layer, 0 to L."""
         return self.streams[2 * layer]
 
 
 def trace_program(program: Program, ids: npt.NDArray[np.integer]) -> Trace:
-    """Run a program on tokens (n,).
+    """Evaluate a program on tokens (n,).
 
     Raises:
-        ValueError: no tokens, or more than there are positions.
+        ValueError: no tokens, or more than `program.max_positions`.
     """
     if not 1 <= len(ids) <= program.max_positions:
         raise ValueError(f"tokens: got {len(ids)}, allowed are 1 to {program.max_positions}")
@@ -99,10 +98,10 @@ def trace_program(program: Program, ids: npt.NDArray[np.integer]) -> Trace:
 
 
 def _attend(head: Head, x: Stream) -> tuple[Stream, HeadFacts]:
-    """What a head adds to its outputs (n, w), and how."""
+    """Output (n, w) of a head, and its statistics."""
     queries, keys = x[:, head.queries.index], x[:, head.keys.index]
     values = x[:, head.values.index]
-    # Values are the same if their numbers are.
+    # Equal values have equal indices.
     kinds = np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
     parts = []
     for start in range(0, len(x), _BLOCK):
@@ -117,7 +116,7 @@ def _attend(head: Head, x: Stream) -> tuple[Stream, HeadFacts]:
         seen = np.where(is_best, kinds[:stop], kinds[is_best.argmax(axis=1)][:, None])
         parts.append(
             (
-                # Summed before it is divided, the mean of equal values is exact.
+                # Divided after summation, the mean of equal values is exact.
                 is_best.astype(np.float64) @ values[:stop] / num_best[:, None],
                 num_best,
                 greatest[:, 0] - scores.max(axis=1),
@@ -129,7 +128,7 @@ def _attend(head: Head, x: Stream) -> tuple[Stream, HeadFacts]:
 
 
 def _mlp(layer: Layer, x: Stream) -> tuple[Stream, float]:
-    """What the neurons add (n, d), and the greatest hidden value."""
+    """Output (n, d) of the MLP, and the greatest hidden value."""
     inputs = np.zeros((layer.num_neurons, len(x)))
     np.add.at(inputs, layer.up.neuron, layer.up.weight[:, None] * x.T[layer.up.coordinate])
     hidden = np.maximum(0, inputs + layer.bias[:, None])

@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from compile_tm.constructions.compiled import CompiledDfa, CompiledMachine
-from compile_tm.constructions.tokens import Answer, Delimiter
+from compile_tm.program.compiled import CompiledProgram
 from compile_tm.program.program import Layer, Program
 from compile_tm.stock.attention import stock_head
 from compile_tm.stock.blocks import Floats, StockLayer, StockProgram, Weights
 from compile_tm.stock.positions import bit_layer, unmark_layer
-from compile_tm.sudoku.board import Special
-from compile_tm.sudoku.compiled import CompiledSudoku
-
-AnyCompiled = CompiledMachine | CompiledDfa | CompiledSudoku
 
 
-def stock_program(compiled: AnyCompiled) -> StockProgram:
-    """The blocks of a compiled machine or solver."""
-    first, returning = first_tokens(compiled)
-    return add_positions(compiled.program, first=first, returning=returning)
-
-
-def first_tokens(compiled: AnyCompiled) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Ids that occur at position 0 only, and ids that occur at position 0 and later."""
-    if isinstance(compiled, CompiledDfa):
-        return (compiled.vocabulary.answer_id(Answer.BOS),), ()
-    with_summaries = compiled.mode == "scot"
-    if isinstance(compiled, CompiledSudoku):
-        return (int(Special.INPUT),), (int(Special.SUMMARY),) * with_summaries
-    inp = compiled.vocabulary.delimiter_id(Delimiter.INP)
-    if not with_summaries:
-        return (inp,), ()
-    return (inp,), (compiled.vocabulary.delimiter_id(Delimiter.SUMM),)
+def stock_program(compiled: CompiledProgram) -> StockProgram:
+    """Return the blocks of a compiled program."""
+    return add_positions(
+        compiled.program, first=compiled.first_ids, returning=compiled.returning_ids
+    )
 
 
 def add_positions(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from compile_tm.hf.self_test import SelfTestCase
 from compile_tm.stock.norms import layer_norm_delta, rms_delta
 from compile_tm.stock.source import StockSource
-from compile_tm.sudoku.compiled import CompiledSudoku
 
 _TEMPLATE = """\
 ---
@@ -68,16 +67,10 @@ _MARKS = {
 }
 
 
-def stock_card(source: StockSource, texts: list[str], case: SelfTestCase) -> str:
-    """Write the card.
-
-    Args:
-        source: What was compiled.
-        texts: Text of every token.
-        case: Its prompt is the example.
-    """
+def stock_card(source: StockSource, case: SelfTestCase) -> str:
+    """Return the text of the card, with the prompt of a self-test case as the example."""
     compiled, shape, program = source.compiled, source.shape, source.program
-    is_sudoku = isinstance(compiled, CompiledSudoku)
+    texts, is_sudoku = compiled.token_texts, compiled.family == "sudoku"
     is_llama = source.architecture == "llama"
     ids, prompt_length = case.segments[0]
     bound = (rms_delta if is_llama else layer_norm_delta)(

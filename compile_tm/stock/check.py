@@ -25,7 +25,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from compile_tm.hf.self_test import SelfTestCase, read_cases
 from compile_tm.measure.checks import HeadMargin, Problem, head_margin, least_margins
 from compile_tm.runtime.trace import Trace, trace_program
-from compile_tm.stock.folder import stock_config, stock_tensors, token_texts
+from compile_tm.stock.folder import stock_config, stock_tensors
 from compile_tm.stock.observe import Observation, load_stock_model, observe
 from compile_tm.stock.positions import STAGE
 from compile_tm.stock.self_test import expected_case
@@ -113,7 +113,7 @@ def _run(model: Any, source: StockSource, case: SelfTestCase, number: int) -> _R
     wrong = np.flatnonzero(seen.predicted[prompt_length - 1 :] != np.array(ids[prompt_length:]))
     if len(wrong):
         place = prompt_length - 1 + int(wrong[0])
-        texts = token_texts(source)
+        texts = source.compiled.token_texts
         got, must = texts[int(seen.predicted[place])], texts[ids[place + 1]]
         more = f"; {len(wrong) - 1:,} more are wrong" if len(wrong) > 1 else ""
         reason = f"the model writes {got}, the program {must}{more}"
@@ -225,7 +225,7 @@ def _config_problems(folder: Path, source: StockSource) -> Iterator[Problem]:
 
 def _tokenizer_problems(folder: Path, source: StockSource) -> Iterator[Problem]:
     vocabulary = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True).get_vocab()
-    for number, text in enumerate(token_texts(source)):
+    for number, text in enumerate(source.compiled.token_texts):
         if vocabulary.get(text) != number:
             yield Problem("tokenizer", f"{text!r} has id {vocabulary.get(text)}, must be {number}")
             return
@@ -295,7 +295,7 @@ def _entry(source: StockSource, name: str, index: tuple[int, ...]) -> str:
     elif "mlp" in parts:
         where.append(f"neuron {row}")
     elif len(index) > 1:
-        where.append(f"token {token_texts(source)[row]}")
+        where.append(f"token {source.compiled.token_texts[row]}")
     if len(index) > 1 or "norm" in parts[-2]:
         where.append(source.wire_at(column))
     return ", ".join(where)

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from compile_tm.program.register_file import RegisterEntry
 from compile_tm.stock.observe import Observation, observe
 from compile_tm.stock.registers import stock_registers
 from compile_tm.stock.source import StockSource
-from compile_tm.sudoku.meanings import Meaning
 
 HIDDEN = "hidden"
 """Name of the whole residual stream among registers."""
@@ -55,7 +55,7 @@ def choose_probes(source: StockSource, names: Sequence[str], layers: Sequence[in
     for layer in layers:
         if not 0 <= layer <= depth:
             raise ValueError(f"layers: got {layer}, allowed are 0 to {depth}")
-    registers: dict[str, list[Meaning]] = {}
+    registers: dict[str, list[RegisterEntry]] = {}
     for each in stock_registers(source):
         registers.setdefault(each.name, []).append(each)
     unknown = set(names) - registers.keys() - {HIDDEN}

@@ -1,8 +1,8 @@
-"""Self-test of a stock folder: words or puzzles, and the tokens that belong to them.
+"""Self-test of a stock folder: words or puzzles with their expected tokens.
 
-Tokens of machines are those of the definitions. Tokens of a board's solver are what the sparse
-runtime decodes, which computes the same program in whole numbers and by look-ups; its solution is
-checked against the rules of Sudoku.
+Tokens of machines are those of the definitions. Tokens of a Sudoku solver are decoded by the sparse
+runtime, which evaluates the same program in integers, and the solution is checked against the rules
+of Sudoku.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from compile_tm.constructions.compiled import Compiled
 from compile_tm.hf.self_test import SelfTestCase, choose_cases, self_test_case
+from compile_tm.program.compiled import CompiledProgram
 from compile_tm.runtime.sparse import SparseTransformer
-from compile_tm.stock.assemble import AnyCompiled
 from compile_tm.sudoku.board import Special, SudokuBoard
 from compile_tm.sudoku.compiled import CompiledSudoku, generate_segments
 
@@ -23,39 +24,40 @@ _MAX_TRIES = 100
 
 
 def make_cases(
-    compiled: AnyCompiled, words: Sequence[str | Sequence[str]] = ()
+    compiled: CompiledProgram, words: Sequence[str | Sequence[str]] = ()
 ) -> list[SelfTestCase]:
-    """The given words with their tokens, or some that are chosen.
+    """Return the given words or puzzles with their tokens, or some that are chosen.
 
     Raises:
-        ValueError: a word is not fit, or none was found.
+        ValueError: a word does not end with an output within the positions, or none was found.
     """
-    if not isinstance(compiled, CompiledSudoku):
-        return [self_test_case(compiled, word) for word in words] or choose_cases(compiled)
-    model = SparseTransformer.from_program(compiled.program)
     if words:
-        return [puzzle_case(compiled, model, word) for word in words]
-    return list(_chosen_puzzles(compiled, model))
+        return [expected_case(compiled, word) for word in words]
+    if isinstance(compiled, CompiledSudoku):
+        return list(_chosen_puzzles(compiled))
+    assert isinstance(compiled, Compiled)
+    return choose_cases(compiled)
 
 
-def expected_case(compiled: AnyCompiled, word: Sequence[str]) -> SelfTestCase:
-    """The tokens of a word or puzzle.
+def expected_case(compiled: CompiledProgram, word: str | Sequence[str]) -> SelfTestCase:
+    """Return the tokens of a word or puzzle.
 
     Raises:
-        ValueError: it is not fit.
+        ValueError: it does not end with an output within the positions.
     """
     if isinstance(compiled, CompiledSudoku):
-        return puzzle_case(compiled, SparseTransformer.from_program(compiled.program), word)
+        return _puzzle_case(compiled, SparseTransformer.from_program(compiled.program), word)
+    assert isinstance(compiled, Compiled)
     return self_test_case(compiled, word)
 
 
-def puzzle_case(
+def _puzzle_case(
     compiled: CompiledSudoku, model: SparseTransformer, puzzle: Sequence[str]
 ) -> SelfTestCase:
-    """The segments of a puzzle, each with the length of its prompt.
+    """The segments of a puzzle with the lengths of their prompts.
 
     Raises:
-        ValueError: the solver does not end with a solution within the positions of a segment.
+        ValueError: the solver does not find a solution within the positions of a segment.
     """
     board = compiled.board
     givens = [int(char) if char in "123456789"[: board.side] else 0 for char in puzzle]
@@ -88,8 +90,9 @@ def _is_solution(
     return not (board.is_peer & (grid[:, None] == grid)).any()
 
 
-def _chosen_puzzles(compiled: CompiledSudoku, model: SparseTransformer) -> Iterator[SelfTestCase]:
-    """An easy puzzle, and a hard one: of several segments, if there are summaries."""
+def _chosen_puzzles(compiled: CompiledSudoku) -> Iterator[SelfTestCase]:
+    """An easy puzzle and a hard one; with summaries, the hard one has several segments."""
+    model = SparseTransformer.from_program(compiled.program)
     room = _MAX_TOKENS
     is_easy = True
     for seed in range(_MAX_TRIES):
@@ -97,7 +100,7 @@ def _chosen_puzzles(compiled: CompiledSudoku, model: SparseTransformer) -> Itera
         size = compiled.board.num_cells
         num_givens = size // 2 if is_easy else int(rng.integers(size // 5, size // 3))
         try:
-            case = puzzle_case(compiled, model, _puzzle(compiled.board, rng, num_givens))
+            case = _puzzle_case(compiled, model, _puzzle(compiled.board, rng, num_givens))
         except ValueError:
             continue
         is_hard = compiled.mode == "cot" or len(case.segments) > 1
@@ -112,7 +115,7 @@ def _chosen_puzzles(compiled: CompiledSudoku, model: SparseTransformer) -> Itera
 
 
 def _puzzle(board: SudokuBoard, rng: np.random.Generator, num_givens: int) -> str:
-    """A grid that is solved by a pattern, digits renamed, with all but some cells removed."""
+    """A puzzle from a fixed solved grid, with permuted digits and random givens."""
     side, rows, cols = board.side, board.box_rows, board.box_cols
     row, col = np.divmod(np.arange(board.num_cells), side)
     pattern = (row % rows * cols + row // rows + col) % side

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from compile_tm.constructions.compiled import CompiledMachine, compile_dfa, compile_machine
+from compile_tm.constructions.compiled import compile_dfa, compile_machine
+from compile_tm.hf.folder import MACHINE_FILE, write_json
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.files import read_machine
-from compile_tm.stock.assemble import AnyCompiled, stock_program
+from compile_tm.program.compiled import CompiledProgram
+from compile_tm.stock.assemble import stock_program
 from compile_tm.stock.blocks import StockProgram
 from compile_tm.stock.shape import Architecture, StockShape, stock_shape
 from compile_tm.sudoku.board import BOARDS
-from compile_tm.sudoku.compiled import CompiledSudoku, compile_sudoku
+from compile_tm.sudoku.compiled import compile_sudoku
 
 COMPILED_FILE = "compiled.json"
-MACHINE_FILE = "machine.json"
 _FORMAT = 1
 
 
@@ -25,7 +26,7 @@ _FORMAT = 1
 class StockSource:
     """A compiled machine or solver, and the stock model that it becomes."""
 
-    compiled: AnyCompiled
+    compiled: CompiledProgram
     program: StockProgram
     shape: StockShape
 
@@ -37,7 +38,7 @@ class StockSource:
     @property
     def name(self) -> str:
         """Name of the machine or board."""
-        return machine_name(self.compiled)
+        return self.compiled.name
 
     def wire_at(self, coordinate: int) -> str:
         """Name of a coordinate of the residual stream."""
@@ -50,17 +51,10 @@ class StockSource:
         return self.compiled.program.wire_at(coordinate)
 
 
-def make_source(compiled: AnyCompiled, architecture: Architecture) -> StockSource:
+def make_source(compiled: CompiledProgram, architecture: Architecture) -> StockSource:
     """Lay out a compiled machine or solver as a stock model."""
     program = stock_program(compiled)
     return StockSource(compiled=compiled, program=program, shape=stock_shape(program, architecture))
-
-
-def machine_name(compiled: AnyCompiled) -> str:
-    """Name of the machine or board."""
-    if isinstance(compiled, CompiledSudoku):
-        return f"sudoku-{compiled.board.name}"
-    return compiled.machine.name
 
 
 def is_stock_folder(folder: Path) -> bool:
@@ -69,20 +63,17 @@ def is_stock_folder(folder: Path) -> bool:
 
 
 def write_source(source: StockSource, folder: Path) -> None:
-    """Write `compiled.json`, and `machine.json` of a board; that of a machine is written apart."""
+    """Write `compiled.json` and `machine.json`."""
     compiled = source.compiled
     content: dict[str, object] = {
         "format": _FORMAT,
         "architecture": source.architecture,
         "mode": compiled.mode,
         "bits": compiled.bits,
+        **compiled.options,
     }
-    if isinstance(compiled, CompiledSudoku):
-        content["segment_tokens"] = compiled.segment_tokens
-        _write_json(folder / MACHINE_FILE, {"kind": "sudoku", "board": compiled.board.name})
-    elif isinstance(compiled, CompiledMachine):
-        content["reachable_only"] = compiled.vocabulary.reachable_only
-    _write_json(folder / COMPILED_FILE, content)
+    write_json(compiled.machine_data(), folder / MACHINE_FILE, indent=1)
+    write_json(content, folder / COMPILED_FILE, indent=1)
 
 
 def read_source(folder: Path) -> StockSource:
@@ -102,7 +93,7 @@ def read_source(folder: Path) -> StockSource:
     return make_source(_recompile(folder, path, content, bits), cast("Architecture", architecture))
 
 
-def _recompile(folder: Path, path: Path, content: dict[str, Any], bits: int) -> AnyCompiled:
+def _recompile(folder: Path, path: Path, content: dict[str, Any], bits: int) -> CompiledProgram:
     description = _read_json(folder / MACHINE_FILE)
     if description.get("kind") == "sudoku":
         board = _require(folder / MACHINE_FILE, description, "board", tuple(BOARDS))
@@ -136,7 +127,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path}: got {type(content).__name__}, allowed is an object")
     return content
-
-
-def _write_json(path: Path, content: dict[str, object]) -> None:
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -54,8 +54,8 @@ def gather_chain(build: ProgramBuilder, w: SolverWires, at: Schedule) -> None:
     stage = build.stage("chain")
     for step in range(at.doublings):
         layer = at.parents + 1 + step
-        pointer = w.ancestors[step % 2] if step else w.parent
-        doubled = w.ancestors[(step + 1) % 2]
+        pointer = w.ancestor[step % 2] if step else w.parent
+        doubled = w.ancestor[(step + 1) % 2]
         is_last = step == at.doublings - 1
         stage.head(
             layer,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from compile_tm.program.builder import ProgramBuilder
 from compile_tm.program.program import Program
+from compile_tm.program.register_file import RegisterEntry
 from compile_tm.sudoku.board import Special, SudokuBoard
 from compile_tm.sudoku.chain import find_parents, gather_chain
+from compile_tm.sudoku.meanings import meanings
 from compile_tm.sudoku.reading import embed, read_tokens
 from compile_tm.sudoku.schedule import Schedule
 from compile_tm.sudoku.sizes import sudoku_sizes
@@ -22,14 +24,16 @@ from compile_tm.sudoku.wires import solver_wires
 
 Mode = Literal["cot", "scot"]
 Ids = npt.NDArray[np.int32]
+TRACE_RULE = "mrv-row-major-ascending-1"
+"""Rule of the search, as `sudocot.json` names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledSudoku:
-    """What a runtime needs."""
+    """A compiled solver; see `program.compiled.CompiledProgram`."""
 
     board: SudokuBoard
-    """Its tokens."""
+    """The board, with its tokens."""
     mode: Mode
     """`cot` or `scot`."""
     segment_tokens: int | None
@@ -40,9 +44,72 @@ class CompiledSudoku:
     """The transformer."""
 
     @property
+    def family(self) -> Literal["sudoku"]:
+        """See `CompiledProgram`."""
+        return "sudoku"
+
+    @property
+    def name(self) -> str:
+        """Name of the solver."""
+        return f"sudoku-{self.board.name}"
+
+    @property
+    def token_texts(self) -> tuple[str, ...]:
+        """Text of each id."""
+        return self.board.texts
+
+    @property
     def stop_ids(self) -> tuple[int, ...]:
-        """Tokens that end a segment; `<pad>` if the puzzle has no solution."""
+        """Ids that end a segment; `<pad>` where the puzzle has no solution."""
         return Special.END_OUTPUT, Special.END_SUMMARY, Special.PAD
+
+    @property
+    def first_ids(self) -> tuple[int, ...]:
+        """<input>."""
+        return (int(Special.INPUT),)
+
+    @property
+    def returning_ids(self) -> tuple[int, ...]:
+        """With SCoT <summary>, which begins prompts and ends segments."""
+        return (int(Special.SUMMARY),) if self.mode == "scot" else ()
+
+    @property
+    def pad_id(self) -> int:
+        """<pad>."""
+        return int(Special.PAD)
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """All ids that are no coordinates and no digits."""
+        return tuple(map(int, Special))
+
+    @property
+    def options(self) -> dict[str, int | None]:
+        """Trace tokens after which a summary is due."""
+        return {"segment_tokens": self.segment_tokens}
+
+    def machine_data(self) -> dict[str, Any]:
+        """Return the content of `machine.json`."""
+        return {"kind": "sudoku", "board": self.board.name}
+
+    def registers(self) -> list[RegisterEntry]:
+        """Return what the registers hold, by layers of the program."""
+        at = Schedule(self.board, self.bits, self.mode == "scot")
+        return meanings(self.program, at, segment_tokens=self.segment_tokens)
+
+    @property
+    def evaluation_facts(self) -> dict[str, Any]:
+        """Fields of `sudocot.json`, in the format of trained models."""
+        return {
+            "board": self.board.name,
+            "mode": self.mode,
+            "trace_rule": TRACE_RULE,
+            "segment_tokens": self.segment_tokens,
+            "data_digest": None,
+            "precision": None,
+            # Evaluations list compiled models as references.
+            "training": {"compiled": "yes"},
+        }
 
 
 def compile_sudoku(
@@ -68,7 +135,7 @@ def compile_sudoku(
         )
     at = Schedule(board, bits, with_summaries)
     build = ProgramBuilder(vocab_size=board.vocab_size, num_layers=at.choice, position_bits=bits)
-    w = solver_wires(build, board, known_bits=at.known_bits, with_summaries=with_summaries)
+    w = solver_wires(build, at, segment_tokens=segment_tokens)
     embed(build, w, board)
     read_tokens(build, w, at)
     find_parents(build, w, at)
@@ -86,7 +153,7 @@ def compile_sudoku(
 
 
 class Decoder(Protocol):
-    """A runtime: `SparseTransformer`, or `SoftmaxTransformer` for a converted program."""
+    """A runtime: `SparseTransformer`, or `TorchTransformer` for a converted program."""
 
     def generate(
         self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]

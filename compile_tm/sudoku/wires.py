@@ -1,124 +1,180 @@
-"""Registers and flags of the solver.
+"""Registers and flags of the solver; see `program.wires` on declarations.
 
-A set of (cell, digit) pairs is S * D flags beside each other, those of a cell in a row. Lines are
-named by the id of their coordinate; 0 stands for none, which is what comes before the first line.
+A set of (cell, digit) pairs is S * D adjacent flags, those of one cell next to each other. A line
+is named by the id of its coordinate; 0 stands for no line, as before the first one.
+
+Sizes: `r` bits of a position, `id_bits` of a token id, `digit_bits` of a digit code (see
+`SudokuBoard.digit_codes`), `known_bits` that a search keeps.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Annotated
 
 from compile_tm.program.builder import ProgramBuilder
 from compile_tm.program.registers import Condition, Flag, Register, Wires, join
-from compile_tm.sudoku.board import SudokuBoard
+from compile_tm.program.wires import allocate, flag, flags, register
+from compile_tm.sudoku.schedule import Schedule
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SummaryWires:
-    """What SCoT adds."""
+    """Registers and flags that SCoT adds."""
 
-    closer_back: Register
-    """r bits: position of the token as many tokens before as a segment has trace tokens."""
-    reached: Flag
-    """That token ended the prompt."""
-    due: Flag
-    """`reached` is on here or before: the next line begins with a summary."""
-    summary_start: Flag
-    """<summary>, unless it is the first token."""
-    in_summary: Flag
-    """In the summary that ends the segment."""
-    parent_line: Register
-    """`line` of the parent."""
-    parent_digit: Register
-    """`digit` of the parent."""
-    wanted_line: Register
-    """`line`, at tokens of the summary."""
-    wanted_digit: Register
-    """`digit`, at tokens of the summary."""
-    found_bits: Register
-    """High bits of the position of the token after the one that the summary's token copies."""
-    own: Register
-    """Id of the token; that of </summary> for <summary>."""
-    copied: Register
-    """Id of the token to copy next."""
+    closer_back: Annotated[
+        Register,
+        register(
+            "r", "Position {segment_tokens} tokens back; none near the start.", kind="position"
+        ),
+    ]
+    reached: Annotated[Flag, flag("The mark that ends the prompt is {segment_tokens} back.")]
+    due: Annotated[Flag, flag("Reached, here or before: the next line is a summary.")]
+    summary_start: Annotated[Flag, flag("The <summary> that ends the segment.")]
+    in_summary: Annotated[Flag, flag("In the summary that ends the segment.")]
+    parent_line: Annotated[Register, register("id_bits", "Line of the parent.", kind="token")]
+    parent_digit: Annotated[Register, register("digit_bits", "Digit of the parent.", kind="digit")]
+    wanted_line: Annotated[
+        Register,
+        register("id_bits", "In a summary: line of the token to go on from.", kind="token"),
+    ]
+    wanted_digit: Annotated[
+        Register, register("digit_bits", "In a summary: digit of that token.", kind="digit")
+    ]
+    found_bits: Annotated[
+        Register,
+        register(
+            "known_bits",
+            "High bits of the position of the token to copy; its parent has what is wanted.",
+        ),
+    ]
+    own: Annotated[
+        Register, register("id_bits", "The token; </summary> for <summary>.", kind="token")
+    ]
+    copied: Annotated[
+        Register, register("id_bits", "The token to copy next in a summary.", kind="token")
+    ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SolverWires:
-    """Registers and flags; `summary` is None in CoT."""
+    """Registers and flags of the solver; `summary` is None in CoT."""
 
-    const: Flag
-    """Always on."""
+    const: Annotated[Flag, flag("Always on.")]
     position: Register
-    """r bits: the token's position."""
-    root: Flag
-    """The first token; it holds nothing, so that a pointer to it points to nothing."""
-    one_back: Register
-    """r bits: position of the token before; 0 at 0."""
-    line_back: Register
-    """r bits: position 1, 2, 4, .. before."""
-    coordinate: Flag
-    """Coordinates."""
-    digits: Flag
-    """Digits."""
-    closer: Flag
-    """</input> and </summary>."""
-    output: Flag
-    """<output>."""
-    block_start: Flag
-    """<output>, and <summary> unless it is the first token."""
-    in_block: Flag
-    """In the block that ends the segment."""
-    line: Register
-    """Id of the coordinate of the token's line."""
-    has_line: Flag
-    """`line` is filled, or the token has none."""
-    digit: Register
-    """Code of the digit or `<none>`; at a closer, of the token before."""
-    previous_digit: Register
-    """`digit` of the token before."""
-    after_coordinate: Flag
-    """The token before is a coordinate."""
-    first: Flag
-    """First digit of a line outside the block: what the line assigns."""
-    after_first: Flag
-    """The token before is such a digit."""
-    dead_end: Flag
-    """`<none>`, or a closer after it."""
-    after_dead_end: Flag
-    """The token before is one."""
-    sought: Register
-    """Id of the coordinate, at coordinates outside a summary that ends the segment."""
-    fresh: Register
-    """The same, at lines that are no retries."""
-    fresh_bits: Register
-    """High bits of the position of the line that a retry replaces."""
-    parent: Register
-    """r bits: position of the token before, on the decision stack."""
-    ancestors: tuple[Register, Register]
-    """r bits each: position of the ancestor 2^j tokens back, by turns."""
-    assigned: tuple[Flag, ...]
-    """(cell, digit) pairs of the ancestors; then pairs that are possible; then, at (c, m + 1),
-    whether c is empty and has at most m candidates."""
-    alternative_line: Register
-    """`line` of the latest ancestor that is the second digit of its line."""
-    alternative_digit: Register
-    """Its `digit`."""
-    has_alternative: Flag
-    """There is one."""
-    solved: Flag
-    """All cells are assigned."""
-    possible: tuple[Flag, ...]
-    """Digits that the line's cell can have."""
-    retry_digit: Register
-    """`alternative_digit` of the token before."""
-    written: Flag
-    """`next` is filled."""
-    next: Register
-    """Id of the next token."""
+    root: Annotated[Flag, flag("The first token, which holds nothing: chains end in it.")]
+    one_back: Annotated[
+        Register, register("r", "Position of the token before; 0 at 0.", kind="position")
+    ]
+    line_back: Annotated[
+        Register,
+        register(
+            "r",
+            "Position {farthest_back} tokens back; from layer 1 on 1, 2, .. tokens: where lines "
+            "are read.",
+            kind="position",
+        ),
+    ]
+    coordinate: Annotated[Flag, flag("The token is a coordinate.")]
+    digits: Annotated[Flag, flag("The token is a digit.")]
+    closer: Annotated[Flag, flag("The token is </input> or </summary>.")]
+    output: Annotated[Flag, flag("The token is <output>.")]
+    block_start: Annotated[Flag, flag("<output>, or the <summary> that ends the segment.")]
+    in_block: Annotated[Flag, flag("In the output or the summary that ends the segment.")]
+    line: Annotated[
+        Register, register("id_bits", "Coordinate of the line that the token is in.", kind="token")
+    ]
+    has_line: Annotated[Flag, flag("The token's line is known, or it has none.")]
+    digit: Annotated[
+        Register,
+        register(
+            "digit_bits",
+            "The digit or <none> that the token is; after a line that ends the prompt, the line's.",
+            kind="digit",
+        ),
+    ]
+    previous_digit: Annotated[
+        Register, register("digit_bits", "Digit of the token before.", kind="digit")
+    ]
+    after_coordinate: Annotated[Flag, flag("The token before is a coordinate.")]
+    first: Annotated[Flag, flag("First digit of a line: the one that the line assigns.")]
+    after_first: Annotated[Flag, flag("The token before is the first digit of a line.")]
+    dead_end: Annotated[Flag, flag("<none>, or the mark that ends the prompt after it.")]
+    after_dead_end: Annotated[
+        Flag, flag("The token before is a dead end: a coordinate here is a retry.")
+    ]
+    sought: Annotated[
+        Register,
+        register(
+            "id_bits",
+            "Coordinate whose line a new line may replace; none in the last block.",
+            kind="token",
+        ),
+    ]
+    fresh: Annotated[
+        Register, register("id_bits", "The coordinate of a line that is no retry.", kind="token")
+    ]
+    fresh_bits: Annotated[
+        Register,
+        register(
+            "known_bits",
+            "High bits of the position of the line that this one replaces, itself if none.",
+        ),
+    ]
+    parent: Annotated[
+        Register,
+        register(
+            "r",
+            "Position of the token before this one on the decision stack; the chain of parents "
+            "is it.",
+            kind="position",
+        ),
+    ]
+    ancestor: Annotated[
+        tuple[Register, Register],
+        register(
+            "r",
+            "Position of an ancestor on the decision stack.",
+            kind="position",
+            labels="by turns",
+        ),
+    ]
+    assigned: Annotated[
+        tuple[Flag, ...],
+        flags(
+            "pairs",
+            "Digits assigned by the latest {gathered} tokens of givens and stack.",
+            kind="pairs",
+        ),
+    ]
+    alternative_line: Annotated[
+        Register,
+        register(
+            "id_bits",
+            "Coordinate of the nearest line on the stack with a candidate left: a retry's.",
+            kind="token",
+        ),
+    ]
+    alternative_digit: Annotated[
+        Register, register("digit_bits", "The candidate that is tried there next.", kind="digit")
+    ]
+    has_alternative: Annotated[Flag, flag("There is such a line.")]
+    solved: Annotated[Flag, flag("All cells are assigned.")]
+    possible: Annotated[
+        tuple[Flag, ...],
+        flags(
+            "digits",
+            "Candidates of the line's own cell, those that it has written included.",
+            kind="digits",
+        ),
+    ]
+    retry_digit: Annotated[
+        Register, register("digit_bits", "Alternative digit of the token before.", kind="digit")
+    ]
+    written: Annotated[Flag, flag("The line or block goes on; off where the next line is chosen.")]
+    next: Annotated[Register, register("id_bits", "The token that follows.", kind="token")]
     summary: SummaryWires | None
-    """SCoT."""
 
     @cached_property
     def pairs(self) -> Wires:
@@ -131,72 +187,28 @@ class SolverWires:
         return self.summary.in_summary.off if self.summary else Condition()
 
 
-def solver_wires(
-    build: ProgramBuilder, board: SudokuBoard, *, known_bits: int, with_summaries: bool
-) -> SolverWires:
-    """Allocate registers and flags.
-
-    Args:
-        build: The program.
-        board: The board.
-        known_bits: Bits that a search keeps.
-        with_summaries: SCoT.
-    """
-    register, flag, r = build.register, build.flag, len(build.position)
+def solver_wires(build: ProgramBuilder, at: Schedule, *, segment_tokens: int) -> SolverWires:
+    """Allocate the registers and flags of a schedule."""
+    board = at.board
+    values = {
+        "r": at.bits,
+        "id_bits": board.id_bits,
+        "digit_bits": board.digit_bits,
+        "known_bits": at.known_bits,
+        "farthest_back": 1 << at.line_steps - 1,
+        "gathered": 1 << at.doublings - 1,
+        "segment_tokens": segment_tokens,
+    }
     cells = board.texts[board.coordinate_ids[0] : board.digit_ids[0]]
     digits = board.texts[board.digit_ids[0] :]
-    return SolverWires(
-        const=flag("const"),
-        position=build.position,
-        root=flag("root"),
-        one_back=register("one back", r),
-        line_back=register("line back", r),
-        coordinate=flag("coordinate"),
-        digits=flag("digits"),
-        closer=flag("closer"),
-        output=flag("output"),
-        block_start=flag("block start"),
-        in_block=flag("in block"),
-        line=register("line", board.id_bits),
-        has_line=flag("has line"),
-        digit=register("digit", board.digit_bits),
-        previous_digit=register("previous digit", board.digit_bits),
-        after_coordinate=flag("after coordinate"),
-        first=flag("first"),
-        after_first=flag("after first"),
-        dead_end=flag("dead end"),
-        after_dead_end=flag("after dead end"),
-        sought=register("sought", board.id_bits),
-        fresh=register("fresh", board.id_bits),
-        fresh_bits=register("fresh bits", known_bits),
-        parent=register("parent", r),
-        ancestors=(register("ancestor 0", r), register("ancestor 1", r)),
-        assigned=build.flags(f"assigned {cell} {digit}" for cell in cells for digit in digits),
-        alternative_line=register("alternative line", board.id_bits),
-        alternative_digit=register("alternative digit", board.digit_bits),
-        has_alternative=flag("has alternative"),
-        solved=flag("solved"),
-        possible=build.flags(f"possible {digit}" for digit in digits),
-        retry_digit=register("retry digit", board.digit_bits),
-        written=flag("written"),
-        next=register("next", board.id_bits),
-        summary=_summary_wires(build, board, known_bits) if with_summaries else None,
+    labels = {
+        "by turns": range(2),
+        "pairs": [f"{cell} {digit}" for cell in cells for digit in digits],
+        "digits": digits,
+    }
+    w = allocate(
+        SolverWires, build, values=values, labels=labels, position=build.position, summary=None
     )
-
-
-def _summary_wires(build: ProgramBuilder, board: SudokuBoard, known_bits: int) -> SummaryWires:
-    register, flag, r = build.register, build.flag, len(build.position)
-    return SummaryWires(
-        closer_back=register("closer back", r),
-        reached=flag("reached"),
-        due=flag("due"),
-        summary_start=flag("summary start"),
-        in_summary=flag("in summary"),
-        parent_line=register("parent line", board.id_bits),
-        parent_digit=register("parent digit", board.digit_bits),
-        wanted_line=register("wanted line", board.id_bits),
-        wanted_digit=register("wanted digit", board.digit_bits),
-        found_bits=register("found bits", known_bits),
-        own=register("own", board.id_bits),
-        copied=register("copied", board.id_bits),
-    )
+    if not at.with_summaries:
+        return w
+    return replace(w, summary=allocate(SummaryWires, build, values=values))

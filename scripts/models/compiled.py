@@ -21,10 +21,10 @@ def compiled_model_folder(name: str) -> Path:
         OSError: No cache folder is writable.
     """
     from compile_tm.commands.sudoku import DEFAULT_BITS
+    from compile_tm.hf.sudoku import export_sudoku
     from compile_tm.jit import kernel_cache_dir
     from compile_tm.sudoku.board import BOARDS
     from compile_tm.sudoku.compiled import compile_sudoku
-    from compile_tm.sudoku.export import export_sudoku
 
     cache = kernel_cache_dir()
     if cache is None:

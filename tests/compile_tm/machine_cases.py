@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.examples import binary_addition, example, one_way_machine
 from compile_tm.machines.folding import fold
 from compile_tm.machines.interpreter import Run, run_machine
@@ -19,6 +20,24 @@ EXAMPLE_WORDS = {
     "sorting": ("cab",),
     "two-tape-copy": ("101",),
 }
+
+
+def random_dfa(rng: np.random.Generator, *, max_states: int = 6, max_symbols: int = 3) -> Dfa:
+    """An automaton with random transitions and accepting states."""
+    states = tuple(f"q{n}" for n in range(rng.integers(1, max_states + 1)))
+    alphabet = tuple("abcdefgh"[: rng.integers(1, max_symbols + 1)])
+    return Dfa(
+        name="random",
+        states=states,
+        alphabet=alphabet,
+        initial_state=states[int(rng.integers(len(states)))],
+        accepting=frozenset(state for state in states if rng.integers(2)),
+        transitions=tuple(
+            (state, symbol, states[int(rng.integers(len(states)))])
+            for state in states
+            for symbol in alphabet
+        ),
+    )
 
 
 def colliding_machine() -> TuringMachine:

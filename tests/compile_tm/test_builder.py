@@ -6,7 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-import torch
 
 from compile_tm.program.arithmetic import subtract_power, subtract_power_in_place
 from compile_tm.program.builder import ProgramBuilder
@@ -14,7 +13,7 @@ from compile_tm.program.conflicts import ConflictError
 from compile_tm.program.dense import dense_weights
 from compile_tm.program.gadgets import copy, write, zero
 from compile_tm.program.program import Program
-from compile_tm.runtime.dense import HardmaxTransformer
+from compile_tm.runtime.transformer import TorchTransformer
 from tests.compile_tm import naive_program
 
 
@@ -130,12 +129,11 @@ def test_a_program_runs_alike_in_all_forms() -> None:
     tokens = [3, 1, 2, 0, 1, 1, 3]
     expected = [tokens[0], *tokens[:-1]]
     assert naive_program.predict(program, tokens) == expected
-    model = HardmaxTransformer.from_program(program)
+    model = TorchTransformer(program)
     assert model.predict(np.array(tokens)).tolist() == expected
-    streams: list[torch.Tensor] = []
-    model(torch.tensor([tokens]), layers_out=streams)
+    streams = model.streams(np.array(tokens))
     for ours, naive in zip(streams, naive_program.run(program, tokens), strict=True):
-        assert ours[0].tolist() == naive
+        assert ours.tolist() == naive
 
 
 def test_names_of_coordinates_and_layers() -> None:
@@ -162,7 +160,7 @@ def test_dense_weights_are_ternary_and_count_as_sizes_say() -> None:
 
 
 def test_generation_is_batched_over_prompts_of_any_length() -> None:
-    model = HardmaxTransformer.from_program(previous_token_program())
+    model = TorchTransformer(previous_token_program())
     prompts = [np.array(p) for p in ([1, 2], [3], [2, 2, 1], [0, 1])]
     together = model.generate(prompts, stop={3})
     alone = [model.generate([prompt], stop={3})[0] for prompt in prompts]

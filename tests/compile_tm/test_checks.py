@@ -6,28 +6,24 @@ import dataclasses
 
 import numpy as np
 import pytest
-import torch
 
 from compile_tm.constructions.compiled import CompiledMachine, compile_machine
 from compile_tm.constructions.sequences import min_bits, scot_segments
 from compile_tm.measure.checks import (
-    check_program,
     check_trace,
-    check_weights,
-    compare_streams,
     least_margins,
     margin_problems,
-    three_way_check,
     trace_margins,
 )
 from compile_tm.program.builder import ProgramBuilder
-from compile_tm.program.dense import DenseWeights, dense_weights
+from compile_tm.program.dense import dense_weights
 from compile_tm.program.gadgets import write
 from compile_tm.program.program import Program
-from compile_tm.runtime.dense import HardmaxTransformer
 from compile_tm.runtime.trace import trace_program
+from compile_tm.runtime.transformer import TorchTransformer
 from tests.compile_tm import naive_program
 from tests.compile_tm.machine_cases import example_runs, random_runs
+from tests.compile_tm.weight_checks import assert_selecting
 
 RUN = next(run for run in example_runs() if run.machine.name == "sorting")
 
@@ -42,20 +38,6 @@ def compiled_and_segment() -> tuple[CompiledMachine, np.ndarray, int]:
 
 
 COMPILED, IDS, PROMPT = compiled_and_segment()
-WEIGHTS = dense_weights(COMPILED.program)
-
-
-def streams_of(weights: DenseWeights) -> list[np.ndarray]:
-    model = HardmaxTransformer(weights, position=COMPILED.program.position.coordinates)
-    streams: list[torch.Tensor] = []
-    model(torch.from_numpy(IDS[:-1].astype(np.int64))[None], layers_out=streams)
-    return [stream[0].numpy() for stream in streams]
-
-
-def changed(name: str, index: tuple[int, ...], value: int) -> DenseWeights:
-    array = getattr(WEIGHTS, name).copy()
-    array[index] = value
-    return dataclasses.replace(WEIGHTS, **{name: array})
 
 
 def with_layer(number: int, **changes: object) -> Program:
@@ -65,12 +47,8 @@ def with_layer(number: int, **changes: object) -> Program:
 
 
 def test_sound_models_pass() -> None:
-    assert check_program(COMPILED.program) == []
-    assert check_weights(WEIGHTS) == []
-    assert (
-        three_way_check(COMPILED.program, IDS, prompt_length=PROMPT, streams=streams_of(WEIGHTS))
-        == []
-    )
+    assert_selecting(dense_weights(COMPILED.program), "W_Q", "W_K", "W_V", "W_O")
+    assert check_trace(trace_program(COMPILED.program, IDS[:-1]), prompt_length=PROMPT) == []
     for run in random_runs(8, seed=11, max_tapes=2):
         bits = min_bits(run, mode="scot")
         compiled = compile_machine(run.machine, mode="scot", bits=bits, reachable_only=True)
@@ -91,70 +69,11 @@ def test_the_trace_equals_exact_arithmetic() -> None:
         trace_program(COMPILED.program, ids[:0])
 
 
-@pytest.mark.parametrize(
-    ("name", "index", "value", "message"),
-    [
-        ("W_Q", (1, 0, 0, 0), 2, "layer 2, W_Q: a weight is not -1, 0 or 1"),
-        ("W_2", (3, 0, 0), -2, "layer 4, W_2: a weight"),
-        ("embedding", (4, 2), 3, "embedding of token 4: a weight"),
-        ("W_K", (0, 1, 2, 3), -1, "layer 1, head 1, W_K: a row has more than one"),
-        ("W_V", (0, 0, 0, 0), 1, "layer 1, head 0, W_V: a row has more than one"),
-    ],
-)
-def test_broken_weights_are_found(
-    name: str, index: tuple[int, ...], value: int, message: str
-) -> None:
-    problems = check_weights(changed(name, index, value))
-    assert any(message in str(problem) for problem in problems)
-
-
-def test_heads_that_write_one_coordinate_are_found() -> None:
-    layer = COMPILED.program.layers[0]
-    heads = (layer.heads[0], dataclasses.replace(layer.heads[1], outputs=layer.heads[0].outputs))
-    program = with_layer(1, heads=(*heads, *layer.heads[2:]))
-    assert any("both write" in str(problem) for problem in check_program(program))
-    problems = check_weights(dense_weights(program))
-    assert any("written by several heads" in str(problem) for problem in problems)
-
-
-def test_weights_of_a_program_that_are_not_ternary_are_found() -> None:
-    layer = COMPILED.program.layers[2]
-    program = with_layer(3, up=layer.up._replace(weight=layer.up.weight * 2))
-    assert "layer 3, neuron 0" in str(check_program(program)[0])
-    embedding = COMPILED.program.embedding.copy()
-    embedding[3, COMPILED.program.find("run").coordinates[0]] = 2
-    program = dataclasses.replace(COMPILED.program, embedding=embedding)
-    assert "embedding of token 3, run: a weight" in str(check_program(program)[0])
-
-
-def test_the_first_wrong_layer_register_and_position_of_tensors_are_named() -> None:
-    """One output weight of one neuron is dropped: the place where its register differs."""
-    program = COMPILED.program
-    layer = 2
-    coordinate = program.find("sought 1").coordinates[0]
-    neurons = np.flatnonzero(WEIGHTS.W_2[layer, coordinate])
-    messages = set()
-    for neuron in neurons.tolist():
-        broken = changed("W_2", (layer, coordinate, neuron), 0)
-        problem = compare_streams(trace_program(program, IDS[:-1]), streams_of(broken))
-        if problem is not None:
-            assert problem.where.startswith("layer 3 after the MLP, sought 1[0], position ")
-            assert problem.reason.startswith("registers have ")
-            messages.add(problem.where)
-    assert messages
-
-
-def test_a_wrong_rule_is_found_against_the_machine() -> None:
-    """The registers of a machine with one other rule: the first token where they part."""
-    number = next(n for n, x in enumerate(COMPILED.program.layers) if "transition" in x.name)
-    layer = COMPILED.program.layers[number]
-    down = layer.down._replace(weight=-layer.down.weight)
-    problems = three_way_check(
-        with_layer(number + 1, down=down), IDS, prompt_length=PROMPT, streams=streams_of(WEIGHTS)
-    )
-    texts = [str(problem) for problem in problems]
-    assert any("registers give token" in text and "the machine" in text for text in texts)
-    assert any(text.startswith(f"layer {number + 1} after the MLP, ") for text in texts)
+def test_the_torch_transformer_holds_what_the_trace_holds() -> None:
+    trace = trace_program(COMPILED.program, IDS[:-1])
+    streams = TorchTransformer(COMPILED.program).streams(IDS[:-1])
+    assert len(streams) == len(trace.streams)
+    assert all(np.array_equal(*pair) for pair in zip(streams, trace.streams, strict=True))
 
 
 def test_mixed_values_wrong_values_and_small_gaps_are_found() -> None:

@@ -19,14 +19,14 @@ from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.examples import multiples, parity
 from compile_tm.machines.files import machine_from_data
 from compile_tm.machines.interpreter import Run
-from compile_tm.machines.random_machines import random_dfa, random_word
+from compile_tm.machines.random_machines import random_word
 from compile_tm.machines.regex import regex_dfa
 from compile_tm.machines.turing import TuringMachine
-from compile_tm.runtime.dense import HardmaxTransformer
 from compile_tm.runtime.generation import Decoder, generate_words
 from compile_tm.runtime.sparse import SparseTransformer
+from compile_tm.runtime.transformer import TorchTransformer
 from tests.compile_tm import naive_program
-from tests.compile_tm.machine_cases import example_runs, random_runs
+from tests.compile_tm.machine_cases import example_runs, random_dfa, random_runs
 from tests.compile_tm.test_sequences import golden_records, golden_token
 
 MODES: tuple[Mode, ...] = ("cot", "scot")
@@ -42,7 +42,7 @@ def expected_segments(compiled: CompiledMachine, run: Run) -> Segments:
 def check_run(run: Run, mode: Mode, *, extra_bits: int = 0, is_small: bool = True) -> None:
     bits = min_bits(run, mode=mode) + extra_bits
     compiled = compile_machine(run.machine, mode=mode, bits=bits, reachable_only=is_small)
-    model = HardmaxTransformer.from_program(compiled.program)
+    model = TorchTransformer(compiled.program)
     expected = expected_segments(compiled, run)
     for ids, prompt_length in expected:
         predicted = model.predict(ids[:-1])[prompt_length - 1 :]
@@ -81,7 +81,7 @@ def test_golden_machines_token_for_token(shared_dir: Path) -> None:
             compiled = compile_machine(machine, mode=mode, bits=bits, reachable_only=is_small)
             expected = [[golden_token(token) for token in segment] for segment in golden]
             if not is_small:
-                dense = HardmaxTransformer.from_program(compiled.program)
+                dense = TorchTransformer(compiled.program)
                 check_generation(dense, compiled, record["input"], expected)
             if IS_JIT:
                 sparse = SparseTransformer.from_program(compiled.program)
@@ -108,7 +108,7 @@ def test_exact_arithmetic_agrees_with_tensors_on_a_whole_machine() -> None:
 def test_words_of_a_batch_do_not_disturb_each_other() -> None:
     machine = next(run for run in example_runs() if run.machine.name == "sorting").machine
     compiled = compile_machine(machine, mode="scot", bits=8, reachable_only=True)
-    model = HardmaxTransformer.from_program(compiled.program)
+    model = TorchTransformer(compiled.program)
     words = ["", "b", "cab", "abca", "ccbbaa"]
     for word, generation in zip(words, generate_words(model, compiled, words), strict=True):
         assert generation.output == tuple(sorted(word))
@@ -120,7 +120,7 @@ def test_words_of_a_batch_do_not_disturb_each_other() -> None:
 def test_too_few_bits_give_no_output() -> None:
     machine = next(run for run in example_runs() if run.machine.name == "sorting").machine
     compiled = compile_machine(machine, mode="cot", bits=4)
-    model = HardmaxTransformer.from_program(compiled.program)
+    model = TorchTransformer(compiled.program)
     assert generate_words(model, compiled, ["cba"])[0].output is None
     with pytest.raises(ValueError, match="bits: got 5"):
         compile_machine(machine, mode="cot", bits=5)
@@ -143,7 +143,7 @@ DFAS = [parity(), multiples(3), multiples(5, base=3), regex_dfa("(a|b)*abb", alp
 def test_automata_on_all_short_words(dfa: Dfa) -> None:
     bits = 3
     vocabulary, program = DfaVocabulary(dfa=dfa), dfa_program(dfa, bits=bits)
-    model = HardmaxTransformer.from_program(program)
+    model = TorchTransformer(program)
     for word in product(dfa.alphabet, repeat=4):
         answers = model.predict(vocabulary.input_ids(word))
         for length, answer in enumerate(answers):
@@ -161,7 +161,7 @@ def test_random_automata_on_the_longest_words() -> None:
         vocabulary = DfaVocabulary(dfa=dfa)
         word = random_word(rng, dfa, max_length=40)
         word = tuple((word * 64 + dfa.alphabet * 64)[: 2**bits - 1])
-        answer = HardmaxTransformer.from_program(program).predict(vocabulary.input_ids(word))[-1]
+        answer = TorchTransformer(program).predict(vocabulary.input_ids(word))[-1]
         assert (vocabulary.token(int(answer)) is Answer.TRUE) == dfa.accepts(word)
 
 

@@ -18,8 +18,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, 
 
 from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
 from compile_tm.constructions.sequences import min_bits
+from compile_tm.constructions.tokens import token_text
 from compile_tm.constructions.vocabulary import Mode
-from compile_tm.conversion.settings import Denoising, RoundingPoints, denoise_conversion
+from compile_tm.conversion.convert import convert
+from compile_tm.conversion.rope.blueprint import Blueprint
+from compile_tm.conversion.settings import Denoising, RoundingPoints
 from compile_tm.formats.floats import FloatFormat
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
 from compile_tm.hf.export import export_model, hf_model
@@ -27,13 +30,13 @@ from compile_tm.hf.folder_check import check_folder
 from compile_tm.hf.modeling_compiled import rounded
 from compile_tm.hf.self_test import choose_cases, read_cases
 from compile_tm.hf.source import load_model
-from compile_tm.hf.tokenizer import build_tokenizer, token_text
+from compile_tm.hf.tokenizer import build_tokenizer
 from compile_tm.jit import IS_JIT
 from compile_tm.machines.examples import binary_increment, sorting
 from compile_tm.machines.regex import regex_dfa
 from compile_tm.machines.turing import Rule, TuringMachine
-from compile_tm.runtime.dense import HardmaxTransformer
 from compile_tm.runtime.sparse import SparseTransformer
+from compile_tm.runtime.transformer import TorchTransformer
 from eval.engines.hf import _pad_left
 from tests.compile_tm.machine_cases import colliding_machine, example_runs, random_runs
 
@@ -69,7 +72,7 @@ def check_equal(compiled: Compiled, words: list[tuple[str, ...]]) -> None:
     prompts = [ids[:length] for ids, length in parts]
     sequences = generated(hf_model(compiled), compiled, prompts)
     assert sequences == [ids.tolist() for ids, _ in parts]
-    runtimes = [HardmaxTransformer.from_program(compiled.program)]
+    runtimes = [TorchTransformer(compiled.program)]
     runtimes += [SparseTransformer.from_program(compiled.program)] * IS_JIT  # type: ignore[list-item]
     for runtime in runtimes:
         for prompt, sequence in zip(prompts, sequences, strict=True):
@@ -186,9 +189,9 @@ def test_a_fresh_process_emulates_formats(tmp_path: Path) -> None:
     """Formats that are enough give the tokens of the self-test; one that is too small does not."""
     compiled, path = increment(), tmp_path / "model"
     act = FloatFormat(mantissa_bits=2, exponent_bits=4)
-    conversion = denoise_conversion(
-        compiled.program,
-        length=compiled.program.max_positions,
+    conversion = convert(
+        Blueprint(program=compiled.program),
+        "denoise",
         points=RoundingPoints(activations=act),
         where=Denoising.HEADS,
     )
@@ -262,7 +265,7 @@ def test_generation_ends_at_the_last_position() -> None:
     )
     compiled = compile_machine(machine, mode="cot", bits=4, reachable_only=True)
     prompt = compiled.vocabulary.input_ids("1")
-    expected = HardmaxTransformer.from_program(compiled.program).generate([prompt], stop=())[0]
+    expected = TorchTransformer(compiled.program).generate([prompt], stop=())[0]
     assert generated(hf_model(compiled), compiled, [prompt]) == [expected.tolist()]
     assert len(expected) == 17
     with pytest.raises(ValueError, match="words: no word was found"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -10,11 +11,10 @@ import pytest
 from compile_tm.jit import IS_JIT
 from compile_tm.machines import examples
 from compile_tm.machines.display import run_lines
-from compile_tm.machines.folding import fold, unfold
+from compile_tm.machines.folding import fold
 from compile_tm.machines.interpreter import LeftEdge, Run, Status, run_machine
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
 from compile_tm.machines.turing import TuringMachine
-from compile_tm.machines.universal import universal_input, universal_machine
 from tests.compile_tm.naive_turing import configurations
 
 
@@ -22,6 +22,21 @@ def output(machine: TuringMachine, word: str) -> str:
     run = run_machine(machine, word)
     assert run.output is not None, (run.status, word)
     return "".join(run.output)
+
+
+def unfold(cells: Sequence[str], *, blank: str) -> tuple[list[str], int]:
+    """The two-way tape of a folded one.
+
+    Args:
+        cells: Symbols of the folded tape from cell 0 on.
+        blank: The blank symbol.
+
+    Returns:
+        Symbols of the two-way tape, and which of its cells is the first of them.
+    """
+    split = [cell.removeprefix("^").split("/") if "/" in cell else [cell, blank] for cell in cells]
+    lower = [below for _, below in split]
+    return [*reversed(lower), *(above for above, _ in split)], -len(lower)
 
 
 def nonblank(run: Run) -> tuple[dict[int, str], ...]:
@@ -152,37 +167,6 @@ def test_folding_random_machines() -> None:
         for tape, expected in zip(folded.tapes.tolist(), nonblank(run), strict=True):
             cells, first = unfold([names[s] for s in tape], blank="_")
             assert {n + first: s for n, s in enumerate(cells) if s != "_"} == expected
-
-
-def test_the_universal_machine_runs_other_machines() -> None:
-    universal = universal_machine()
-    rows = [
-        ("right", "0", "right", "0", "R"),
-        ("right", "1", "right", "1", "R"),
-        ("right", "_", "carry", "_", "L"),
-        ("carry", "1", "carry", "0", "L"),
-        ("carry", "0", "halt", "1", "S"),
-    ]
-    increment = examples.one_way_machine("increment", rows, symbols="01", inputs="01")
-    for n in range(7):
-        word = universal_input(increment, f"{n:04b}")
-        assert output(universal, word) == f"{n + 1:04b}"
-    rng = np.random.default_rng(3)
-    num_compared = 0
-    while num_compared < 15:
-        machine = random_machine(rng, RandomMachineConfig(max_tapes=1, max_extra_symbols=0))
-        if len(machine.input_alphabet) < 2:
-            continue
-        letters = {"a": "0", "b": "1", "_": "_"}
-        rows = [(q, letters[r[0]], p, letters[w[0]], m[0]) for q, r, p, w, m in machine.rules]
-        rows.sort(key=lambda row: row[0] != "q0")
-        other = examples.one_way_machine("other", rows, symbols="01", inputs="01")
-        run = run_machine(other, "0110", max_steps=50)
-        if run.output is not None:
-            assert output(universal, universal_input(other, "0110")) == "".join(run.output)
-            num_compared += 1
-    with pytest.raises(ValueError, match="allowed are one tape"):
-        universal_input(universal, "")
 
 
 def test_display() -> None:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
+from compile_tm.conversion.convert import convert
+from compile_tm.conversion.rope.blueprint import Blueprint
 from compile_tm.conversion.settings import (
     Conversion,
     Denoising,
-    denoise_conversion,
-    exact_conversion,
 )
 from compile_tm.hf.export import hf_model
 from compile_tm.machines.examples import binary_increment
@@ -35,10 +35,10 @@ def increment() -> tuple[Compiled, np.ndarray, int]:
 
 
 def conversions(compiled: Compiled) -> list[Conversion]:
-    program = compiled.program
+    blueprint = Blueprint(program=compiled.program)
     return [
-        exact_conversion(program.sizes, length=program.max_positions),
-        denoise_conversion(program, length=program.max_positions, where=Denoising.HEADS),
+        convert(blueprint, "exact"),
+        convert(blueprint, "denoise", where=Denoising.HEADS),
     ]
 
 
@@ -62,8 +62,7 @@ def test_kernels_give_the_tokens_of_hardmax_with_the_theorems_c_and_fail_with_sm
 @pytest.mark.parametrize("kernel", ["math", "flash"])
 def test_automata_under_kernels(kernel: str) -> None:
     compiled = compile_dfa(regex_dfa("(a|b)*abb", alphabet="ab"), bits=4)
-    program = compiled.program
-    conversion = exact_conversion(program.sizes, length=program.max_positions)
+    conversion = convert(Blueprint(program=compiled.program), "exact")
     model = hf_model(compiled, conversion)
     for word in ("abb", "abba", "ababbabb"):
         ((ids, prompt_length),) = compiled.expected_segments(word)

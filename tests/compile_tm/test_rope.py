@@ -16,22 +16,29 @@ from compile_tm.constructions.vocabulary import Mode
 from compile_tm.conversion.rope.bounds import enough_c, enough_mantissa_bits
 from compile_tm.conversion.rope.compose import rope_weights
 from compile_tm.conversion.rope.rotation import rotate, turns
-from compile_tm.conversion.rope.runtime import RopeTransformer
-from compile_tm.conversion.rope.stack import FIRST, OTHER, position_stack, stack_periods
+from compile_tm.conversion.rope.stack import (
+    FIRST,
+    OTHER,
+    RopeWeights,
+    position_stack,
+    stack_periods,
+)
 from compile_tm.formats.floats import BF16, FP8_E4M3, FP32, FloatFormat
 from compile_tm.machines.examples import example
 from compile_tm.machines.interpreter import run_machine
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
 from compile_tm.machines.turing import TuringMachine
-from compile_tm.measure.checks import check_weights
 from compile_tm.measure.rounding import (
     denoise,
     first_error,
     least_mantissa_bits,
 )
 from compile_tm.measure.separation import all_gaps, measured_gaps, stack_stream
+from compile_tm.program.program import Program
 from compile_tm.program.registers import binary
 from compile_tm.runtime.generation import generate_words
+from compile_tm.runtime.transformer import TorchTransformer
+from tests.compile_tm.weight_checks import assert_selecting
 
 
 def test_rotations_are_those_of_the_definition() -> None:
@@ -60,6 +67,19 @@ def test_quarter_turns_are_exact() -> None:
     assert sin[1, 1].item() == pytest.approx(2 * math.pi / (1 << 40), rel=1e-15)
 
 
+def stack_program(stack: RopeWeights) -> Program:
+    """A program without layers behind the stack."""
+    return Program(
+        sizes=stack.weights.sizes,
+        wires=(*stack.wires.own, stack.result),
+        position=stack.result,
+        layers=(),
+        embedding=stack.weights.embedding,
+        unembedding=stack.weights.unembedding,
+        exclusive=(),
+    )
+
+
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 7])
 def test_stack_writes_the_position_and_keeps_the_lemma(bits: int) -> None:
     stack = position_stack(bits)
@@ -67,22 +87,18 @@ def test_stack_writes_the_position_and_keeps_the_lemma(bits: int) -> None:
     assert (size.d, size.d_k, size.d_v) == (2 * bits + 3, 2 * (bits + 2) + 2, 1)
     assert (size.H, size.L, size.d_ff) == (2, bits + 1, 2)
     assert stack.periods == tuple(2**s for s in range(1, bits + 3)) == stack_periods(bits)
-    for problem in check_weights(stack.weights):  # 1 - x[first] is all that keys have beyond one.
-        assert "W_K" in problem.where
-        assert "more than one entry" in problem.reason
+    assert_selecting(stack.weights, "W_Q", "W_V", "W_O")  # Rows of W_K may hold 1 - x[first].
+    model = TorchTransformer(stack_program(stack), rope=stack)
     for length in {1, 2, (1 << bits) - 1, 1 << bits}:
-        ids = torch.full((1, length), OTHER)
-        ids[0, 0] = FIRST
-        streams: list[torch.Tensor] = []
-        RopeTransformer(stack)(ids, layers_out=streams)
+        streams = model.streams(np.array([FIRST] + [OTHER] * (length - 1)))
         for number, stream in enumerate(streams):
             layer, is_after_heads = (number + 1) // 2, number % 2 == 1
             wanted = stack_stream(bits, layer, num_positions=length, is_after_heads=is_after_heads)
-            assert torch.equal(stream[0].double(), wanted)
-        result = streams[-1][0][:, list(stack.result.coordinates)]
-        assert np.array_equal(result.numpy(), binary(np.arange(length), num_bits=bits))
+            assert np.array_equal(stream, wanted)
+        result = streams[-1][:, stack.result.index]
+        assert np.array_equal(result, binary(np.arange(length), num_bits=bits))
     with pytest.raises(ValueError, match=f"positions: got {(1 << bits) + 1}"):
-        RopeTransformer(stack)(torch.full((1, (1 << bits) + 1), OTHER))
+        model.predict(np.full((1 << bits) + 1, OTHER))
 
 
 @pytest.mark.parametrize("bits", [1, 2, 5, 8])
@@ -161,7 +177,8 @@ def test_automaton_without_positional_embedding() -> None:
     dfa, bits = example("multiples-of-3"), 4
     assert not isinstance(dfa, TuringMachine)
     vocabulary = DfaVocabulary(dfa=dfa)
-    model = RopeTransformer(rope_weights(compile_dfa(dfa, bits=bits)))
+    compiled = compile_dfa(dfa, bits=bits)
+    model = TorchTransformer(compiled.program, rope=rope_weights(compiled))
     num_layers = model.sizes.L
     assert num_layers == bits + 2 + bits + 1
     answers = [vocabulary.answer_id(answer) for answer in (Answer.FALSE, Answer.TRUE)]
@@ -192,7 +209,8 @@ def test_random_machines_without_positional_embedding(seed: int, mode: Mode) -> 
     assert rope.num_stack_layers + size.L == own.L
     assert own.d_k == 2 * (bits + 2) + size.d_k
     assert own.d == size.d + bits + 3
-    generated = generate_words(RopeTransformer(rope), compiled, [run.word])[0]
+    model = TorchTransformer(compiled.program, rope=rope)
+    generated = generate_words(model, compiled, [run.word])[0]
     wanted = [cot_ids(compiled.vocabulary, run, bits=bits)]
     if mode == "scot":
         wanted = [ids for ids, _ in scot_segments(compiled.vocabulary, run, bits=bits)]

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
 from compile_tm.constructions.sequences import min_bits
 from compile_tm.constructions.vocabulary import Mode
+from compile_tm.conversion.convert import Kind, convert
 from compile_tm.conversion.rope.blueprint import make_blueprint
-from compile_tm.conversion.rope.conversion import Kind, convert
 from compile_tm.conversion.rope.rotation import rotate
-from compile_tm.conversion.rope.runtime import hardmax_transformer
 from compile_tm.conversion.settings import Conversion, RoundingPoints
 from compile_tm.formats.floats import BF16, FloatFormat
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
@@ -32,7 +31,7 @@ from compile_tm.machines.interpreter import Run, run_machine
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
 from compile_tm.machines.regex import regex_dfa
 from compile_tm.runtime.generation import generate_words
-from compile_tm.runtime.softmax import SoftmaxTransformer
+from compile_tm.runtime.transformer import TorchTransformer
 from compile_tm.sudoku.board import BOARDS
 from compile_tm.sudoku.compiled import compile_sudoku
 from tests.compile_tm.test_hf import generated, run_fresh
@@ -55,13 +54,8 @@ def check_twins(compiled: Compiled, word: tuple[str, ...], form: int) -> None:
     """The definition's tokens, by one batch of all segments; and logits equal to our runtime's."""
     kind, points = FORMS[form]
     blueprint = make_blueprint(compiled, "rope")
-    model: Any = hardmax_transformer(blueprint)
-    conversion = None
-    if kind is not None:
-        conversion = convert(blueprint, kind, points=points)
-        model = SoftmaxTransformer(
-            blueprint.program, conversion, rope=blueprint.rope, points=points
-        )
+    conversion = None if kind is None else convert(blueprint, kind, points=points)
+    model = TorchTransformer(blueprint.program, conversion, rope=blueprint.rope, points=points)
     exported = hf_model(compiled, conversion, positions="rope", points=points)
     parts = compiled.expected_segments(word)
     sequences = generated(exported, compiled, [ids[:length] for ids, length in parts])

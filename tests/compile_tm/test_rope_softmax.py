@@ -10,10 +10,9 @@ import torch
 
 from compile_tm.constructions.compiled import compile_dfa, compile_machine
 from compile_tm.conversion.bounds import denoise_bound, exact_bound
+from compile_tm.conversion.convert import Kind, c_bound, convert, unmet
 from compile_tm.conversion.rope.blueprint import STACK_NAME, Blueprint, make_blueprint
 from compile_tm.conversion.rope.bounds import enough_c, enough_mantissa_bits, least_stack_gap
-from compile_tm.conversion.rope.conversion import Kind, c_bound, convert, unmet
-from compile_tm.conversion.rope.runtime import hardmax_transformer
 from compile_tm.conversion.settings import Conversion, Denoising, RoundingPoints
 from compile_tm.conversion.weights import convert_denoise
 from compile_tm.formats.floats import BF16, FP8_E5M2, FloatFormat
@@ -22,7 +21,7 @@ from compile_tm.machines.regex import regex_dfa
 from compile_tm.measure.cases import dfa_case, find_failure, machine_case, without_embedding
 from compile_tm.measure.rounding import first_error
 from compile_tm.measure.tightness import conversion_of, measure_errors, measure_least_c, points_of
-from compile_tm.runtime.softmax import Part, Snapshot, SoftmaxTransformer
+from compile_tm.runtime.transformer import Part, Snapshot, TorchTransformer
 from tests.compile_tm.naive_softmax import naive_streams
 
 
@@ -53,7 +52,7 @@ def test_the_runtime_calculates_what_the_definition_says(points: RoundingPoints,
     assert rope is not None
     conversion = Conversion(c=c, denoised=denoised)
     seen: list[Snapshot] = []
-    model = SoftmaxTransformer(
+    model = TorchTransformer(
         blueprint.program, conversion, rope=rope, points=points, dtype=torch.float64
     )
     scores = model(torch.from_numpy(ids[None].astype(np.int64)), seen=seen)
@@ -71,7 +70,7 @@ def test_caches_make_no_difference() -> None:
     blueprint, ids = small_blueprint()
     points = RoundingPoints(activations=BF16, attention=BF16)
     conversion = convert(blueprint, "denoise", points=points)
-    model = SoftmaxTransformer(blueprint.program, conversion, rope=blueprint.rope, points=points)
+    model = TorchTransformer(blueprint.program, conversion, rope=blueprint.rope, points=points)
     tokens, cache = torch.from_numpy(ids[None].astype(np.int64)), model.new_cache(1)
     parts = [model(tokens[:, start:stop], cache) for start, stop in ((0, 3), (3, 4), (4, 6))]
     assert torch.equal(torch.cat(parts, dim=1), model(tokens))
@@ -93,7 +92,7 @@ def test_bounds_of_the_whole() -> None:
     heads = convert(blueprint, "denoise", where=Denoising.HEADS).denoised
     assert heads == blueprint.layers_with_heads()
     assert set(range(1, blueprint.num_before + 1)) <= heads < set(range(1, sizes.L + 1))
-    with pytest.raises(ValueError, match="got ties, allowed are every and heads"):
+    with pytest.raises(ValueError, match="got ties, allowed with rotary encodings"):
         convert(blueprint, "denoise", where=Denoising.TIES)
     enough = enough_mantissa_bits(4)
     assert least_stack_gap(4, mantissa(enough)) >= 1 / 4 > least_stack_gap(4, mantissa(enough - 1))
@@ -185,9 +184,9 @@ def test_one_mantissa_bit_less_fails_and_tells_where() -> None:
 def test_the_reference_of_ties_is_exact() -> None:
     """A mean of three ones is one, not three thirds of one."""
     blueprint, ids = small_blueprint()
-    streams: list[torch.Tensor] = []
-    hardmax_transformer(blueprint)(torch.from_numpy(ids[None].astype(np.int64)), layers_out=streams)
-    assert all(torch.equal(stream, stream.round()) for stream in streams)
+    streams = TorchTransformer(blueprint.program, rope=blueprint.rope).streams(ids)
+    assert len(streams) == 2 * blueprint.sizes.L + 1
+    assert all(np.array_equal(stream, stream.round()) for stream in streams)
 
 
 def test_what_takes_positional_embeddings_refuses_others() -> None:

@@ -16,24 +16,23 @@ from compile_tm.constructions.dfa import DfaVocabulary, dfa_program
 from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
 from compile_tm.constructions.vocabulary import Mode
 from compile_tm.conversion import bounds
+from compile_tm.conversion.convert import convert
+from compile_tm.conversion.rope.blueprint import Blueprint
 from compile_tm.conversion.settings import (
     Conversion,
     Denoising,
     RoundingPoints,
-    denoise_conversion,
-    exact_conversion,
     layers_with_ties,
 )
-from compile_tm.conversion.weights import NEURONS, convert_denoise, convert_exact
+from compile_tm.conversion.weights import NEURONS, convert_denoise
 from compile_tm.formats.floats import BF16, FP8_E4M3, FP8_E5M2, FP16, FloatFormat
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.interpreter import Run
-from compile_tm.machines.random_machines import random_dfa
 from compile_tm.program.dense import DenseWeights, dense_weights
 from compile_tm.program.program import Program, Sizes
-from compile_tm.runtime.dense import HardmaxTransformer
-from compile_tm.runtime.softmax import Part, Snapshot, SoftmaxTransformer, _Denoising
-from tests.compile_tm.machine_cases import example_runs, random_runs
+from compile_tm.runtime.modules import Denoise
+from compile_tm.runtime.transformer import Part, Snapshot, TorchTransformer
+from tests.compile_tm.machine_cases import example_runs, random_dfa, random_runs
 from tests.compile_tm.naive_softmax import naive_streams
 
 M1E3 = FloatFormat(mantissa_bits=1, exponent_bits=3)
@@ -68,13 +67,14 @@ def dfa_case(dfa: Dfa, *, bits: int, seed: int) -> Case:
 def all_conversions(case: Case) -> list[tuple[Conversion, RoundingPoints]]:
     """Every conversion, for bf16."""
     program, sequences = case
-    found = [(exact_conversion(program.sizes, length=program.max_positions), RoundingPoints())]
-    exact = exact_conversion(program.sizes, length=program.max_positions, points=BF16_EXACT)
+    blueprint = Blueprint(program=program)
+    found = [(convert(blueprint, "exact"), RoundingPoints())]
+    exact = convert(blueprint, "exact", points=BF16_EXACT)
     found.append((exact, BF16_EXACT))
     for where in Denoising:
-        conversion = denoise_conversion(
-            program,
-            length=program.max_positions,
+        conversion = convert(
+            blueprint,
+            "denoise",
             points=BF16_BOTH,
             where=where,
             tie_layers=layers_with_ties(program, [ids for ids, _ in sequences]),
@@ -90,7 +90,7 @@ def test_all_conversions_say_what_the_machines_say() -> None:
             _, case = compiled_case(run, mode)
             program, sequences = case
             for conversion, points in all_conversions(case):
-                model = SoftmaxTransformer(program, conversion, points=points)
+                model = TorchTransformer(program, conversion, points=points)
                 for ids, prompt_length in sequences:
                     said = model.predict(ids[:-1])[prompt_length - 1 :]
                     assert (said == ids[prompt_length:]).all(), (run.machine.name, conversion)
@@ -100,9 +100,9 @@ def test_all_conversions_say_what_automata_say() -> None:
     rng = np.random.default_rng(0)
     for bits in range(1, 7):
         case = program, sequences = dfa_case(random_dfa(rng), bits=bits, seed=bits)
-        hardmax = HardmaxTransformer.from_program(program)
+        hardmax = TorchTransformer(program)
         for conversion, points in all_conversions(case):
-            model = SoftmaxTransformer(program, conversion, points=points)
+            model = TorchTransformer(program, conversion, points=points)
             ids = sequences[0][0]
             assert (model.predict(ids) == hardmax.predict(ids)).all(), conversion
 
@@ -113,9 +113,9 @@ def test_smallest_formats_of_the_theorem(mode: Mode) -> None:
     points = RoundingPoints(activations=M1E3, attention=M4E5)
     for run in random_runs(4, seed=7):
         program, sequences = compiled_case(run, mode)[1]
-        conversion = denoise_conversion(program, length=program.max_positions, points=points)
+        conversion = convert(Blueprint(program=program), "denoise", points=points)
         assert conversion.c in (6, 8, 12)
-        model = SoftmaxTransformer(program, conversion, points=points)
+        model = TorchTransformer(program, conversion, points=points)
         for ids, prompt_length in sequences:
             assert (model.predict(ids[:-1]) == ids[1:])[prompt_length - 1 :].all()
 
@@ -143,11 +143,11 @@ def test_the_runtime_calculates_what_the_matrices_say(
     for c in (1.0, 4.0):
         conversion = Conversion(c=c)
         if where is not None:
-            chosen = denoise_conversion(program, length=16, points=points, where=where)
+            chosen = convert(Blueprint(program=program), "denoise", points=points, where=where)
             conversion = Conversion(c=c, denoised=chosen.denoised)
         weights = convert_denoise(dense_weights(program), c=c, layers=conversion.denoised)
         assert conversion.num_layers(program.sizes) == weights.sizes.L
-        model = SoftmaxTransformer(program, conversion, points=points, dtype=torch.float64)
+        model = TorchTransformer(program, conversion, points=points, dtype=torch.float64)
         ids, seen = sequences[0][0], list[Snapshot]()
         model(torch.from_numpy(ids[None].astype(np.int64)), seen=seen)
         expected = naive_streams(weights, ids, position=program.position.coordinates, points=points)
@@ -173,7 +173,7 @@ def test_matrices_hold_what_the_theorems_say() -> None:
     """Theorem "hardtosoftdenoising": depth 2L, d_ff max{d_ff, 6d}, weights 0, +-1, +-2, +-c."""
     _, (program, _) = small_case("cot")
     dense = dense_weights(program)
-    exact = convert_exact(dense, c=20.0)
+    exact = convert_denoise(dense, c=20.0, layers=())
     assert exact.sizes == dense.sizes
     assert (exact.W_Q == 20 * dense.W_Q).all()
     assert (exact.W_1 == dense.W_1).all()
@@ -201,7 +201,7 @@ def test_denoising(b_m: int, b_e: int, ternary: int, noise: float) -> None:
     act = FloatFormat(mantissa_bits=b_m, exponent_bits=b_e)
     x = act.round_number(ternary + noise)
     if abs(x - ternary) <= 1 / 4:
-        module = _Denoising(act, torch.float64)
+        module = Denoise(act, torch.float64)
         assert module(torch.tensor([x], dtype=torch.float64)).item() == ternary
     weight, bias, output = NEURONS.T.astype(np.float64)
     y = ternary + noise
@@ -212,7 +212,7 @@ def test_denoising_with_two_mantissa_and_two_exponent_bits() -> None:
     """The lemma's footnote."""
     act = FloatFormat(mantissa_bits=2, exponent_bits=2)
     x = torch.tensor([-1.25, -1, -0.75, -0.25, 0, 0.25, 0.75, 1, 1.25])
-    assert _Denoising(act, torch.float32)(x).tolist() == [-1, -1, -1, 0, 0, 0, 1, 1, 1]
+    assert Denoise(act, torch.float32)(x).tolist() == [-1, -1, -1, 0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -221,7 +221,7 @@ def test_generation_is_what_one_pass_predicts(mode: Mode) -> None:
     compiled, case = small_case(mode)
     program, sequences = case
     for conversion, points in all_conversions(case):
-        model = SoftmaxTransformer(program, conversion, points=points)
+        model = TorchTransformer(program, conversion, points=points)
         prompts = [ids[:length] for ids, length in sequences]
         longer = sequences[0][0][: sequences[0][1] + 2]
         generated = model.generate([*prompts, longer], stop=compiled.stop_ids)
@@ -236,9 +236,9 @@ def test_generation_is_what_one_pass_predicts(mode: Mode) -> None:
 def test_blocks_of_queries_give_what_one_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     _, (program, sequences) = small_case("cot")
     ids = torch.from_numpy(sequences[0][0][None].astype(np.int64))
-    model = SoftmaxTransformer(program, Conversion(c=3.0), points=BF16_BOTH)
+    model = TorchTransformer(program, Conversion(c=3.0), points=BF16_BOTH)
     whole = model(ids)
-    monkeypatch.setattr("compile_tm.runtime.softmax._MOST_SCORES", 1)
+    monkeypatch.setattr("compile_tm.runtime.modules._MAX_SCORES", 1)
     assert torch.allclose(model(ids), whole)
 
 
@@ -266,14 +266,14 @@ def test_formats_without_c_or_quarters_are_refused() -> None:
     _, (program, _) = small_case("cot")
     narrow = RoundingPoints(activations=FloatFormat(mantissa_bits=3, exponent_bits=3))
     with pytest.raises(ValueError, match="allowed for m3e3 are 0 to 15"):
-        exact_conversion(program.sizes, length=16, points=narrow)
+        convert(Blueprint(program=program), "exact", points=narrow)
     with pytest.raises(ValueError, match=r"activations: got bf16, which does not have 8\.03"):
-        SoftmaxTransformer(program, Conversion(c=8.03), points=BF16_BOTH)
+        TorchTransformer(program, Conversion(c=8.03), points=BF16_BOTH)
     one_and_two = RoundingPoints(activations=FloatFormat(mantissa_bits=1, exponent_bits=2))
     with pytest.raises(ValueError, match=r"does not have 0\.25, 0\.75"):
-        SoftmaxTransformer(program, Conversion(c=2, denoised=frozenset({1})), points=one_and_two)
+        TorchTransformer(program, Conversion(c=2, denoised=frozenset({1})), points=one_and_two)
     with pytest.raises(ValueError, match="tie_layers: missing"):
-        denoise_conversion(program, length=16, where=Denoising.TIES)
+        convert(Blueprint(program=program), "denoise", where=Denoising.TIES)
 
 
 def test_only_the_symbol_search_ties() -> None:

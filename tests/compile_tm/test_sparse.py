@@ -15,10 +15,10 @@ from compile_tm.program.builder import ProgramBuilder
 from compile_tm.program.gadgets import copy, write
 from compile_tm.program.program import Program
 from compile_tm.program.registers import Wires
-from compile_tm.runtime.dense import HardmaxTransformer
 from compile_tm.runtime.generation import generate_words
 from compile_tm.runtime.sparse import SparseError, SparseTransformer
 from compile_tm.runtime.trace import trace_program
+from compile_tm.runtime.transformer import TorchTransformer
 from tests.compile_tm.machine_cases import example_runs, random_runs
 
 
@@ -97,7 +97,7 @@ def test_random_heads_attend_as_hardmax_does() -> None:
                 sparse.predict(ids)
             continue
         assert sparse.predict(ids).tolist() == trace.predicted.tolist()
-        dense = HardmaxTransformer.from_program(program)
+        dense = TorchTransformer(program)
         assert dense.predict(ids).tolist() == trace.predicted.tolist()
     assert not IS_JIT or 10 < num_mixed < 110
 

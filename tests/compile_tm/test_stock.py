@@ -18,7 +18,7 @@ from compile_tm.hf.decoder import StockDecoder
 from compile_tm.hf.self_test import read_cases
 from compile_tm.jit import IS_JIT
 from compile_tm.machines.examples import binary_increment, parity, sorting
-from compile_tm.stock.assemble import AnyCompiled
+from compile_tm.program.compiled import CompiledProgram
 from compile_tm.stock.attention import MAX_ROW_WEIGHT, score_rows
 from compile_tm.stock.check import check_stock_folder
 from compile_tm.stock.feed_forward import BETA, ERROR
@@ -37,7 +37,7 @@ ARCHITECTURES: tuple[Architecture, ...] = ("llama", "gpt-neox")
 DTYPES = (torch.float32, torch.bfloat16)
 
 
-def compiled_case(name: str) -> AnyCompiled:
+def compiled_case(name: str) -> CompiledProgram:
     match name:
         case "parity":
             return compile_dfa(parity(), bits=4)

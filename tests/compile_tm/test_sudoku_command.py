@@ -12,7 +12,7 @@ import pytest
 from compile_tm.commands.folders import Attention, make_conversion
 from compile_tm.conversion.settings import RoundingPoints
 from compile_tm.formats.floats import BF16, get_format
-from compile_tm.runtime.softmax import SoftmaxTransformer
+from compile_tm.runtime.transformer import TorchTransformer
 from compile_tm.sudoku.board import BOARDS
 from compile_tm.sudoku.compiled import (
     compile_sudoku,
@@ -108,7 +108,7 @@ def test_softmax_with_rounding_writes_the_same(
     points = RoundingPoints(activations=BF16, attention=get_format(att) if att else None)
     conversion = make_conversion(compiled.program, attention, points=points)
     assert conversion is not None
-    emulated = SoftmaxTransformer(compiled.program, conversion, points=points)
+    emulated = TorchTransformer(compiled.program, conversion, points=points)
     exported = CompiledTransformerForCausalLM.from_pretrained(folder)
     assert exported.config.num_hidden_layers == depth
     for givens in searching_puzzles("4x4", 2, seed=9):

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from compile_tm.commands.folders import BF16_POINTS, make_conversion
+from compile_tm.hf.sudoku import export_sudoku
+from compile_tm.program.register_file import RegisterEntry
 from compile_tm.runtime.trace import Trace, trace_program
 from compile_tm.sudoku.board import BOARDS
 from compile_tm.sudoku.compiled import Mode, compile_sudoku
-from compile_tm.sudoku.export import export_sudoku
-from compile_tm.sudoku.meanings import Meaning, meanings
 from tests.compile_tm.sudoku_runs import searching_puzzles, solver_segments
 
 Values = npt.NDArray[np.float64]
@@ -30,7 +30,9 @@ def is_same(one: list[Values], other: list[Values]) -> bool:
     return all(map(np.array_equal, one, other))
 
 
-def registers(name: str, mode: Mode, bits: int, length: int) -> tuple[list[Meaning], list[Trace]]:
+def registers(
+    name: str, mode: Mode, bits: int, length: int
+) -> tuple[list[RegisterEntry], list[Trace]]:
     """Meanings, and runs of segments of three puzzles."""
     segment_tokens = length if mode == "scot" else 512
     compiled = compile_sudoku(BOARDS[name], mode=mode, bits=bits, segment_tokens=segment_tokens)
@@ -39,9 +41,9 @@ def registers(name: str, mode: Mode, bits: int, length: int) -> tuple[list[Meani
         for givens in searching_puzzles(name, 3, seed=5)
         for ids, _ in solver_segments(name, givens, length)[:4]
     ]
-    covered = {c for meaning in meanings(compiled) for c in meaning.coordinates}
+    covered = {c for meaning in compiled.registers() for c in meaning.coordinates}
     assert covered == {c for wire in compiled.program.wires for c in wire.coordinates}
-    return meanings(compiled), runs
+    return compiled.registers(), runs
 
 
 @pytest.mark.parametrize(("name", "mode", "bits", "length"), CASES)
@@ -82,7 +84,7 @@ def test_layers_of_a_denoised_model_are_its_own(tmp_path: Path) -> None:
     run = trace_program(compiled.program, ids)
     output = model(torch.from_numpy(ids[None].astype(np.int64)), output_hidden_states=True)
     assert output.hidden_states is not None
-    for meaning, entry in zip(meanings(compiled), content["registers"], strict=True):
+    for meaning, entry in zip(compiled.registers(), content["registers"], strict=True):
         assert entry["name"] == meaning.name
         expected = run.after_layer(meaning.first)[:, list(meaning.coordinates)]
         for layer in entry["layers"]:

@@ -18,7 +18,7 @@ from compile_tm.measure.tightness import (
     measure_least_c,
     points_of,
 )
-from compile_tm.runtime.softmax import Part
+from compile_tm.runtime.transformer import Part
 
 CASES = [dfa_case(3), machine_case(4, mode="cot"), machine_case(6, mode="scot")]
 KINDS: tuple[Kind, ...] = ("exact", "denoise")

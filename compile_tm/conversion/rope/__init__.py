@@ -1,1 +1,1 @@
-"""Binary positions by rotary encodings: the paper's Appendix "Rotary Positional Encodings"."""
+"""Binary positions from rotary encodings (the paper's Appendix "Rotary Positional Encodings")."""

@@ -1,7 +1,7 @@
-"""A compiled machine as one hardmax transformer, with either kind of positions, every part named.
+"""A compiled program as one hardmax transformer with named parts, for either kind of positions.
 
-embedding    the program, whose position register the positional embedding fills
-rope         the program with the stack in front of it, whose heads rotate queries and keys
+embedding    the program, whose position register is filled by the positional embedding
+rope         the program behind a position stack with rotary encodings
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from compile_tm.constructions.compiled import Compiled
 from compile_tm.conversion.rope.compose import rope_weights
 from compile_tm.conversion.rope.stack import RopeWeights
+from compile_tm.program.compiled import CompiledProgram
 from compile_tm.program.dense import DenseWeights, dense_weights
 from compile_tm.program.program import Program, Sizes
 from compile_tm.program.registers import Flag, Register
@@ -25,7 +25,7 @@ STACK_NAME = "position"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
-    """A program, and the stack in front of it if there is one."""
+    """A program and the position stack in front of it, if any."""
 
     program: Program
     rope: RopeWeights | None = None
@@ -33,55 +33,55 @@ class Blueprint:
 
     @property
     def sizes(self) -> Sizes:
-        """Dimensions of the whole."""
+        """Dimensions of the whole transformer."""
         return self.program.sizes if self.rope is None else self.rope.weights.sizes
 
     @property
     def num_before(self) -> int:
-        """Layers of the stack."""
+        """Number of layers of the stack."""
         return 0 if self.rope is None else self.rope.num_stack_layers
 
     @property
     def max_positions(self) -> int:
-        """Positions that it can tell apart."""
+        """Greatest number of positions."""
         return self.program.max_positions
 
     @property
     def wires(self) -> tuple[Register | Flag, ...]:
-        """Registers and flags of all coordinates."""
+        """Registers and flags of stack and program."""
         own = () if self.rope is None else self.rope.wires.own
         return (*self.program.wires, *own)
 
     def weights(self) -> DenseWeights:
-        """All matrices."""
+        """Return all matrices."""
         return dense_weights(self.program) if self.rope is None else self.rope.weights
 
     def layers_with_heads(self) -> frozenset[int]:
-        """Numbers, from 1, of the layers in which a head writes."""
+        """Return the numbers, from 1, of the layers with heads."""
         numbers = range(1, self.sizes.L + 1)
         return frozenset(number for number in numbers if self.has_heads(number))
 
     def has_heads(self, layer: int) -> bool:
-        """Whether a head of a layer, from 1, writes."""
+        """Return whether a layer, from 1, has heads."""
         if self.rope is not None and layer <= self.num_before:
             return bool(self.rope.weights.W_O[layer - 1].any())
         return bool(self.program.layers[layer - 1 - self.num_before].heads)
 
     def wire_at(self, coordinate: int) -> str:
-        """Name of a coordinate, as `register[bit]` or `flag`."""
+        """Return the name of a coordinate, as `register[bit]` or `flag`."""
         for wire in () if self.rope is None else self.rope.wires.own:
             if coordinate in wire.coordinates:
                 return wire.name
         return self.program.wire_at(coordinate)
 
     def layer_name(self, layer: int) -> str:
-        """What happens in a layer, from 1."""
+        """Return the stages of a layer, from 1."""
         if layer <= self.num_before:
             return STACK_NAME
         return self.program.layers[layer - 1 - self.num_before].name
 
     def writer(self, layer: int, coordinate: int) -> tuple[int, str] | None:
-        """Number and name of the head that writes a coordinate in a layer, from 1; or None."""
+        """Return index and name of the head that writes a coordinate in a layer, from 1."""
         if self.rope is not None and layer <= self.num_before:
             writers = np.flatnonzero(self.rope.weights.W_O[layer - 1, :, coordinate].any(axis=-1))
             return (int(writers[0]), STACK_NAME) if len(writers) else None
@@ -91,14 +91,14 @@ class Blueprint:
         return None
 
     def gadget(self, layer: int, neuron: int) -> str:
-        """Name of what a neuron of a layer, from 1, belongs to."""
+        """Return the name of the gadget of a neuron in a layer, from 1."""
         if layer <= self.num_before:
             return STACK_NAME
         spans = self.program.layers[layer - 1 - self.num_before].spans
         return next((span.name for span in spans if span.start <= neuron < span.stop), "")
 
 
-def make_blueprint(compiled: Compiled, positions: Positions) -> Blueprint:
-    """The hardmax transformer of a machine."""
+def make_blueprint(compiled: CompiledProgram, positions: Positions) -> Blueprint:
+    """Return the hardmax transformer of a compiled program."""
     rope = rope_weights(compiled) if positions == "rope" else None
     return Blueprint(program=compiled.program, rope=rope)

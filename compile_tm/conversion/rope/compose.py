@@ -1,25 +1,22 @@
-"""Compiled machines without positional embeddings: the stack of `stack` in front of a program.
+"""Compiled programs without positional embedding: a position stack in front of the program.
 
-The stack writes bin_r(i) into the program's position register, which no embedding fills any more,
-and works on coordinates of its own; so the program's first layer sees what it always saw. All heads
-rotate the same 2(r + 2) dimensions. The program's heads are 0 there, and use those after them, as
-the paper's "Inclusion into Constructions" has it:
+The stack writes bin_r(i) to the program's position register, which the embedding leaves empty, and
+otherwise uses coordinates of its own, so that the input of the program's first layer is unchanged.
+All heads rotate the same 2(r + 2) dimensions. The program's heads are 0 there and use the
+dimensions behind them (the paper's "Inclusion into Constructions"):
 
     L: L + r + 1    H: max(H, 2)    d_k: 2(r + 2) + max(d_k, 2)    d: d + r + 3
 
-The lemma takes for granted that position 0 is marked. A token that occurs only there (<inp>, or
-<bos>) has the mark in its embedding. But <summ>, which begins prompts, occurs later too. With such
-tokens there is one more layer before the stack: each position looks whether a token that cannot be
-the first is at or before it, as is the case everywhere but at position 0, and takes the mark away.
+The lemma assumes that position 0 is marked. Tokens that occur only there, as <inp> or <bos>, have
+the mark in their embeddings. <summ> begins prompts and also occurs later. For such tokens, one more
+layer precedes the stack: each position attends to any token at or before it that cannot be the
+first, which exists everywhere but at position 0, and if it finds one clears the mark.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from compile_tm.constructions.compiled import Compiled
-from compile_tm.constructions.dfa import DfaVocabulary
-from compile_tm.constructions.tokens import Answer, Delimiter
 from compile_tm.conversion.rope.stack import (
     NUM_HEADS,
     NUM_UNROTATED,
@@ -31,31 +28,28 @@ from compile_tm.conversion.rope.stack import (
     multiple_flags,
     stack_periods,
 )
+from compile_tm.program.compiled import CompiledProgram
 from compile_tm.program.dense import DenseWeights, dense_weights
 from compile_tm.program.gadgets import zero_flag
 from compile_tm.program.program import Program
 from compile_tm.program.registers import Flag
 
 
-def rope_weights(compiled: Compiled) -> RopeWeights:
-    """A compiled machine with the stack in front of it; automata take words of up to 2^r - 1."""
-    vocabulary, program = compiled.vocabulary, compiled.program
-    if isinstance(vocabulary, DfaVocabulary):
-        return with_stack(program, first=(vocabulary.answer_id(Answer.BOS),))
-    returning = (vocabulary.delimiter_id(Delimiter.SUMM),) if compiled.mode == "scot" else ()
-    return with_stack(program, first=(vocabulary.delimiter_id(Delimiter.INP),), returning=returning)
+def rope_weights(compiled: CompiledProgram) -> RopeWeights:
+    """Return the weights of a compiled program with the stack in front of it."""
+    return with_stack(compiled.program, first=compiled.first_ids, returning=compiled.returning_ids)
 
 
 def with_stack(
     program: Program, *, first: tuple[int, ...], returning: tuple[int, ...] = ()
 ) -> RopeWeights:
-    """Put the stack in front of a program.
+    """Return the weights of a program with the stack in front of it.
 
     Args:
-        program: A program whose position register nothing but the positional embedding fills
-            before its first layer.
-        first: Tokens that are at position 0 or nowhere.
-        returning: Tokens that may be at position 0, and anywhere else but position 1.
+        program: A program whose position register only the positional embedding fills before its
+            first layer.
+        first: Ids that occur at position 0 only.
+        returning: Ids that may occur at position 0 and anywhere else but at position 1.
     """
     bits, size = len(program.position), program.sizes
     num_before = bits + 1 + bool(returning)
@@ -91,10 +85,10 @@ def with_stack(
 
 
 def _unmark_later(weights: DenseWeights, wires: StackWires) -> None:
-    """Layer 1: the mark goes where an unmarked token is at or before the position.
+    """Layer 1: clear the mark where an unmarked token is at or before the position.
 
-    Dot products are 1 with unmarked tokens and 0 with marked ones, so that the head finds 1 where
-    there is one of the former, and 0 at position 0.
+    Dot products are 1 with unmarked tokens and 0 with marked ones, so that the head returns 1 if
+    there is an unmarked token, and 0 at position 0.
     """
     const, first = wires.const.coordinates[0], wires.first.coordinates[0]
     unrotated = 2 * (len(wires.result) + 2)
@@ -110,7 +104,7 @@ def _unmark_later(weights: DenseWeights, wires: StackWires) -> None:
 def _append(
     weights: DenseWeights, program: DenseWeights, *, start: int, first_unrotated: int
 ) -> None:
-    """Copy a program's matrices into the layers from `start` (counted from 0) on."""
+    """Copy a program's matrices to the layers from index `start` on."""
     size = program.sizes
     keys = slice(first_unrotated, first_unrotated + size.d_k)
     weights.W_Q[start:, : size.H, keys, : size.d] = program.W_Q

@@ -1,8 +1,8 @@
-"""Rotary positional encodings as the paper defines them: rot_omega(x, n).
+"""Rotary positional encodings rot_omega(x, n) as defined in the paper.
 
-A head rotates the first 2l entries of its queries and keys in pairs: at position n, pair m turns by
-n omega_m. A frequency is given by its period 2 pi / omega_m in positions, so that angles of whole
-turns and their quarters are exact.
+A head rotates the first 2l entries of its queries and keys in pairs: at position n, pair m is
+rotated by n omega_m. A frequency is given by its period 2 pi / omega_m in positions, so that
+multiples of quarter turns are exact.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-# MKL picks its kernels at a process's first cosine, and that can go wrong on several threads
-# (PyTorch issue 188792): this one is on one.
+# MKL selects its kernels at the first cosine of a process, which can fail with several threads
+# (PyTorch issue 188792); this call runs on one.
 torch.zeros(1, device="cpu").cos()
 
 
 def rotate(x: Tensor, positions: Tensor, periods: Sequence[float]) -> Tensor:
-    """rot_omega(x, n): turns pair m of the last axis by 2 pi n / periods[m].
+    """Rotate pair m of the last axis by 2 pi n / periods[m].
 
     Args:
-        x: (.., T, w), with w of at least 2 len(periods).
-        positions: (T,) numbers n.
-        periods: l of them, positive.
+        x: (.., T, w) with w >= 2 len(periods).
+        positions: Positions n, (T,).
+        periods: Positive periods.
 
     Returns:
-        The shape and type of `x`; entries beyond the pairs are unchanged.
+        A tensor of the shape and type of `x`; entries behind the pairs are unchanged.
 
     Raises:
         ValueError: a period is not positive, or there are more pairs than `x` has.
@@ -48,11 +48,11 @@ def rotate(x: Tensor, positions: Tensor, periods: Sequence[float]) -> Tensor:
 def turns(
     positions: Tensor, periods: Sequence[float], *, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Cosine and sine (T, l) of the angles 2 pi n / period, exact at quarter turns."""
+    """Return cosines and sines (T, l) of 2 pi n / period, exact at multiples of quarter turns."""
     exact = torch.tensor(periods, dtype=torch.float64, device=positions.device)
     quarters = 4 * torch.remainder(positions[:, None].to(torch.float64), exact) / exact
     nearest = quarters.round()
-    # The angle to the nearest quarter turn, which swaps and negates what is left.
+    # Angle from the nearest multiple of a quarter turn, which swaps and negates cosine and sine.
     rest = (quarters - nearest) * (math.pi / 2)
     cos, sin = torch.cos(rest), torch.sin(rest)
     which = nearest.to(torch.int64) % 4

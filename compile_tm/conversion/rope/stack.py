@@ -1,17 +1,17 @@
 """The stack of Lemma "ropebin": r + 1 layers of two heads that write bin_r(i) at position i.
 
-    layer k      marks the multiples of 2^k, for k = 1 .. r: position i attends to position 0 if it
-                 is one, and to others if not; beyond k = 1, only multiples of 2^(k-1) may.
-    layer 2      MLP: bit 0 is told by the mark of multiples of 2.
-    layer k + 2  bit k, for k = 1 .. r - 1: position i attends to the closest multiple j of 2^k with
-                 j <= i, and looks whether it is one of 2^(k+1), in which case the bit is -1.
+    layer k      k = 1 .. r: mark multiples of 2^k. Position i attends to position 0 if and only if
+                 it is such a multiple; for k > 1, only multiples of 2^(k-1) can.
+    layer 2      MLP: bit 0 follows from the mark of multiples of 2.
+    layer k + 2  k = 1 .. r - 1: bit k. Position i attends to the closest multiple j <= i of 2^k;
+                 the bit is -1 if and only if j is a multiple of 2^(k+1).
 
-Best and next dot products differ by at least 1 in heads that mark, and 1/2 in those that look: the
-score of a multiple at distance D is 2 plus cosines of D over the periods 2^(k+2) .. 2^(r+2), which
-is above r - k + 1 + 1/2 for the closest, and at most r - k + 1 for all others.
+The best dot product exceeds all others by at least 1 in marking heads and 1/2 in the others: the
+score of a multiple at distance D is 2 plus the cosines of D over the periods 2^(k+2) .. 2^(r+2),
+which is greater than r - k + 1 + 1/2 for the closest multiple and at most r - k + 1 for all others.
 
-Rows of W_K have two entries where the paper has 1 - x[first], so that these heads do not just
-select coordinates, as those of `program.Head` do; the stack is made as matrices.
+Rows of W_K have two entries where the paper has 1 - x[first]. Heads of a `Program` select single
+coordinates, so the stack is built as matrices instead.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from compile_tm.program.registers import Flag, Register
 
 NUM_HEADS, NUM_NEURONS, NUM_UNROTATED = 2, 2, 2
 FIRST, OTHER = 0, 1
-"""Tokens of the stack by itself."""
+"""Tokens of the stack alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackWires:
-    """Coordinates that the stack uses, d = 2r + 3 in number."""
+    """The d = 2r + 3 coordinates of the stack."""
 
     const: Flag
     """I_const: always on."""
     first: Flag
     """F_firstpos: position 0."""
     result: Register
-    """I_res, r bits: gets bin_r(i); must hold nothing before."""
+    """I_res, r bits: receives bin_r(i); must be empty before."""
     multiple: tuple[Flag, ...]
     """F_mod^k: multiples of 2^k, for k = 1 .. r."""
     found: Flag
-    """F_ex: what a head found; off again after each layer."""
+    """F_ex: output of a head, off after each layer."""
 
     @property
     def own(self) -> tuple[Flag, ...]:
-        """All but the result, which belongs to what comes after the stack."""
+        """All wires but the result, which belongs to the program behind the stack."""
         return (self.const, self.first, self.found, *self.multiple)
 
 
@@ -57,24 +57,24 @@ class RopeWeights:
     """A hardmax transformer with rotary encodings and no positional embedding."""
 
     weights: DenseWeights
-    """Its matrices; all heads rotate their first 2l dimensions."""
+    """Matrices; all heads rotate their first 2l dimensions."""
     periods: tuple[int, ...]
-    """l periods 2 pi / omega."""
+    """The l periods 2 pi / omega."""
     bits: int
-    """r: it can tell 2^r positions apart."""
+    """r: there are at most 2^r positions."""
     num_stack_layers: int
-    """Layers that extract the position."""
+    """Number of layers that extract the position."""
     wires: StackWires
-    """What they use."""
+    """Coordinates of these layers."""
 
     @property
     def result(self) -> Register:
-        """Where they write it."""
+        """Register that they write."""
         return self.wires.result
 
 
 def position_stack(bits: int) -> RopeWeights:
-    """The lemma's stack by itself, with the tokens `FIRST` and `OTHER`.
+    """Return the lemma's stack alone, with the tokens `FIRST` and `OTHER`.
 
     Raises:
         ValueError: r is less than 1.
@@ -111,17 +111,17 @@ def position_stack(bits: int) -> RopeWeights:
 
 
 def stack_periods(bits: int) -> tuple[int, ...]:
-    """Periods 2, 4, .., 2^(r+2) of the frequencies 2 pi/2, 2 pi/4, .. of Lemma "ropebin"."""
+    """Return the periods 2, 4, .., 2^(r+2) of the frequencies in Lemma "ropebin"."""
     return tuple(1 << s for s in range(1, bits + 3))
 
 
 def multiple_flags(bits: int, *, start: int) -> tuple[Flag, ...]:
-    """F_mod^1, .., F_mod^r on r coordinates from `start` on."""
+    """Return F_mod^1, .., F_mod^r on r coordinates from `start` on."""
     return tuple(Flag((start + k - 1,), f"multiple of 2^{k}") for k in range(1, bits + 1))
 
 
 def empty_weights(sizes: Sizes) -> DenseWeights:
-    """Zeros of the right shapes."""
+    """Return zero matrices."""
     L, H, d, d_ff, V = sizes.L, sizes.H, sizes.d, sizes.d_ff, sizes.vocab_size
     return DenseWeights(
         sizes=sizes,
@@ -138,7 +138,7 @@ def empty_weights(sizes: Sizes) -> DenseWeights:
 
 
 def fill_stack(weights: DenseWeights, wires: StackWires, *, start: int) -> None:
-    """Write the stack into layers `start` + 1, `start` + 2, .., which must be empty."""
+    """Write the stack to the empty layers `start` + 1, `start` + 2, ..."""
     bits = len(wires.result)
     for k in range(1, bits + 1):
         _mark_multiples(weights, wires, k, layer=start + k - 1)
@@ -151,7 +151,7 @@ def fill_stack(weights: DenseWeights, wires: StackWires, *, start: int) -> None:
 
 
 def dense_layer(weights: DenseWeights, layer: int) -> Layer:
-    """The MLP of a layer, counted from 0, by its entries; without heads."""
+    """Return the MLP of a layer, by index, as a `Layer` without heads."""
     used = np.flatnonzero(weights.W_1[layer].any(axis=1) | (weights.b[layer] != 0))
     up, down = weights.W_1[layer, used], weights.W_2[layer][:, used].T
     parts = []
@@ -162,7 +162,7 @@ def dense_layer(weights: DenseWeights, layer: int) -> Layer:
 
 
 def fill_mlp(weights: DenseWeights, gadgets: list[Gadget], *, layer: int) -> None:
-    """Write neurons into an empty layer, counted from 0."""
+    """Write neurons to an empty layer, by index."""
     up, bias, down = merge(gadgets)
     weights.W_1[layer, up.neuron, up.coordinate] = up.weight
     weights.b[layer, : len(bias)] = bias
@@ -170,7 +170,7 @@ def fill_mlp(weights: DenseWeights, gadgets: list[Gadget], *, layer: int) -> Non
 
 
 def _mark_multiples(weights: DenseWeights, wires: StackWires, k: int, *, layer: int) -> None:
-    """Head 0: multiples of 2^k attend to position 0 and get its 1, all others get 0."""
+    """Head 0: multiples of 2^k attend to position 0, whose value is 1; all others get 0."""
     W_Q, W_K = weights.W_Q[layer, 0], weights.W_K[layer, 0]
     const, first = wires.const.coordinates[0], wires.first.coordinates[0]
     pair, unrotated = 2 * (k - 1), 2 * (len(wires.result) + 2)
@@ -187,7 +187,7 @@ def _mark_multiples(weights: DenseWeights, wires: StackWires, k: int, *, layer: 
 
 
 def _look_at_closest(weights: DenseWeights, wires: StackWires, k: int, *, layer: int) -> None:
-    """Head 1: attend to the closest multiple of 2^k, and find whether it is one of 2^(k+1)."""
+    """Head 1: attend to the closest multiple of 2^k and get whether it is one of 2^(k+1)."""
     W_Q, W_K = weights.W_Q[layer, 1], weights.W_K[layer, 1]
     const, multiple = wires.const.coordinates[0], wires.multiple[k - 1].coordinates[0]
     unrotated = 2 * (len(wires.result) + 2)
@@ -199,7 +199,7 @@ def _look_at_closest(weights: DenseWeights, wires: StackWires, k: int, *, layer:
 
 
 def _write_bit(bit: Register, told_by: Flag, *, is_scratch: bool) -> list[Gadget]:
-    """-1 where the flag is on, else 1; a scratch flag is turned off."""
+    """Write -1 if a flag is on, else 1; turn a scratch flag off."""
     off = ((told_by, -1),) if is_scratch else ()
     return [
         write((bit, 1), when=told_by.off),

@@ -14,7 +14,6 @@ from compile_tm.constructions.tokens import Answer
 from compile_tm.constructions.vocabulary import Mode
 from compile_tm.conversion.rope.bounds import enough_c, enough_mantissa_bits
 from compile_tm.conversion.rope.compose import rope_weights
-from compile_tm.conversion.rope.runtime import RopeTransformer
 from compile_tm.conversion.rope.stack import position_stack
 from compile_tm.formats.floats import BF16, FloatFormat
 from compile_tm.machines.dfa import Dfa
@@ -30,6 +29,7 @@ from compile_tm.measure.rounding import (
 from compile_tm.measure.separation import all_gaps, measured_gaps
 from compile_tm.measure.tightness import measure_formats, measure_least_c
 from compile_tm.runtime.generation import generate_words
+from compile_tm.runtime.transformer import TorchTransformer
 
 _FULL_BITS, _NUM_SAMPLED = 9, 64
 _MANTISSAS = (1, 2, 3, 7)
@@ -261,8 +261,10 @@ def _machines_table() -> Table:
 
 def _dfa_row(name: str, word: str, dfa: Dfa) -> tuple[Cell, ...]:
     bits = len(word).bit_length()
-    rope, vocabulary = rope_weights(compile_dfa(dfa, bits=bits)), DfaVocabulary(dfa=dfa)
-    said = int(RopeTransformer(rope).predict(vocabulary.input_ids(word))[-1])
+    compiled, vocabulary = compile_dfa(dfa, bits=bits), DfaVocabulary(dfa=dfa)
+    rope = rope_weights(compiled)
+    model = TorchTransformer(compiled.program, rope=rope)
+    said = int(model.predict(vocabulary.input_ids(word))[-1])
     wanted = vocabulary.answer_id(Answer.TRUE if dfa.accepts(word) else Answer.FALSE)
     verdict = "same answer" if said == wanted else "another answer"
     layers = rope.weights.sizes.L
@@ -274,7 +276,8 @@ def _machine_row(name: str, word: str, machine: TuringMachine, mode: Mode) -> tu
     bits = min_bits(run, mode=mode)
     compiled = compile_machine(machine, mode=mode, bits=bits, reachable_only=True)
     rope = rope_weights(compiled)
-    generated = generate_words(RopeTransformer(rope), compiled, [word])[0]
+    model = TorchTransformer(compiled.program, rope=rope)
+    generated = generate_words(model, compiled, [word])[0]
     wanted = [cot_ids(compiled.vocabulary, run, bits=bits)]
     if mode == "scot":
         wanted = [ids for ids, _ in scot_segments(compiled.vocabulary, run, bits=bits)]

@@ -12,25 +12,20 @@ The folder appears whole or not at all.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
 from pathlib import Path
-
-import torch
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
-from torch import Tensor
-from transformers import PreTrainedTokenizerFast
 
 from compile_tm.conversion.settings import Conversion
 from compile_tm.hf import CompiledTransformerForCausalLM
-from compile_tm.hf.export import hf_model, no_progress_bars, staged_folder
-from compile_tm.sudoku.board import Special
+from compile_tm.hf.export import hf_model
+from compile_tm.hf.folder import (
+    no_progress_bars,
+    staged_folder,
+    write_evaluation_facts,
+    write_json,
+)
+from compile_tm.hf.tokenizer import save_tokenizer
+from compile_tm.program.register_file import REGISTERS_FILE, registers_content
 from compile_tm.sudoku.compiled import CompiledSudoku
-from compile_tm.sudoku.meanings import REGISTERS_FILE, registers_json
-
-FACTS_FILE = "sudocot.json"
-TRACE_RULE = "mrv-row-major-ascending-1"
 
 
 def export_sudoku(
@@ -50,63 +45,24 @@ def export_sudoku(
         model = hf_model(compiled, conversion)
         with no_progress_bars():
             model.save_pretrained(staged)
-        save_sudoku_tokenizer(compiled, staged)
-        _write_json(facts(compiled, model.state_dict()), staged / FACTS_FILE)
-        registers = json.dumps(registers_json(compiled, conversion))
-        (staged / REGISTERS_FILE).write_text(registers + "\n", encoding="utf-8")
+        save_tokenizer(compiled, staged)
+        write_evaluation_facts(compiled, model.state_dict(), staged, indent=2)
+        write_json(registers(compiled, conversion), staged / REGISTERS_FILE, indent=None)
         (staged / "README.md").write_text(_card(compiled, model), encoding="utf-8")
     return model
 
 
-def save_sudoku_tokenizer(compiled: CompiledSudoku, folder: Path) -> None:
-    """Words and ids as in models that are trained; it pads on the left."""
-    texts = compiled.board.texts
-    backend = Tokenizer(models.WordLevel({text: number for number, text in enumerate(texts)}))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    backend.add_special_tokens([AddedToken(texts[token], normalized=False) for token in Special])
-    PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token=texts[Special.PAD],
-        bos_token=texts[Special.INPUT],
-        eos_token=texts[Special.END_OUTPUT],
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
-        model_input_names=["input_ids", "attention_mask"],
-        model_max_length=compiled.program.max_positions,
-    ).save_pretrained(folder)
-    # transformers 5 writes its new name for this class, which 4.x cannot load; both know this one.
-    path = folder / "tokenizer_config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    _write_json({**config, "tokenizer_class": "PreTrainedTokenizerFast"}, path)
+def registers(compiled: CompiledSudoku, conversion: Conversion | None) -> dict[str, object]:
+    """Return the content of `registers.json`, with the layers of the converted model."""
+    denoised = frozenset() if conversion is None else conversion.denoised
 
+    def converted(layer: int) -> int:
+        """Last layer of the one or two layers that a layer becomes."""
+        return layer + sum(other <= layer for other in denoised)
 
-def facts(
-    compiled: CompiledSudoku, tensors: Mapping[str, Tensor]
-) -> dict[str, str | int | dict[str, str] | None]:
-    """What programs that evaluate models ask for, in their format."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        # numpy has no bf16.
-        raw = tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor
-        digest.update(raw.numpy().tobytes())
-    return {
-        "format": 1,
-        "vocabulary_digest": hashlib.sha256("\n".join(compiled.board.texts).encode()).hexdigest(),
-        "weights_digest": digest.hexdigest(),
-        "board": compiled.board.name,
-        "mode": compiled.mode,
-        "trace_rule": TRACE_RULE,
-        "segment_tokens": compiled.segment_tokens,
-        "data_digest": None,
-        "precision": None,
-        # Evaluations list compiled models as references; nobody trained them.
-        "training": {"compiled": "yes"},
-    }
-
-
-def _write_json(content: object, path: Path) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return registers_content(
+        each.moved(converted(each.first), converted(each.last)) for each in compiled.registers()
+    )
 
 
 def _card(compiled: CompiledSudoku, model: CompiledTransformerForCausalLM) -> str:

@@ -1,0 +1,75 @@
+"""What exporters and runtimes need to know of anything that was compiled."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+from compile_tm.program.program import Program
+from compile_tm.program.register_file import RegisterEntry
+
+Family = Literal["turing", "dfa", "sudoku"]
+
+
+class CompiledProgram(Protocol):
+    """A program with its vocabulary: of a Turing machine, an automaton or a Sudoku solver.
+
+    Position 0 of a sequence holds one of `first_ids` or `returning_ids`.
+    """
+
+    @property
+    def family(self) -> Family:
+        """What was compiled."""
+
+    @property
+    def name(self) -> str:
+        """Name of the machine or board."""
+
+    @property
+    def mode(self) -> Literal["cot", "scot", "dfa"]:
+        """Chain of thought, with summaries or without; or an automaton's single answer."""
+
+    @property
+    def bits(self) -> int:
+        """Number of bits r of a position."""
+
+    @property
+    def program(self) -> Program:
+        """The hardmax transformer."""
+
+    @property
+    def token_texts(self) -> tuple[str, ...]:
+        """Text of each id."""
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Ids that end a sequence; the first one ends the last sequence."""
+
+    @property
+    def first_ids(self) -> tuple[int, ...]:
+        """Ids that occur at position 0 only; the first one begins prompts."""
+
+    @property
+    def returning_ids(self) -> tuple[int, ...]:
+        """Ids that occur at position 0 and later, but never at position 1."""
+
+    @property
+    def pad_id(self) -> int:
+        """Id for padding."""
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """Ids that the tokenizer registers as special tokens beside begin, end and padding."""
+
+    @property
+    def options(self) -> dict[str, int | None]:
+        """Options of the compilation beside mode and bits, for `compiled.json`."""
+
+    def machine_data(self) -> dict[str, Any]:
+        """Return the content of `machine.json`."""
+
+    def registers(self) -> list[RegisterEntry]:
+        """Return what the registers hold, with layers of the program."""
+
+    @property
+    def evaluation_facts(self) -> dict[str, Any] | None:
+        """Fields of `sudocot.json` beside format and digests; None for machines."""
