@@ -1,1 +1,1 @@
-"""The paper's constructions: automata, and Turing machines with CoT and with SCoT, as programs."""
+"""The paper's constructions: programs of automata and of Turing machines with CoT and SCoT."""

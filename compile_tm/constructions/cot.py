@@ -1,9 +1,9 @@
-"""Turing machines with CoT: the proof of the theorem, a function for each of its paragraphs.
+"""CoT construction for Turing machines: one function for each paragraph of the theorem's proof.
 
-A token finds the head positions (from the last block of position tokens, the movements of the run
-tokens since then, one more each layer), then, by binary search, the latest token that wrote at
-them, and from it the symbols; state and symbols give the next step. Layers L_1, L_2 and L_3 end
-these parts, as in the paper.
+Each token first computes the head positions, from the last block of position tokens and the
+movements of the run tokens after it, one of them in each layer. A binary search then finds the
+latest token that wrote to each of these cells, and thereby the symbols. State and symbols determine
+the next step. As in the paper, these parts end with the layers L_1, L_2 and L_3.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from compile_tm.program.registers import ALWAYS, Bits, Flag, Wires, binary, join
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Layers at which parts of the construction end, for r = `bits`."""
+    """Last layers of the parts of the construction, for r = `bits`."""
 
     bits: int
 
     @property
     def L1(self) -> int:  # noqa: N802
-        """Blocks of position tokens have been read."""
+        """Last layer of reading position blocks."""
         return self.bits // 2 + 1
 
     @property
     def L2(self) -> int:  # noqa: N802
-        """Head and symbol positions are known."""
+        """Last layer of head and symbol positions."""
         return self.L1 + self.bits + 2
 
     @property
     def L3(self) -> int:  # noqa: N802
-        """Symbols under the heads are known."""
+        """Last layer of the symbols under the heads."""
         return self.L2 + self.bits + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """Fixed encodings of states, symbols and movements as bits."""
+    """Binary codes of states, symbols and movements."""
 
     state: Bits
     """(|Q|, d_Q)."""
@@ -63,7 +63,7 @@ class Codes:
 
 
 def make_codes(machine: TuringMachine, w: CotWires) -> Codes:
-    """Binary codes of the places in the machine's lists."""
+    """Return the codes of indices in the machine's lists."""
     return Codes(
         state=binary(np.arange(len(machine.states)), num_bits=len(w.state)),
         symbol=binary(np.arange(len(machine.tape_alphabet)), num_bits=len(w.new_sigma)),
@@ -80,11 +80,11 @@ def broadcast(
     wires: Wires,
     name: str,
 ) -> None:
-    """Give all later tokens what a register of the only token with one of some flags holds.
+    """Copy registers of the only token with one of the given flags to all later tokens.
 
-    A token that has the flag itself has score 1 with itself, and 2 with the fall-back token, from
-    which it gets zeros, so that it keeps what it has. Others have score 1 with the source, if it
-    is before them, and 0 with all else; if it is not, all values they see are zeros.
+    The source has score 1 with itself and 2 with the fallback token, from which it gets zeros, so
+    that it keeps its registers. Later tokens have score 1 with the source and 0 with all others.
+    Earlier tokens have score 0 with all tokens and average over zeros.
     """
     queries, keys = join([w.const] * len(sources)), join(sources)
     for flag in sources:
@@ -140,7 +140,7 @@ def input_and_output(build: ProgramBuilder, w: CotWires, at: Schedule) -> None:
 
 
 def position_blocks_read(build: ProgramBuilder, w: CotWires, at: Schedule) -> None:
-    """Paragraph "Head and Symbol Positions 2": </pos> gathers the r bits before it, two a layer."""
+    """Paragraph "Head and Symbol Positions 2": </pos> reads the r bits before it, two a layer."""
     stage = build.stage("reading position blocks")
     stage.mlp(1, subtract_power(w.position, w.back_near, 0))
     stage.mlp(1, subtract_power(w.position, w.back_far, 1))
@@ -161,7 +161,7 @@ def position_blocks_read(build: ProgramBuilder, w: CotWires, at: Schedule) -> No
 
 
 def head_propagation(build: ProgramBuilder, w: CotWires, at: Schedule, codes: Codes) -> None:
-    """Paragraph "Head and Symbol Positions 3": each layer reaches one more run token."""
+    """Paragraph "Head and Symbol Positions 3": one more run token in each layer."""
     stage = build.stage("head propagation")
     left, _, right = codes.move
     stage.mlp(1, subtract_power(w.position, w.one_back, 0))
@@ -193,13 +193,13 @@ def head_propagation(build: ProgramBuilder, w: CotWires, at: Schedule, codes: Co
 def symbol_search(
     build: ProgramBuilder, w: CotWires, at: Schedule, codes: Codes, blank: int
 ) -> None:
-    """Paragraph "Symbol Extraction": the latest token that wrote at the sought position.
+    """Paragraph "Symbol Extraction": find the latest token that wrote to the sought cell.
 
-    Step j asks whether such a token has bit r-1-j of its position 1, the bits above being known.
-    Its score has three parts: r if it wrote at the sought position, else at most r - 2; r + j for
-    the fall-back token alone; j + 1 if the j + 1 bits are as wanted, else at most j - 1. So a token
-    that answers has r + j + 1, the fall-back token r + j, and all others at most r + j - 1. All
-    that answer have the value 1, the fall-back token 0.
+    Step j decides whether such a token exists whose position has bit r-1-j equal to 1 and the known
+    bits above. A score is the sum of three terms: r for a token that wrote to the sought cell, else
+    at most r - 2; r + j for the fallback token alone; j + 1 for a token whose j + 1 bits match,
+    else at most j - 1. Hence a matching token has score r + j + 1 and value 1, the fallback token
+    r + j and value 0, and all others at most r + j - 1.
     """
     r = at.bits
     stage = build.stage("symbol search")
@@ -242,8 +242,8 @@ def symbol_search(
 def position_blocks_written(build: ProgramBuilder, w: CotWires, at: Schedule) -> None:
     """Paragraph "Positional Blocks", and F_lastrun of paragraph "Output".
 
-    The token p after <pos> fetches bit p. The head that looks r - 1 back also fetches whether there
-    is a run token (see `sizes` on heads).
+    The token p positions after <pos> reads bit p. The head that attends r - 1 positions back also
+    reads whether that is a run token (see `sizes` on the number of heads).
     """
     stage = build.stage("writing position blocks")
     stage.mlp(at.L2, subtract_power(w.position, w.steps_back, 0))
@@ -271,7 +271,7 @@ def position_blocks_written(build: ProgramBuilder, w: CotWires, at: Schedule) ->
 def transition(
     build: ProgramBuilder, w: CotWires, at: Schedule, codes: Codes, machine: TuringMachine
 ) -> None:
-    """Paragraph "Transition Function": one neuron a rule."""
+    """Paragraph "Transition Function": one neuron for each rule."""
     rules, num_symbols = machine.table, len(machine.tape_alphabet)
     rows = np.flatnonzero(rules.next_state >= 0)
     states, reads = np.divmod(rows, num_symbols**machine.num_tapes)
@@ -311,24 +311,24 @@ def choose_next(
     instead: tuple[Flag, ...],
     never_step: tuple[Flag, ...] = (),
 ) -> None:
-    """Paragraph "Output": which kind of token comes next.
+    """Paragraph "Output": choose the kind of the next token.
 
     Args:
         build: The program.
         w: Its wires.
         at: Its schedule.
-        codes: Its encodings.
-        blank: Place of the blank symbol.
-        instead: Flags of tokens after which something else comes than <pos>: F_halt.
-        never_step: Flags of other tokens after which no run token comes.
+        codes: Its codes.
+        blank: Index of the blank symbol.
+        instead: Flags of tokens that neither <pos> nor a run token follows: F_halt.
+        never_step: Flags of other tokens that no run token follows.
     """
     stage = build.stage("next token")
     is_last = w.last_run.on & w.run.on
     for flag in instead:
         is_last &= flag.off
     stage.mlp(at.L2 + at.bits - 1, write((w.write_pos, 1), when=is_last))
-    # No run token after some tokens. Each condition rules out those before it, as the conflict
-    # check demands.
+    # Clear the next step where no run token follows. Each condition excludes the previous ones, as
+    # the conflict check requires.
     others = ALWAYS
     for flag in (*instead, w.write_pos, *never_step):
         registers = [w.new_state]
@@ -346,7 +346,7 @@ def choose_next(
 
 
 def unembed_cot(build: ProgramBuilder, w: CotWires, v: TmVocabulary, codes: Codes) -> None:
-    """The unembeddings of paragraph "Output"."""
+    """Unembeddings of paragraph "Output"."""
     for delimiter, flag in (
         (Delimiter.OUTP, w.halt),
         (Delimiter.POS, w.write_pos),

@@ -1,9 +1,9 @@
-"""Automata as transformers: the explicit theorem in "Proof of Theorem reglang".
+"""Programs of automata: the explicit theorem in "Proof of Theorem reglang".
 
-Position i holds a function f on states, at first that of its symbol. In round k it gets the
-function that position i - 2^k (or 0) holds, and replaces f by f after that one, so that after round
-k it has the effect of the last 2^(k+1) symbols; functions are held as the codes of their values.
-After r rounds, the value at the initial state, which comes first, tells the answer.
+Position i holds a function f on states, initially the transition function of its symbol. In round k
+it reads the function g of position i - 2^k (or 0) and replaces f by f after g, so that after round
+k it holds the effect of the last 2^(k+1) symbols. Functions are stored as the codes of their
+values. After r rounds, the value at the initial state determines the answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from compile_tm.program.wires import allocate, flag, register
 
 @dataclass(frozen=True, kw_only=True)
 class DfaVocabulary:
-    """Ids: Sigma, then bos, true, false."""
+    """Vocabulary of an automaton: Sigma, then <bos>, <true>, <false>."""
 
     dfa: Dfa
     """The automaton."""
@@ -40,7 +40,7 @@ class DfaVocabulary:
         return len(self.dfa.alphabet) + len(Answer)
 
     def answer_id(self, answer: Answer) -> int:
-        """Id of bos, true or false."""
+        """Return the id of <bos>, <true> or <false>."""
         return len(self.dfa.alphabet) + tuple(Answer).index(answer)
 
     @cached_property
@@ -48,7 +48,7 @@ class DfaVocabulary:
         return {symbol: place for place, symbol in enumerate(self.dfa.alphabet)}
 
     def input_ids(self, word: str | Sequence[str]) -> npt.NDArray[np.int32]:
-        """Ids of bos and the word.
+        """Return the ids of <bos> and the word.
 
         Raises:
             ValueError: a symbol outside the alphabet.
@@ -57,7 +57,7 @@ class DfaVocabulary:
         return np.array([self.answer_id(Answer.BOS), *symbols], dtype=np.int32)
 
     def token(self, token_id: int) -> Token:
-        """The token of an id.
+        """Return the token of an id.
 
         Raises:
             ValueError: no such id.
@@ -70,13 +70,13 @@ class DfaVocabulary:
         return tuple(Answer)[token_id - num_symbols]
 
     def tokens(self, ids: npt.ArrayLike) -> tuple[Token, ...]:
-        """Tokens of ids."""
+        """Return the tokens of ids."""
         return tuple(self.token(int(token_id)) for token_id in np.asarray(ids))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DfaWires:
-    """Registers and flags of the construction; a function is the codes of its values."""
+    """Registers and flags of the construction; a function is stored as the codes of its values."""
 
     function: Annotated[
         Register,
@@ -98,12 +98,12 @@ class DfaWires:
 
 
 def dfa_min_bits(num_symbols: int) -> int:
-    """The smallest r for words of so many symbols: fewer than 2^r, and at least 1."""
+    """Return the least r >= 1 with `num_symbols` < 2^r."""
     return max(1, num_symbols.bit_length())
 
 
 def dfa_program(dfa: Dfa, *, bits: int) -> Program:
-    """The program for words of fewer than 2^r symbols, r = `bits`.
+    """Return the program for words of fewer than 2^r symbols, r = `bits`.
 
     Raises:
         ValueError: r is less than 1.
@@ -159,7 +159,7 @@ def _answer(
     codes: npt.NDArray[np.int8],
     vocabulary: DfaVocabulary,
 ) -> None:
-    """Replace one coordinate by 1 if the state reached accepts, else by -1."""
+    """Replace one coordinate by 1 if the final state is accepting, else by -1."""
     final_state = function[: codes.shape[1]]
     slot = final_state[0] if len(final_state) else build.position[0]
     accepts = [dfa.states[n] in dfa.accepting for n in order]

@@ -1,8 +1,8 @@
-"""Turing machines with SCoT: what the proof of the theorem adds to the CoT construction.
+"""SCoT construction for Turing machines: what the theorem's proof adds to the CoT construction.
 
-A segment may begin with a summary, whose <summ> then takes the part of <inp>, and whose </summ>
-that of </inp>. A run token at or after four times the position of the prompt's end is followed by a
-summary: its tape cells are found like output symbols, by their distance to the final <summ>.
+A segment may begin with a summary. Its <summ> then takes the role of <inp>, and its </summ> that of
+</inp>. A summary follows the first run token at or after four times the position of the prompt's
+end; its tape cells are found like output symbols, by their distance to the final <summ>.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def prompt_structure(build: ProgramBuilder, w: CotWires, s: SummaryWires) -> Non
 def continue_from_summary(build: ProgramBuilder, w: CotWires, s: SummaryWires) -> None:
     """Paragraph "Continuing from a Summary".
 
-    Heads of layer 3 serve </summ> alone: its score is 2 with the only cell with the head, or the
-    only state, and 1 with the fall-back token. All other tokens have score 1 with that one and 0
-    with the rest, and get zeros.
+    Only </summ> uses the heads of layer 3: its score is 2 with the only cell with the head, or the
+    only state, and 1 with the fallback token. All other tokens have score 1 with the fallback token
+    and 0 with the rest, and get zeros.
     """
     stage = build.stage("continuing from a summary")
     for tape in w.tapes:
@@ -79,8 +79,8 @@ def continue_from_summary(build: ProgramBuilder, w: CotWires, s: SummaryWires) -
 def length_cap(build: ProgramBuilder, w: CotWires, s: SummaryWires) -> None:
     """Paragraph "Initiating the Final Summary": position i = 4j, where j is the prompt's end.
 
-    That is: bits s + 2 of i are bits s of j, bits 0 and 1 of i are 0, and so are the two highest
-    bits of j, which would be lost.
+    Equivalently: bits s + 2 of i equal bits s of j, bits 0 and 1 of i are 0, and the two highest
+    bits of j, which the shift drops, are 0.
     """
     stage = build.stage("length cap")
     is_cap = w.position[0:2].equals([-1, -1]) & s.prompt_end[-2:].equals([-1, -1])
@@ -106,7 +106,7 @@ def final_summary(build: ProgramBuilder, w: CotWires, s: SummaryWires, at: Sched
             for place in range(at.bits):
                 step = subtract_bit(s.summ_position, tape.sought, place, when=flag.on)
                 stage.mlp(4 + place, step)
-    # The final <summ> keeps state and heads of the run token before it, all others drop them.
+    # The final <summ> keeps state and head positions of the run token before it; others drop them.
     kept = [(w.state, s.final_state)]
     kept += [(t.sought, u.final_head) for t, u in zip(w.tapes, s.tapes, strict=True)]
     for values, outputs in kept:
@@ -123,7 +123,7 @@ def final_summary(build: ProgramBuilder, w: CotWires, s: SummaryWires, at: Sched
             values=w.not_inp,
             outputs=summary.next_head,
         )
-    # Another cell is due if one of these flags is on; each condition rules out those before it.
+    # A tape cell follows if one of these flags is on; each condition excludes the previous ones.
     for token in (s.final_summ, s.tape_final):
         none_before = ALWAYS
         for flag in [t.exists for t in w.tapes] + [u.next_head for u in s.tapes]:

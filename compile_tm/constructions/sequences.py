@@ -1,9 +1,9 @@
-"""The token sequences of the paper's Definitions: toks(M, w, r) for CoT, segments for SCoT.
+"""Token sequences of the paper's definitions: toks(M, w, r) for CoT and segments for SCoT.
 
-A run of t steps is written as t run tokens; after every r of them, unless the run or the segment
-ends there, a block of r + 2 tokens states the head positions, bit by bit. A segment's trace ends
-when the machine halts, or with the first run token that makes it at least 3 (|previous summary| -
-1) tokens long.
+A run of t steps is written as t run tokens. After every r of them, unless the run or the segment
+ends there, a block of r + 2 tokens states the head positions bit by bit. The trace of a segment
+ends when the machine halts, or with the first run token at which it has at least
+3 (|previous summary| - 1) tokens.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MAX_BITS = 40
 
 
 def check_bits(bits: int, *, mode: Mode) -> None:
-    """Refuse an r that the theorems do not cover.
+    """Check that the theorems cover r.
 
     Raises:
-        ValueError: r is odd, or too small, or too large for the integers used here.
+        ValueError: r is odd, too small, or too large for 64-bit integers.
     """
     if bits % 2 or not LEAST_BITS[mode] <= bits <= MAX_BITS:
         raise ValueError(
@@ -39,10 +39,10 @@ def check_bits(bits: int, *, mode: Mode) -> None:
 def checked_run(
     machine: TuringMachine, word: str | Sequence[str], *, max_steps: int = DEFAULT_MAX_STEPS
 ) -> Run:
-    """The recorded run of a machine on a word, which must halt with an output.
+    """Run a machine on a word and require that it halts with an output.
 
     Raises:
-        ValueError: it does not; says why, and in which state on which symbols.
+        ValueError: it does not; the message names the state and the symbols under the heads.
     """
     run = run_machine(machine, word, max_steps=max_steps)
     if run.status is not Status.HALTED:
@@ -63,19 +63,19 @@ def checked_run(
 
 
 def cot_length(run: Run, *, bits: int) -> int:
-    """|toks(M, w, r)|."""
+    """Return |toks(M, w, r)|."""
     return _trace_length(run.num_steps, bits) + len(run.word) + 4 + len(_output(run))
 
 
 def cot_ids(vocabulary: TmVocabulary, run: Run, *, bits: int) -> Ids:
-    """toks(M, w, r)."""
+    """Return toks(M, w, r)."""
     trace = _trace_ids(vocabulary, run, 0, run.num_steps, bits)
     prompt = vocabulary.input_ids(run.word)
     return np.concatenate([prompt, trace, _output_ids(vocabulary, run)])
 
 
 def scot_segments(vocabulary: TmVocabulary, run: Run, *, bits: int) -> Iterator[tuple[Ids, int]]:
-    """Segments seg_1, seg_2, .., each with the length of its prompt."""
+    """Yield the segments seg_1, seg_2, .. with the lengths of their prompts."""
     machine, heads = run.machine, run.heads
     space = np.maximum(np.maximum.accumulate(heads.max(axis=1) + 1), len(run.word))
     tapes = np.full(
@@ -91,7 +91,7 @@ def scot_segments(vocabulary: TmVocabulary, run: Run, *, bits: int) -> Iterator[
             yield np.concatenate([prompt, trace, _output_ids(vocabulary, run)]), len(prompt)
             return
         for k in range(machine.num_tapes):
-            # Of several writes to one cell, numpy keeps the last.
+            # numpy keeps the last of several writes to one cell.
             tapes[k, heads[start:stop, k]] = written[start:stop, k]
         state = int(machine.table.next_state[run.recorded_rows[stop - 1]])
         summary = _summary_ids(vocabulary, tapes[:, : int(space[stop])], heads[stop], state)
@@ -100,7 +100,11 @@ def scot_segments(vocabulary: TmVocabulary, run: Run, *, bits: int) -> Iterator[
 
 
 def min_bits(run: Run, *, mode: Mode) -> int:
-    """The smallest r that the theorem allows for a run: even, and no sequence above 2^r tokens."""
+    """Return the least even r such that no sequence of a run exceeds 2^r tokens.
+
+    Raises:
+        ValueError: it is greater than `MAX_BITS`.
+    """
     vocabulary = TmVocabulary(machine=run.machine, mode=mode, reachable_only=True)
     for bits in range(LEAST_BITS[mode], MAX_BITS + 1, 2):
         if mode == "cot":
@@ -113,10 +117,10 @@ def min_bits(run: Run, *, mode: Mode) -> int:
 
 
 def check_enough_bits(run: Run, *, mode: Mode, bits: int) -> None:
-    """Refuse an r that is too small for a run.
+    """Check that r suffices for a run.
 
     Raises:
-        ValueError: it is; names the smallest that is enough.
+        ValueError: it does not; the message names the least r that does.
     """
     check_bits(bits, mode=mode)
     needed = min_bits(run, mode=mode)
@@ -132,17 +136,17 @@ def _trace_length(num_steps: int, bits: int) -> int:
 
 
 def _steps_to(length: int, bits: int) -> int:
-    """Least number of run tokens, at least 1, whose trace ends with one and has `length` tokens.
+    """Least number of run tokens, at least 1, with a trace of at least `length` tokens.
 
-    A period of r run tokens and a block has 2r + 2 tokens; if the wanted length falls on the block
-    or its end, the first run token after it is needed.
+    A period of r run tokens and a block has 2r + 2 tokens. A trace ends with a run token, so a
+    length within a block requires the first run token after it.
     """
     periods, rest = divmod(length, 2 * bits + 2)
     return periods * bits + max(1, min(rest, bits + 1))
 
 
 def _trace_ids(vocabulary: TmVocabulary, run: Run, start: int, stop: int, bits: int) -> Ids:
-    """Run tokens of steps start + 1 .. stop, and blocks of head positions between."""
+    """Run tokens of the steps start + 1 .. stop with blocks of head positions in between."""
     steps = vocabulary.run_ids[run.recorded_rows[start:stop]]
     num_blocks = max(0, (stop - start - 1) // bits)
     times = start + bits * np.arange(1, num_blocks + 1)

@@ -1,23 +1,23 @@
-"""Dimensions of the constructions by the theorems' formulas, without building anything.
+"""Dimensions of the constructions by the theorems' formulas.
 
-Where the paper's sums and its constructions differ, the theorem's numbers stand, with one
-exception, and neurons that a construction does not use stay zero:
+The theorems' numbers are used, with one exception, and unused neurons are zero. Differences between
+the theorems and the constructions:
 
-- SCoT, d_ff: the theorem has 18Kr + 2r + 1 as its second term. The odd neuron is that of
-  F_writesumm in layer 4, which only for r = 4 is a layer of head propagation, the first one. The
-  authors' released code has 18Kr + 2r + 1 for r = 4, else 18Kr + 2r, which is used here.
-- SCoT, layer 1: the listed operations take 18r + 2 + 4r + 6 = 22r + 8 neurons, not 22r + 11.
-- SCoT, layer L_3 + 1: copying tape symbols and marking heads needs one condition (another tape
-  cell is due), not one for each of two token types: 2K d_Gamma + 2K neurons, not twice as many.
-- CoT: registers and flags sum up to exactly d. d_ff = 18r + 2 is met by layer 1; 14Kr + 2r is not
-  met, as step j of the subtraction has 2(r - j) neurons; |Q||Gamma|^K + 1 counts rules for the
+- SCoT, d_ff: the second term of the theorem is 18Kr + 2r + 1. The last neuron is that of
+  F_writesumm in layer 4, which is a layer of head propagation (the first one) only for r = 4. The
+  authors' code has 18Kr + 2r + 1 for r = 4 and 18Kr + 2r otherwise, as here.
+- SCoT, layer 1: the listed operations use 18r + 2 + 4r + 6 = 22r + 8 neurons, not 22r + 11.
+- SCoT, layer L_3 + 1: copying tape symbols and marking heads needs one condition (a tape cell is
+  next) instead of one for each of two token types: 2K d_Gamma + 2K neurons, half as many.
+- CoT: registers and flags sum to exactly d. Layer 1 has d_ff = 18r + 2 neurons. No layer has
+  14Kr + 2r, as step j of the subtraction has 2(r - j) neurons. |Q||Gamma|^K + 1 counts rules of the
   halting state, which has none.
-- CoT, heads: in layer L_2 + r - 1, the search takes K heads, position bits take K, and F_lastrun
-  one. For r = 2 this is layer L_2 + 1, where F_extok takes K more, one too many for 3K. But the
-  head of F_lastrun has the queries and keys of the position bits, and is one with tape 1's here.
-- DFA: d_ff has 4|Q|d_Q + 2|Q|^2 d_Q + 6r for layer k + 2; the last of these, k = r - 1, calculates
-  no position, and layer 1 has none to zero. For |Q| = 1, states have no bits, and the answer
-  takes the place of the position's first bit.
+- CoT, heads: in layer L_2 + r - 1, the search has K heads, position bits have K, and F_lastrun has
+  one. For r = 2 this is layer L_2 + 1, where F_extok has K more, one more than 3K. The head of
+  F_lastrun has the queries and keys of the position bits, and is merged with that of tape 1.
+- DFA: d_ff includes 4|Q|d_Q + 2|Q|^2 d_Q + 6r for layer k + 2. The last one, k = r - 1, computes no
+  position, and layer 1 has none to zero. For |Q| = 1, states have no bits, and the answer replaces
+  the first bit of the position.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from compile_tm.program.registers import num_bits_for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineNumbers:
-    """All that dimensions depend on."""
+    """Numbers that the dimensions depend on."""
 
     num_tapes: int
     """K."""
@@ -46,7 +46,7 @@ class MachineNumbers:
 
 
 def dfa_sizes(dfa: Dfa, *, bits: int) -> Sizes:
-    """The theorem in "Proof of Theorem reglang" (r = `bits`)."""
+    """Return the dimensions of the theorem in "Proof of Theorem reglang", r = `bits`."""
     num_states, num_symbols, r = len(dfa.states), len(dfa.alphabet), bits
     d_q = num_bits_for(num_states)
     return Sizes(
@@ -63,7 +63,7 @@ def dfa_sizes(dfa: Dfa, *, bits: int) -> Sizes:
 def tm_sizes(
     machine: TuringMachine, *, mode: Mode, bits: int, reachable_only: bool = False
 ) -> Sizes:
-    """The theorems on Turing machines with CoT and SCoT (r = `bits`)."""
+    """Return the dimensions of the theorems on Turing machines, r = `bits`."""
     vocabulary = TmVocabulary(machine=machine, mode=mode, reachable_only=reachable_only)
     numbers = MachineNumbers(
         num_tapes=machine.num_tapes,
@@ -75,7 +75,7 @@ def tm_sizes(
 
 
 def tm_dimensions(numbers: MachineNumbers, *, mode: Mode, bits: int) -> Sizes:
-    """The same of a machine of which there are only the numbers, with its whole vocabulary."""
+    """Return the dimensions for given numbers, with the whole vocabulary."""
     K, Q, G, r = numbers.num_tapes, numbers.num_states, numbers.num_symbols, bits
     d_q, d_g = num_bits_for(Q), num_bits_for(G)
     vocab_size = 6 + Q * G**K * 3**K + 2**K + numbers.num_inputs

@@ -42,7 +42,7 @@ class Delimiter(Enum):
 
 
 class Answer(Enum):
-    """What an automaton reads first and says."""
+    """First token and answers of an automaton."""
 
     BOS = "bos"
     TRUE = "true"
@@ -54,7 +54,7 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A symbol of input or output."""
+    """A symbol of the input or output."""
 
     name: str
 
@@ -64,7 +64,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """One step of a machine: state entered, symbols written, head movements."""
+    """A run token: state entered, symbols written and head movements of a step."""
 
     state: str
     symbols: tuple[str, ...]
@@ -76,7 +76,7 @@ class RunStep:
 
 @dataclass(frozen=True, slots=True)
 class PositionBits:
-    """One bit, -1 or 1, of the head position of each tape."""
+    """A position token: one bit, -1 or 1, of each head position."""
 
     bits: tuple[int, ...]
 
@@ -86,7 +86,7 @@ class PositionBits:
 
 @dataclass(frozen=True, slots=True)
 class TapeCell:
-    """One cell of all tapes in a summary, and on which tapes the head is there."""
+    """A cell of all tapes in a summary, and the tapes whose head is on it."""
 
     symbols: tuple[str, ...]
     has_head: tuple[bool, ...]
@@ -98,7 +98,7 @@ class TapeCell:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state in a summary."""
+    """The state of a summary."""
 
     name: str
 

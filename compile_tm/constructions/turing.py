@@ -1,4 +1,4 @@
-"""Turing machines as programs: the theorems on CoT and on SCoT, put together."""
+"""Programs of Turing machines: the theorems on CoT and SCoT."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from compile_tm.program.program import Program
 def tm_program(
     machine: TuringMachine, *, mode: Mode, bits: int, reachable_only: bool = False
 ) -> Program:
-    """The program of a machine.
+    """Return the program of a machine.
 
     Args:
         machine: The machine.
         mode: `cot`, or `scot` with summaries.
-        bits: r, even: sequences may have 2^r tokens. See `sequences.min_bits`.
+        bits: r, even; sequences have at most 2^r tokens. See `sequences.min_bits`.
         reachable_only: Leave out run tokens that no rule leads to.
 
     Raises:

@@ -1,8 +1,9 @@
-"""Ids of tokens: V = delimiters, Sigma, {-1, 1}^K, run tokens, and for SCoT tape cells and states.
+"""Vocabularies of Turing machines.
 
-Run tokens come last. There are |Q| (3 |Gamma|)^K of them; with `reachable_only`, those that the
-transition function has as values, at most |Q| |Gamma|^K: no others ever occur in a run. Ids are
-calculated, and token objects made when they are asked for.
+V consists of delimiters, Sigma, {-1, 1}^K, for SCoT tape cells and states, and run tokens. There
+are |Q| (3 |Gamma|)^K run tokens; with `reachable_only`, only the values of the transition function
+are kept, at most |Q| |Gamma|^K, as no others occur in a run. Ids are computed, and token objects
+are made on demand.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class TmVocabulary:
-    """Tokens of a machine."""
+    """Vocabulary of a machine."""
 
     machine: TuringMachine
     """The machine."""
     mode: Mode
-    """Whether there are summaries."""
+    """`scot` adds the tokens of summaries."""
     reachable_only: bool = False
     """Leave out run tokens that no rule leads to."""
 
     @property
     def delimiters(self) -> tuple[Delimiter, ...]:
-        """Delimiters, ids 0, 1, .."""
+        """Delimiters, with the ids 0, 1, ..."""
         return tuple(Delimiter) if self.mode == "scot" else tuple(Delimiter)[:6]
 
     def delimiter_id(self, delimiter: Delimiter) -> int:
-        """Id of a delimiter."""
+        """Return the id of a delimiter."""
         return self.delimiters.index(delimiter)
 
     @cached_property
@@ -62,7 +63,7 @@ class TmVocabulary:
 
     @cached_property
     def cells(self) -> range:
-        """Ids of tape cells: per tape a digit in base 2|Gamma|, symbol + |Gamma| under a head."""
+        """Ids of tape cells: a digit in base 2|Gamma| for each tape, + |Gamma| under its head."""
         count = (2 * len(self.machine.tape_alphabet)) ** self.machine.num_tapes
         return _after(self.positions, count if self.mode == "scot" else 0)
 
@@ -86,7 +87,7 @@ class TmVocabulary:
 
     @cached_property
     def run_codes(self) -> Ints:
-        """Code of each run token, in order: (state, symbols, moves) as mixed-radix numbers."""
+        """Ascending codes of run tokens: (state, symbols, moves) as mixed-radix numbers."""
         if self.reachable_only:
             return np.unique(self._rule_codes[self._rule_codes >= 0])
         tapes = self.machine.num_tapes
@@ -103,7 +104,7 @@ class TmVocabulary:
 
     @cached_property
     def run_ids(self) -> npt.NDArray[np.int32]:
-        """(R,) id of the run token of each row of the machine's table; -1 without a rule."""
+        """(R,) id of the run token of each row of the machine's table, -1 without a rule."""
         places = np.searchsorted(self.run_codes, self._rule_codes)
         ids: npt.NDArray[np.int32] = np.where(self._rule_codes < 0, -1, places + self.runs.start)
         return ids.astype(np.int32)
@@ -116,7 +117,7 @@ class TmVocabulary:
         return digits % num_symbols, digits >= num_symbols
 
     def token(self, token_id: int) -> Token:
-        """The token of an id.
+        """Return the token of an id.
 
         Raises:
             ValueError: no such id.
@@ -146,11 +147,11 @@ class TmVocabulary:
         return self.delimiters[token_id]
 
     def tokens(self, ids: npt.ArrayLike) -> tuple[Token, ...]:
-        """Tokens of ids."""
+        """Return the tokens of ids."""
         return tuple(self.token(int(token_id)) for token_id in np.asarray(ids))
 
     def input_ids(self, word: str | Sequence[str]) -> npt.NDArray[np.int32]:
-        """Ids of `<inp>`, the word, `</inp>`.
+        """Return the ids of `<inp>`, the word and `</inp>`.
 
         Raises:
             ValueError: a symbol outside the input alphabet.
@@ -160,7 +161,7 @@ class TmVocabulary:
         return np.array([first, *self.symbol_ids(symbols), last], dtype=np.int32)
 
     def symbol_ids(self, symbols: Sequence[str]) -> list[int]:
-        """Ids of input symbols."""
+        """Return the ids of input symbols."""
         places = {symbol: place for place, symbol in enumerate(self.machine.input_alphabet)}
         return [self.symbols.start + places[symbol] for symbol in symbols]
 

@@ -1,10 +1,13 @@
-"""Compiled machines as Hugging Face models; importing this registers them for the Auto classes.
+"""Hugging Face models of the compiled architecture; importing registers them for the Auto classes.
 
-configuration_compiled, modeling_compiled    the model, which also travels with its folder
-tokenizer                                    a word of text for every token
-export                                       the folder
-self_test                                    words and the tokens that belong to them
-folder_check                                 is the folder what it says it is?
+configuration_compiled, modeling_compiled    the model; both files are saved with its folder
+tokenizer                                    tokenizers of all model folders
+folder                                       file names, staging, generation config
+export, sudoku, card                         folders of machines and of boards
+self_test                                    words with their expected tokens
+source                                       compiling the program of a folder again
+folder_check                                 comparison of a folder with the program
+decoder                                      folders of any architecture as runtimes
 """
 
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -16,7 +19,7 @@ AutoConfig.register(CompiledTransformerConfig.model_type, CompiledTransformerCon
 AutoModelForCausalLM.register(
     CompiledTransformerConfig, CompiledTransformerForCausalLM, exist_ok=True
 )
-# The code is saved with every model.
+# `save_pretrained` copies the code to the folder.
 CompiledTransformerConfig.register_for_auto_class()  # type: ignore[no-untyped-call]
 CompiledTransformerForCausalLM.register_for_auto_class(  # type: ignore[no-untyped-call]
     "AutoModelForCausalLM"

@@ -1,4 +1,4 @@
-"""The README.md of a model folder: what was compiled, how to run it, and what is exact about it."""
+"""Model card of a folder of the compiled architecture."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _POSITIONS = {
 def model_card(
     compiled: Compiled, model: CompiledTransformerForCausalLM, *, case: SelfTestCase
 ) -> str:
-    """Write the card; the example is the prompt of `case`."""
+    """Return the text of the card, with the prompt of a self-test case as the example."""
     sizes, config = compiled.program.sizes, model.config
     ids, prompt_length = case.segments[0]
     room = 1 << compiled.bits

@@ -1,4 +1,4 @@
-"""A model folder as a runtime: greedy decoding by `model.generate`."""
+"""Model folders as runtimes: greedy decoding by `model.generate`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Ids = npt.NDArray[np.int32]
 
 
 class FolderDecoder(Protocol):
-    """The model of a folder, and what it was compiled from."""
+    """The model of a folder and its compiled program."""
 
     @property
     def compiled(self) -> CompiledProgram:
@@ -39,17 +39,17 @@ class FolderDecoder(Protocol):
     def generate(
         self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]
     ) -> list[Ids]:
-        """Continue each prompt (n,) greedily to a stop token, or to the last position."""
+        """Continue each prompt (n,) greedily to a stop token or the last position."""
 
     def states(self, ids: Sequence[int]) -> list[LayerState]:
-        """The residual stream of the last position, layer by layer."""
+        """Return the residual stream of the last position after each layer."""
 
 
 def open_decoder(folder: Path) -> FolderDecoder:
-    """Open a folder of either kind.
+    """Open a folder of any architecture.
 
     Raises:
-        ValueError: it holds no compiled model, or a file is malformed.
+        ValueError: the folder holds no compiled model, or a file is malformed.
         OSError: a file is missing.
     """
     return StockDecoder(folder) if is_stock_folder(folder) else CompiledDecoder(folder)
@@ -139,10 +139,10 @@ def generate(
     stop: Collection[int],
     num_positions: int,
 ) -> list[Ids]:
-    """Continue each prompt (n,) greedily to a stop token, or to the last position.
+    """Continue each prompt (n,) greedily to a stop token or the last position.
 
-    Prompts of one length are a batch, so that none is padded: `max_length` of transformers counts
-    padding, and a row that has ended would go on beyond the last position beside a shorter one.
+    Prompts of the same length form a batch, without padding: `max_length` of transformers counts
+    padding tokens, so that rows of different lengths could exceed the last position.
     """
     stops = sorted(stop)
     found: dict[int, Ids] = {}
@@ -152,7 +152,7 @@ def generate(
             ids,
             attention_mask=torch.ones_like(ids),
             eos_token_id=stops or None,
-            # One more than there are positions, as the last token needs none.
+            # The last token is not read, so it needs no position.
             max_length=num_positions + 1,
         )
         for row, sequence in zip(rows, sequences.numpy().astype(np.int32), strict=True):
@@ -162,7 +162,7 @@ def generate(
 
 
 def _by_length(prompts: Sequence[npt.NDArray[np.integer]]) -> Iterator[tuple[int, list[int]]]:
-    """Lengths, and the indices of the prompts of each."""
+    """Lengths, with the indices of the prompts of each length."""
     groups: defaultdict[int, list[int]] = defaultdict(list)
     for row, prompt in enumerate(prompts):
         groups[len(prompt)].append(row)

@@ -1,14 +1,14 @@
-"""The folder of a compiled machine.
+"""Export of machines to the compiled architecture.
 
-    config.json  model.safetensors    entries that are not zero, by place and value
-    configuration_compiled.py  modeling_compiled.py    code that `trust_remote_code=True` runs
+    config.json  model.safetensors    nonzero entries of the matrices, by index and value
+    configuration_compiled.py  modeling_compiled.py    code for `trust_remote_code=True`
     generation_config.json            greedy, with the stop tokens
     tokenizer.json  tokenizer_config.json
     machine.json                      the machine, as `sudocot compile` reads it
-    self_test.json                    words and their tokens
+    self_test.json                    words with their expected tokens
     README.md                         model card
 
-The folder appears whole or not at all.
+The folder is written to a temporary place and renamed when complete.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Weights = DenseWeights | SoftmaxWeights
 
 
 def matrices(blueprint: Blueprint, conversion: Conversion | None = None) -> Weights:
-    """All matrices of a hardmax transformer: as they are, or converted to softmax attention."""
+    """Return all matrices of a hardmax transformer, or of its conversion."""
     dense = blueprint.weights()
     if conversion is None:
         return dense
@@ -55,7 +55,7 @@ def matrices(blueprint: Blueprint, conversion: Conversion | None = None) -> Weig
 
 
 def layer_matrices(weights: Weights, layer: int) -> dict[str, Matrix]:
-    """The `MATRICES` of a layer, counted from 0."""
+    """Return the `MATRICES` of a layer, by index."""
     return {name: getattr(weights, name)[layer] for name in MATRICES}
 
 
@@ -106,7 +106,7 @@ def hf_model(
 
 
 def config_fields(blueprint: Blueprint, weights: Weights, points: RoundingPoints) -> dict[str, Any]:
-    """Fields of the configuration that matrices alone do not tell."""
+    """Return the fields of the configuration that follow from the program."""
     sizes, rope = weights.sizes, blueprint.rope
     fields: dict[str, Any] = {
         "vocab_size": sizes.vocab_size,
@@ -123,7 +123,7 @@ def config_fields(blueprint: Blueprint, weights: Weights, points: RoundingPoints
         "attention_format": _format_bits(points.attention),
     }
     if rope is not None:
-        # To rotate zeros changes nothing.
+        # Heads without rotary dimensions are left out, as rotating zeros changes nothing.
         rotates = np.any(weights.W_Q[:, :, : 2 * len(rope.periods)] != 0, axis=(2, 3))
         fields |= {
             "position_coordinates": [],
@@ -149,19 +149,19 @@ def export_model(
     """Write the model folder.
 
     Args:
-        compiled: The machine.
-        folder: Where; it must not exist.
-        conversion: How it becomes a softmax transformer; None leaves hardmax.
-        positions: How it is told positions.
-        points: Formats that a softmax model emulates; by default none.
+        compiled: The compiled machine.
+        folder: Folder to write, which must not exist.
+        conversion: Conversion to softmax attention; None for hardmax attention.
+        positions: Positional embedding or rotary encodings.
+        points: Formats that a softmax model emulates; None emulates none.
         words: Words of the self-test; by default some are chosen.
 
     Returns:
-        The model that was written.
+        The exported model.
 
     Raises:
-        ValueError: the machine has no output on one of the words, or r is too small for it; or a
-            format is for hardmax, or is more than float32 holds.
+        ValueError: the machine has no output on a word, or r is too small for it; or a format is
+            given for hardmax attention or exceeds float32.
         OSError: the folder exists or cannot be written.
     """
     cases = [self_test_case(compiled, word) for word in words] or choose_cases(compiled)
@@ -182,7 +182,7 @@ def _count(matrix: Matrix) -> int:
 
 
 def _fill_matrix(module: torch.nn.Module, matrix: Matrix) -> None:
-    """Give a sparse matrix of a model its entries."""
+    """Set the entries of a model's sparse matrix."""
     assert isinstance(module, SparseMatrix)
     assert module.shape == matrix.shape, (module.shape, matrix.shape)
     flat = matrix.reshape(-1)

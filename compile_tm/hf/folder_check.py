@@ -1,9 +1,8 @@
-"""Is a model folder what it says it is?
+"""Check of a folder of the compiled architecture against its machine.
 
-The machine in it is compiled again, and every weight compared, so that a difference is found with
-its layer, matrix and register; the folder's model then generates the words of its self-test, whose
-tokens are compared with the definitions' first; and the least gaps of its attention scores are
-taken from the model's own activations.
+The machine is compiled again, and every weight is compared; a difference is reported with layer,
+matrix and register. The model then generates from the words of the self-test, whose expected tokens
+are recomputed, and the least gaps of attention scores are computed from its activations.
 """
 
 from __future__ import annotations
@@ -41,28 +40,27 @@ from compile_tm.runtime.transformer import TorchTransformer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderCheck:
-    """What was found."""
+    """Result of a check."""
 
     source: FolderSource
     """The machine, compiled again."""
     problems: tuple[Problem, ...]
-    """All that is wrong."""
+    """All differences."""
     margins: tuple[HeadMargin, ...] = ()
-    """The least margin of every head on the words of the self-test."""
+    """Least margin of every head on the words of the self-test."""
     num_words: int = 0
-    """Words that were generated from."""
+    """Number of words."""
     num_tokens: int = 0
-    """Tokens that were generated and compared."""
+    """Number of compared tokens."""
 
 
 def check_folder(folder: Path) -> FolderCheck:
     """Check a folder.
 
-    Weights that cannot be those of any transformer of this shape are a problem too; the model is
-    then not run.
+    If the weights do not fit the configuration, the model is not run.
 
     Raises:
-        ValueError: the folder is no compiled machine, or a file in it is malformed.
+        ValueError: the folder holds no compiled machine, or a file in it is malformed.
         OSError: a file is missing.
     """
     config = CompiledTransformerConfig.from_pretrained(folder)
@@ -114,7 +112,7 @@ def _case_problems(compiled: Compiled, cases: list[SelfTestCase]) -> Iterator[Pr
 def _stored_matrices(
     folder: Path, config: CompiledTransformerConfig
 ) -> dict[str, tuple[Matrix, Matrix]] | Problem:
-    """Places and values of every matrix of the weights file, or why they cannot be read."""
+    """Indices and values of every matrix in the weights file, or the reason why it is invalid."""
     path = folder / SAFE_WEIGHTS_NAME
     try:
         tensors = load_file(path)
@@ -145,7 +143,7 @@ def _stored_matrices(
 def _config_problems(
     config: CompiledTransformerConfig, source: FolderSource, weights: Weights
 ) -> Iterator[Problem]:
-    """Fields that are not those of the machine."""
+    """Fields of the config that differ."""
     for name, wanted in config_fields(source.blueprint, weights, source.points).items():
         if getattr(config, name) != wanted:
             yield Problem(f"config, {name}", f"is {getattr(config, name)}, must be {wanted}")
@@ -175,7 +173,7 @@ def _weight_problems(
 
 
 def _place(name: str, index: tuple[int, ...], source: FolderSource) -> str:
-    """A matrix entry in words: layer, matrix, head or gadget, and register."""
+    """Description of a matrix entry: layer, matrix, head or gadget, and register."""
     blueprint = source.blueprint
     matrix = name.rpartition(".")[2]
     if matrix in ("embedding", "unembedding"):
@@ -201,7 +199,7 @@ def _place(name: str, index: tuple[int, ...], source: FolderSource) -> str:
 def _generation_problems(
     model: Any, source: FolderSource, rows: list[tuple[SelfTestCase, int]]
 ) -> Iterator[Problem]:
-    """All segments as one batch, padded on the left; for the first wrong one, where it begins."""
+    """Wrong segments of one left-padded batch, and the first wrong activation of the first one."""
     compiled = source.compiled
     parts = [case.segments[n] for case, n in rows]
     width = max(length for _, length in parts)
@@ -226,7 +224,7 @@ def _generation_problems(
 
 
 def _first_departure(model: Any, source: FolderSource, ids: tuple[int, ...]) -> Iterator[Problem]:
-    """The first activation that is not what the hardmax transformer has, before a wrong token."""
+    """The first activation before a wrong token that differs from the hardmax transformer."""
     hardmax = TorchTransformer(source.blueprint.program, rope=source.blueprint.rope)
     failure = first_failure(
         model_snapshots(model, source, ids),
@@ -241,18 +239,18 @@ def _first_departure(model: Any, source: FolderSource, ids: tuple[int, ...]) -> 
 
 
 def _least_margin(source: FolderSource, layer: int) -> float:
-    """The gap that ternary queries and keys have; less for those that the stack rotates."""
+    """Least gap of scores: that of ternary queries and keys, or less in the position stack."""
     origin, _ = source.origins[layer - 1]
     gap = 1.0
     if origin <= source.blueprint.num_before:
         gap = least_stack_gap(len(source.blueprint.program.position), source.points.activations)
-    # Scaling queries and keys by c scales gaps by its square, in which floats are not exact.
+    # Scaling queries and keys by c scales gaps by c^2, with rounding errors.
     return gap if source.conversion is None else gap * source.conversion.c**2 * (1 - 1e-5)
 
 
 @torch.inference_mode()
 def _model_margins(model: Any, ids: tuple[int, ...]) -> Iterator[HeadMargin]:
-    """From the model's own streams and weights, whatever its attention makes of the scores."""
+    """Margins of all heads, from the model's residual streams and weights."""
     streams = model(torch.tensor([ids]), use_cache=False, output_hidden_states=True).hidden_states
     later = torch.ones(len(ids), len(ids), dtype=torch.bool).triu(1)
     turns = model.turns(torch.arange(len(ids))[None])

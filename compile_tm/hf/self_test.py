@@ -1,4 +1,4 @@
-"""Words and the tokens that belong to them, by the definitions: a file in every model folder."""
+"""`self_test.json`: words with the tokens of the definitions."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from compile_tm.machines.random_machines import random_word
 SELF_TEST_FILE = "self_test.json"
 _MAX_WORDS = 12
 _MAX_TOKENS = 1500
-"""Of all chosen words together, so that the test takes seconds."""
+"""Limit on the tokens of all chosen words together."""
 _MAX_TRIES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class SelfTestCase:
-    """One word."""
+    """A word and its expected segments."""
 
     word: tuple[str, ...]
     segments: tuple[tuple[tuple[int, ...], int], ...]
-    """Ids of each segment, and the length of its prompt; only SCoT has several."""
+    """Ids of each segment with the length of its prompt; only SCoT has several."""
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all segments, prompts included."""
+        """Number of tokens of all segments, prompts included."""
         return sum(len(ids) for ids, _ in self.segments)
 
 
 def self_test_case(compiled: Compiled, word: str | Sequence[str]) -> SelfTestCase:
-    """The tokens that the definitions give for a word.
+    """Return the expected tokens of a word.
 
     Raises:
         ValueError: the machine has no output on the word, or r is too small for it.
@@ -50,10 +50,10 @@ def self_test_case(compiled: Compiled, word: str | Sequence[str]) -> SelfTestCas
 
 
 def choose_cases(compiled: Compiled) -> list[SelfTestCase]:
-    """Short words, and random ones, for which the machine soon halts with an output.
+    """Choose short and random words for which the machine soon halts with an output.
 
     Raises:
-        ValueError: none was found.
+        ValueError: no such word was found.
     """
     cases: dict[tuple[str, ...], SelfTestCase] = {}
     room = _MAX_TOKENS
@@ -65,7 +65,7 @@ def choose_cases(compiled: Compiled) -> list[SelfTestCase]:
         try:
             case = self_test_case(compiled, word)
         except ValueError:
-            # No output, or more tokens than there are positions.
+            # No output, or r is too small.
             continue
         if case.num_tokens <= room:
             cases[word] = case

@@ -1,4 +1,4 @@
-"""What a model folder was compiled from, and its model."""
+"""Program and model of a folder of the compiled architecture."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from compile_tm.runtime.transformer import Part, Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderSource:
-    """A folder's machine, compiled as it was for the folder."""
+    """The machine of a folder, compiled again with the folder's options."""
 
     compiled: Compiled
-    """Machine, program and vocabulary."""
+    """The compiled machine."""
     blueprint: Blueprint
     """The hardmax transformer."""
     conversion: Conversion | None
-    """How that became a softmax transformer; None if it did not."""
+    """Conversion to softmax attention; None for hardmax attention."""
     points: RoundingPoints
-    """Formats that the folder's model emulates."""
+    """Formats that the model emulates."""
 
     @property
     def positions(self) -> Positions:
-        """How the model is told positions."""
+        """Kind of positions of the model."""
         return "embedding" if self.blueprint.rope is None else "rope"
 
     @property
@@ -45,11 +45,11 @@ class FolderSource:
 
 
 def read_source(folder: Path, config: CompiledTransformerConfig) -> FolderSource:
-    """Compile a folder's machine as it was compiled for the folder.
+    """Compile the machine of a folder with the folder's options.
 
     Raises:
-        ValueError: the config does not say how, or a file is malformed.
-        OSError: the machine is missing.
+        ValueError: the config lacks an option, or a file is malformed.
+        OSError: a file is missing.
     """
     machine = read_machine(folder / MACHINE_FILE)
     source = config.source
@@ -68,7 +68,7 @@ def read_source(folder: Path, config: CompiledTransformerConfig) -> FolderSource
         raise ValueError(f"{folder}: config.json: source: {error} is missing") from error
     return FolderSource(
         compiled=compiled,
-        # Folders from before there was a choice do not name it.
+        # Older folders have no such option.
         blueprint=make_blueprint(compiled, source.get("positions", "embedding")),
         conversion=conversion,
         points=RoundingPoints(
@@ -79,7 +79,7 @@ def read_source(folder: Path, config: CompiledTransformerConfig) -> FolderSource
 
 
 def load_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:
-    """The folder's weights in the code of this package.
+    """Load the weights of a folder with the code of this package.
 
     Raises:
         OSError: a file is missing.
@@ -92,7 +92,7 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:
 
 @torch.inference_mode()
 def model_snapshots(model: Any, source: FolderSource, ids: Sequence[int]) -> list[Snapshot]:
-    """The streams of a folder's model on a sequence, after each of its layers."""
+    """Return the residual streams of a model on a sequence after each layer."""
     streams = model(torch.tensor([ids]), use_cache=False, output_hidden_states=True).hidden_states
     snapshots = [Snapshot(0, Part.EMBEDDING, streams[0])]
     for (layer, is_denoising), stream in zip(source.origins, streams[1:], strict=True):

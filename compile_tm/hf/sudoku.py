@@ -1,13 +1,13 @@
-"""The compiled solver as a Hugging Face model folder, which holds what a trained model's does.
+"""Export of Sudoku solvers to the compiled architecture.
 
-    config.json  model.safetensors    entries that are not zero, by place and value
+    config.json  model.safetensors    nonzero entries of the matrices, by index and value
     generation_config.json            greedy, with the stop tokens
     tokenizer.json  tokenizer_config.json
-    sudocot.json                      board, mode and rule of the traces
-    registers.json                    what the registers hold, and where
+    sudocot.json                      facts for evaluations, as in folders of trained models
+    registers.json                    what the residual stream holds
     README.md                         model card
 
-The folder appears whole or not at all.
+The folder is written to a temporary place and renamed when complete.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def export_sudoku(
     """Write the model folder.
 
     Args:
-        compiled: The solver.
-        folder: Where; it must not exist.
-        conversion: How it becomes a softmax transformer; None leaves hardmax.
+        compiled: The compiled solver.
+        folder: Folder to write, which must not exist.
+        conversion: Conversion to softmax attention; None for hardmax attention.
 
     Raises:
         OSError: the folder exists or cannot be written.

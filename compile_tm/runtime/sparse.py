@@ -1,10 +1,10 @@
-"""Exact decoding by look-ups: the cost of a token does not grow with the context.
+"""Exact greedy decoding by look-ups, at a cost per token that does not grow with the context.
 
-By the paper's Lemma on assumptions, the best positions of a head all have the same value, so that
-one of them is enough (Appendix "Computational Efficiency and Attention Sparsity"). This runtime
-finds it by the signs of the key (see `sparse_memory`), in whole numbers, and verifies on the way
-what the lemma says: values agree among ties, and all coordinates stay ternary. If not, it stops
-with the layer and the head or coordinate, as then the transformer is none of those that it is for.
+By the paper's Lemma on assumptions, all best positions of a head have the same value, so that one
+of them suffices (Appendix "Computational Efficiency and Attention Sparsity"). It is found by the
+signs of its key (see `sparse_memory`), in integer arithmetic. The assumptions are verified during
+decoding: values of ties agree, and all coordinates remain ternary. A violation raises `SparseError`
+with the layer and the head or coordinate.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _NO_GAP = 1 << 30
 
 
 class SparseError(ValueError):
-    """A program that breaks what sparse decoding relies on; says in which layer, and where."""
+    """A program violates the assumptions of sparse decoding; the message names the layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparseStats:
-    """What was seen in all calls so far."""
+    """Statistics of all calls."""
 
     least_gap: int | None
-    """Least difference between the best and the next score, at tokens that were generated or
-    predicted after the given ones; None before there were any."""
+    """Least difference of the best and the next score at generated or predicted tokens; None before
+    the first one."""
     greatest_hidden: int
     """Greatest value of a hidden neuron."""
 
 
 class SparseTransformer:
-    """A program that decodes by look-ups."""
+    """Greedy decoder of a program by look-ups."""
 
     def __init__(self, program: Program, plan: SparsePlan) -> None:
         self.program, self._plan = program, plan
@@ -55,35 +55,35 @@ class SparseTransformer:
 
     @classmethod
     def from_program(cls, program: Program) -> SparseTransformer:
-        """The runtime of a program.
+        """Return the decoder of a program.
 
         Raises:
-            ValueError: a head is too wide, or the position is overwritten.
+            ValueError: a head has too many key coordinates, or the position is written.
         """
         return cls(program, make_plan(program))
 
     @property
     def max_positions(self) -> int:
-        """Positions that the positional embedding can tell apart."""
+        """Greatest number of positions."""
         return self.program.max_positions
 
     @property
     def stats(self) -> SparseStats:
-        """What was seen so far."""
+        """Statistics of all calls."""
         return SparseStats(self._least_gap, self._greatest_hidden)
 
     def predict(
         self, ids: npt.NDArray[np.integer], *, prompt_length: int = 1
     ) -> npt.NDArray[np.int32]:
-        """The token (n,) that the transformer says after each of the prefixes of ids (n,).
+        """Return the greedy next token (n,) after each prefix of a sequence (n,).
 
         Args:
-            ids: Tokens.
-            prompt_length: Gaps are noted from the token after so many on (`stats`).
+            ids: The sequence.
+            prompt_length: `stats` includes the gaps after this many tokens and later.
 
         Raises:
-            ValueError: no tokens, or more than there are positions.
-            SparseError: the program is not sparse, or not ternary, on them.
+            ValueError: no tokens, or more than `max_positions`.
+            SparseError: the program violates the assumptions on the sequence.
         """
         buffer = self._buffer(ids, len(ids))
         return self._run(buffer, len(ids), prompt_length, ())[1]
@@ -95,19 +95,19 @@ class SparseTransformer:
         stop: Collection[int],
         max_positions: int = 1 << 20,
     ) -> list[npt.NDArray[np.int32]]:
-        """Continue each prompt to a stop token, or to the last position.
+        """Continue each prompt greedily to a stop token or the last position.
 
         Args:
             prompts: Ids, of any lengths.
             stop: Ids that end a sequence.
-            max_positions: Where to end at the latest.
+            max_positions: Limit on the positions of a sequence.
 
         Returns:
-            The sequences, with their prompts and their stop tokens.
+            The sequences, prompts and stop tokens included.
 
         Raises:
-            ValueError: a prompt is empty, or has more tokens than there are positions.
-            SparseError: the program is not sparse, or not ternary, on a sequence.
+            ValueError: a prompt is empty or longer than `max_positions`.
+            SparseError: the program violates the assumptions on a sequence.
         """
         room = min(self.max_positions, max_positions)
         buffers = [self._buffer(prompt, room) for prompt in prompts]
@@ -117,7 +117,7 @@ class SparseTransformer:
         ]
 
     def _buffer(self, ids: npt.NDArray[np.integer], room: int) -> npt.NDArray[np.int32]:
-        """Tokens (n + 1,) for n positions and the token after the last, beginning with some."""
+        """Buffer (n + 1,) for n positions and the token after the last, beginning with `ids`."""
         if not 1 <= len(ids) <= self.max_positions:
             raise ValueError(f"tokens: got {len(ids)}, allowed are 1 to {self.max_positions}")
         tokens = np.zeros(max(room, len(ids)) + 1, dtype=np.int32)
@@ -133,7 +133,7 @@ class SparseTransformer:
         num_scored: int,
         stop: Collection[int],
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """The sequence, and the token after each of its prefixes."""
+        """The sequence, and the next token after each of its prefixes."""
         sizes, heads = self.program.sizes, self._plan.heads
         num_positions = len(tokens) - 1
         num_words = int(heads.width[heads.position_row >= 0].sum()) * num_positions
@@ -145,7 +145,7 @@ class SparseTransformer:
             length = run_tokens(
                 self._plan,
                 new_memory(len(heads.width)),
-                # Room that is not used costs nothing.
+                # Unused memory is never touched, so the system does not allocate it.
                 PositionValues(
                     np.empty(num_words, dtype=np.uint64),
                     num_positions,

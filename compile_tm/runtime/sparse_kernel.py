@@ -1,4 +1,4 @@
-"""The loop of the sparse runtime: token by token, layer by layer, on one residual stream."""
+"""Decoding loop of the sparse runtime: one residual stream, token by token."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ class PositionValues(NamedTuple):
     capacity: int
     """Positions."""
     is_mixed: npt.NDArray[np.bool_]
-    """(heads,) whether not all positions so far have the same value."""
+    """(heads,) whether positions so far have different values."""
 
 
 class Scratch(NamedTuple):
-    """What is at work at one position."""
+    """Work arrays of one position."""
 
     stream: npt.NDArray[np.int32]
     """(d,) residual stream."""
     planes: Words
-    """(2, words) its 1s and its -1s as bits, with a word to spare."""
+    """(2, words) bit planes of its 1s and -1s, with one spare word."""
     added: npt.NDArray[np.int32]
-    """(d,) what heads or neurons will add to it."""
+    """(d,) pending sum of heads or neurons."""
     touched: npt.NDArray[np.int32]
-    """(d,) coordinates that get something, in no order."""
+    """(d,) coordinates with a pending sum, unordered."""
     is_touched: npt.NDArray[np.bool_]
-    """(d,)."""
+    """(d,) whether a coordinate is among them."""
     sums: npt.NDArray[np.int64]
-    """(64,) Q of the slots that are not unit slots."""
+    """(64,) Q of slots that are not unit slots."""
     value: Words
-    """(width,) the position's value for a head."""
+    """(width,) value of the position for a head."""
     scores: npt.NDArray[np.int32]
     """(V,)."""
 
@@ -72,20 +72,20 @@ def run_tokens(
     predicted: Any,
     facts: Any,
 ) -> int:
-    """Read the given tokens, and go on to a stop token or to the last position.
+    """Read the given tokens and continue to a stop token or the last position.
 
     Args:
         plan: The program.
         own_memory: An empty memory.
-        by_position: Room for values.
-        work: Zeros.
-        tokens: (n + 1,) ids; the first `num_given` are given, the rest is filled.
-        num_given: At least 1.
-        num_scored: Gaps are noted from the token after so many on.
+        by_position: Values by position, empty.
+        work: Work arrays of zeros.
+        tokens: (n + 1,) ids; the first `num_given` are given, the others are written.
+        num_given: Number of given tokens, at least 1.
+        num_scored: Gaps are recorded after this many tokens and later.
         is_stop: (V,).
-        predicted: (n,) gets the token after each prefix.
-        facts: (5,) gets the failure (see `DONE`), its layer, its head or coordinate, the least gap
-            between the best score and the next, and the greatest value of a hidden neuron.
+        predicted: (n,) receives the next token after each prefix.
+        facts: (5,) receives the failure (see `DONE`), its layer, its head or coordinate, the least
+            gap of the best and the next score, and the greatest value of a hidden neuron.
 
     Returns:
         The number of tokens.
@@ -144,7 +144,7 @@ def run_tokens(
 def _attend(
     heads: HeadPlan, memory: Memory, by_position: PositionValues, work: Scratch, head: int, i: int
 ) -> Best:
-    """Remember position i's key and value for a head, and recall the best position's value."""
+    """Store key and value of position i for a head, and look up the best position."""
     planes, stream, sums, value = work.planes, work.stream, work.sums, work.value
     width = heads.width[head]
     value[:width] = np.uint64(0)
@@ -183,10 +183,10 @@ def _attend(
 def _at_position(
     heads: HeadPlan, by_position: PositionValues, work: Scratch, head: int, query: Query, i: int
 ) -> Best:
-    """Enter position i's value; the value at the position that the query's signs spell.
+    """Store the value of position i, and look up the position that the query's signs encode.
 
-    Keys are bin_r(0) .. bin_r(i). If no Q is 0, and that position is not after i, it has the best
-    score, alone. With all Q 0, all positions tie. Else all are compared.
+    Keys are bin_r(0) .. bin_r(i). If no Q is 0 and that position is at most i, it alone has the
+    best score. If all Q are 0, all positions tie. Otherwise all positions are compared.
     """
     words, width = by_position.words, heads.width[head]
     start = heads.position_row[head] * by_position.capacity
@@ -214,7 +214,7 @@ def _at_position(
 def _add_value(
     heads: HeadPlan, work: Scratch, head: int, words: Any, value: int, num_touched: int
 ) -> int:
-    """Note what a head adds to its outputs; returns how much is noted."""
+    """Add the output of a head to the pending sums; return the number of coordinates with one."""
     half = heads.width[head] // 2
     for n in range(half):
         negative = words[value + half + n]
@@ -231,7 +231,7 @@ def _add_value(
 
 @kernel
 def _cut(plane: Any, pieces: Any, start: int, stop: int) -> np.uint64:
-    """Bits of a plane, moved within a word as the pieces start .. stop say."""
+    """Word of the bits that the pieces `start` to `stop` copy from a plane."""
     bits = np.uint64(0)
     for n in range(start, stop):
         coordinate = pieces[n, 0]
@@ -246,7 +246,7 @@ def _cut(plane: Any, pieces: Any, start: int, stop: int) -> np.uint64:
 
 @kernel
 def _set_bits(planes: Any, coordinate: int, value: int) -> None:
-    """Write a coordinate's value to the planes."""
+    """Write the value of a coordinate to the planes."""
     word, bit = coordinate >> 6, np.uint64(1) << np.uint64(coordinate & 63)
     planes[0, word] &= ~bit
     planes[1, word] &= ~bit
@@ -258,7 +258,7 @@ def _set_bits(planes: Any, coordinate: int, value: int) -> None:
 
 @kernel
 def _add(work: Scratch, num_touched: int, coordinate: int, value: int) -> int:
-    """Add to what a coordinate will get, and note the coordinate; returns how many are noted."""
+    """Add to the pending sum of a coordinate; return the number of coordinates with one."""
     if not work.is_touched[coordinate]:
         work.is_touched[coordinate] = True
         work.touched[num_touched] = coordinate
@@ -269,7 +269,7 @@ def _add(work: Scratch, num_touched: int, coordinate: int, value: int) -> int:
 
 @kernel
 def _apply(low: Any, work: Scratch, num_touched: int) -> int:
-    """Add what was noted to the stream; returns a coordinate that left its range, or -1."""
+    """Add the pending sums to the stream; return a coordinate out of range, or -1."""
     bad = -1
     for n in range(num_touched):
         coordinate = work.touched[n]
@@ -284,7 +284,7 @@ def _apply(low: Any, work: Scratch, num_touched: int) -> int:
 
 @kernel
 def _fire(neurons: NeuronPlan, work: Scratch, layer: int) -> tuple[int, int]:
-    """Note what the neurons of a layer add; returns how much is noted, and the greatest value."""
+    """Add a layer's neurons to the pending sums; return their number and the greatest value."""
     stream = work.stream
     num_touched, greatest = 0, 0
     for gadget in range(neurons.layer_start[layer], neurons.layer_start[layer + 1]):
@@ -312,7 +312,7 @@ def _fire(neurons: NeuronPlan, work: Scratch, layer: int) -> tuple[int, int]:
 
 @kernel
 def _best_token(plan: SparsePlan, work: Scratch) -> tuple[int, int]:
-    """The token of the greatest score, and by how much it exceeds the next."""
+    """Return the token with the greatest score, and the gap to the next score."""
     scores = work.scores
     scores[:] = 0
     for coordinate in range(len(work.stream)):

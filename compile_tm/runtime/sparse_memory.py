@@ -1,21 +1,20 @@
-"""What the sparse runtime remembers of earlier positions: for each head, values by key.
+"""Key-value memory of the sparse runtime: values of earlier positions by head and key.
 
-A key of a head is the signs of its slots. Keys with the same non-zero slots, their support, make up
-a class. For a query whose non-zero slots are T, all keys of a class with support S have the same
-greatest possible score, the sum of |Q| over the slots in both, and those that agree with the
-query's signs there reach it. So for each class and each mask M = S & T that was ever asked for, a
-table leads from signs on M to a value: one look-up finds the class's best positions, if they agree,
-however many positions there are. The table of M = S lists the keys of the class.
+A key of a head consists of the signs of its slots. Keys with the same nonzero slots, their support,
+form a class. For a query with nonzero slots T, the keys of a class with support S have the same
+upper bound on their scores, the sum of |Q| over S & T, which is attained by the keys that agree
+with the query's signs there. For each class and each mask M = S & T that has been queried, a table
+maps signs on M to a value, so that one look-up finds the best positions of the class, independent
+of the number of positions. The table of M = S lists the keys of the class.
 
-A head may also prefer some positions to others whatever the query is: what the constant part of the
-query makes of a key is its bonus. Of positions with the same signs, a table keeps those with the
-greatest bonus.
+The constant part of a query gives each key a bonus. Of positions with the same signs, a table keeps
+those with the greatest bonus.
 
-All tables share one hash table with open addressing, whose buckets lead to entries. A value is
+All tables share one hash table with open addressing, whose buckets refer to entries. A value is
 `width` words in a pool: the bits of its 1s, then those of its -1s.
 
-    bucket    table id + 1, or 0 if it is empty | signs | entry
-    entry     signs | bonus | where its value begins | do its positions have several | next of class
+    bucket    table id + 1, or 0 if empty | signs | entry
+    entry     signs | bonus | first word of the value | has several values | next of class
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _NEVER = -(1 << 30)
 
 
 class Memory(NamedTuple):
-    """Buckets and what they lead to; for each head its classes and tables as linked lists."""
+    """Buckets, entries, and linked lists of the classes and tables of each head."""
 
     buckets: Words
     """(capacity, 3), the capacity a power of two."""
@@ -55,41 +54,41 @@ class Memory(NamedTuple):
     classes: Longs
     """(n, 5) support, next class, first table, first entry, greatest bonus."""
     tables: Longs
-    """(n, 2) mask, next table; the last one of a class is that of M = S."""
+    """(n, 2) mask, next table; the last table of a class has M = S."""
 
 
 class Key(NamedTuple):
-    """What a position is found by."""
+    """Key of a position."""
 
     support: np.uint64
-    """Slots that are not zero."""
+    """Nonzero slots."""
     signs: np.uint64
     """Slots that are 1."""
     bonus: int
-    """What it scores with every query."""
+    """Score that it adds to every query."""
 
 
 class Query(NamedTuple):
-    """The query of a head at a position, over its slots."""
+    """Query of a head at a position."""
 
     nonzero: np.uint64
     positive: np.uint64
     unit: np.uint64
-    """Slots with |Q| of 0 or 1; `sums` are the Q of the others."""
+    """Slots with |Q| at most 1; `sums` holds Q of the others."""
 
 
 class Best(NamedTuple):
-    """The best of a head's positions for a query."""
+    """Best positions of a head for a query."""
 
     score: int
     value: int
-    """Where its value begins."""
+    """First word of the value."""
     is_mixed: bool
     """The best positions have different values."""
 
 
 def new_memory(num_heads: int) -> Memory:
-    """Nothing yet; room for 16 classes and 64 tables a head."""
+    """Return an empty memory for 16 classes and 64 tables of each head."""
     return Memory(
         buckets=np.zeros((_LEAST_CAPACITY, 3), dtype=np.uint64),
         entries=np.zeros((_LEAST_CAPACITY, 5), dtype=np.int64),
@@ -103,7 +102,7 @@ def new_memory(num_heads: int) -> Memory:
 
 @kernel
 def remember(memory: Memory, head: int, key: Key, value: Any, width: int) -> None:
-    """Enter a position's key and value into all tables of its class."""
+    """Store key and value of a position in all tables of its class."""
     classes, tables, counts = memory.classes, memory.tables, memory.counts
     found = memory.first_class[head]
     while found != _END and np.uint64(classes[found, _SUPPORT]) != key.support:
@@ -131,7 +130,7 @@ def remember(memory: Memory, head: int, key: Key, value: Any, width: int) -> Non
 
 @kernel
 def recall(memory: Memory, head: int, query: Query, sums: Any, width: int) -> Best:
-    """The best of all positions entered for a head."""
+    """Look up the best positions of a head."""
     classes, tables = memory.classes, memory.tables
     best = Best(_NEVER, 0, False)
     greatest_other = _NEVER
@@ -148,12 +147,12 @@ def recall(memory: Memory, head: int, query: Query, sums: Any, width: int) -> Be
         slot = find_slot(memory.buckets, table, query.positive & mask)
         if memory.buckets[slot, _TAG]:
             best = _better(memory, best, bound, memory.buckets[slot, _ENTRY], width)
-        # Other keys of the class have one wrong sign at least.
+        # All other keys of the class have at least one wrong sign.
         other = bound - 2 * least + classes[found, _GREATEST_BONUS]
         greatest_other = max(greatest_other, other)
         found = classes[found, _NEXT_CLASS]
     if greatest_other >= best.score:
-        # They seldom may be best still.
+        # Rarely, one of them has the best score.
         found = memory.first_class[head]
         while found != _END:
             mask = query.nonzero & np.uint64(classes[found, _SUPPORT])
@@ -166,7 +165,7 @@ def recall(memory: Memory, head: int, query: Query, sums: Any, width: int) -> Be
 
 @kernel
 def find_slot(buckets: Any, table: Any, signs: np.uint64) -> np.int64:
-    """Slot of a key, or the empty slot where it belongs."""
+    """Bucket of a key, or the empty bucket where it belongs."""
     mixed = signs * np.uint64(0x9E3779B97F4A7C15) + np.uint64(table) * np.uint64(0xC2B2AE3D27D4EB4F)
     mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
@@ -181,7 +180,7 @@ def find_slot(buckets: Any, table: Any, signs: np.uint64) -> np.int64:
 
 @kernel
 def score_of(query: Query, sums: Any, mask: np.uint64, signs: np.uint64) -> Any:
-    """Score of a key with non-zero slots `mask` (of those that the query has)."""
+    """Score of a key on the slots `mask`, nonzero in key and query."""
     unit = mask & query.unit
     score = 2 * count_ones(unit & ~(signs ^ query.positive)) - count_ones(unit)
     rest = mask & ~query.unit
@@ -208,7 +207,7 @@ def count_ones(word: np.uint64) -> np.int64:
 
 @kernel
 def _bound(query: Query, sums: Any, mask: np.uint64) -> tuple[Any, Any]:
-    """Sum and least of |Q| over the slots of a mask; what one wrong sign costs is twice that."""
+    """Sum and minimum of |Q| over a mask; one wrong sign costs at least twice the minimum."""
     total = count_ones(mask & query.unit)
     least = 1 if total else 1 << 30
     rest = mask & ~query.unit
@@ -224,7 +223,7 @@ def _bound(query: Query, sums: Any, mask: np.uint64) -> tuple[Any, Any]:
 
 @kernel
 def same_words(words: Any, first: int, others: Any, second: int, width: int) -> Any:
-    """Whether `width` words from two places are the same."""
+    """Whether two ranges of `width` words are equal."""
     differing = np.uint64(0)
     for n in range(width):
         differing |= words[first + n] ^ others[second + n]
@@ -233,9 +232,9 @@ def same_words(words: Any, first: int, others: Any, second: int, width: int) -> 
 
 @kernel
 def _better(memory: Memory, best: Best, score: Any, entry: Any, width: int) -> Best:
-    """The better of what is known and of an entry; if they tie, their values must agree.
+    """Better of the best so far and an entry with the given score, its bonus not included.
 
-    `score` is the entry's without its bonus.
+    If they tie, their values must agree.
     """
     entries = memory.entries
     score += entries[entry, _BONUS]
@@ -252,7 +251,7 @@ def _better(memory: Memory, best: Best, score: Any, entry: Any, width: int) -> B
 def _scan(
     memory: Memory, found: int, mask: np.uint64, query: Query, sums: Any, best: Best, width: int
 ) -> Best:
-    """Compare with every key of a class."""
+    """Compare the best so far with every key of a class."""
     entry = memory.classes[found, _FIRST_ENTRY]
     while entry != _END:
         signs = np.uint64(memory.entries[entry, _SIGNS])
@@ -275,7 +274,7 @@ def _new_table(memory: Memory, owner: int, mask: np.uint64) -> Any:
 
 @kernel
 def _fill_table(memory: Memory, found: int, table: int, mask: np.uint64, width: int) -> None:
-    """Enter all keys of a class into a new table of it."""
+    """Store all keys of a class in a new table."""
     entry = memory.classes[found, _FIRST_ENTRY]
     while entry != _END:
         signs, bonus, value, is_mixed, following = memory.entries[entry]
@@ -296,7 +295,7 @@ def _enter(
     is_mixed: bool,
     lists: int,
 ) -> None:
-    """Enter `width` words from a place, and list a new key with a class unless that is -1."""
+    """Store a value of `width` words; list a new key in the class `lists` unless that is -1."""
     slot = find_slot(memory.buckets, table, signs)
     if not memory.buckets[slot, _TAG]:
         counts = memory.counts
@@ -330,10 +329,10 @@ def _enter(
 
 @kernel
 def _needs(memory: Memory, widest: int) -> tuple[Any, Any]:
-    """The most entries and words of the pool that there may be after another position.
+    """Greatest number of entries and pool words after another position.
 
-    A head enters its key into the tables of one class, which may be new, and then may make another
-    table for each class and enter all keys of the class there. A value has `widest` words at most.
+    A head stores its key in the tables of one class, which may be new, and may then create another
+    table with all keys of a class. A value has at most `widest` words.
     """
     counts = memory.counts
     num_new = counts[_NUM_ENTRIES] + counts[_NUM_TABLES] + 2 * len(memory.first_class)
@@ -342,7 +341,7 @@ def _needs(memory: Memory, widest: int) -> tuple[Any, Any]:
 
 @kernel
 def has_room(memory: Memory, widest: int) -> Any:
-    """Whether another position, whose values have `widest` words at most, is sure to fit."""
+    """Whether another position with values of at most `widest` words fits."""
     num_entries, num_words = _needs(memory, widest)
     return (
         (num_entries <= len(memory.entries))
@@ -353,7 +352,7 @@ def has_room(memory: Memory, widest: int) -> Any:
 
 @kernel
 def grown(memory: Memory, widest: int) -> Memory:
-    """The same memory with room for another position."""
+    """Return the memory with capacity for another position."""
     buckets, entries, pool = memory.buckets, memory.entries, memory.pool
     old_entries, old_words = memory.counts[_NUM_ENTRIES], memory.counts[_NUM_WORDS]
     num_entries, num_words = _needs(memory, widest)

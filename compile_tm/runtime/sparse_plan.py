@@ -1,18 +1,18 @@
-"""A program flattened into arrays for the sparse runtime.
+"""A program as flat arrays for the sparse runtime.
 
-Heads. The score of a pair of positions is the sum of Q_c k_c over the distinct coordinates c that a
-head reads as keys; Q_c is the sum of the queries that are paired with c. Where these are all a flag
-that is always on, as with `const * n`, Q_c is a constant, and what it contributes is the bonus of
-the key. The other coordinates are the head's slots. A slot is one bit of a machine word, so a head
-has at most 64 slots; its values take as many words as they need. The stream is also
-kept as two rows of bits, those of its 1s and of its -1s, from which neighbouring coordinates are
-cut in one piece, which moves `length` bits from a coordinate on to a place on, within one word.
-Slots with one query, once (`unit`), get it that way; the sums of the others are calculated.
+Heads. The score of a query and a key is the sum of Q_c k_c over the distinct coordinates c that the
+head reads as keys, where Q_c is the sum of the queries paired with c. If these are all a flag that
+is always on, as in `const * n`, Q_c is constant, and its contribution is the bonus of the key. The
+other coordinates are the slots of the head. A slot is one bit of a machine word, so a head has at
+most 64 slots; values have as many words as needed. The residual stream is also stored as two bit
+planes, of its 1s and of its -1s. A piece copies `length` adjacent bits of a plane, from a
+coordinate to a slot. Slots paired with one query once (`unit`) are filled by pieces; Q of the
+other slots is summed.
 
-Neurons. A neuron's input is at most its `slack`, which its weights give when every coordinate is at
-its best. Each coordinate that is not lowers it by its loss; once the rest is not positive, the
-neuron does not fire, and need not be looked at further. Where the slack of a gadget's neurons is 1,
-what all of them need alike gates the gadget.
+Neurons. The `slack` of a neuron is its greatest possible preactivation. Each coordinate that does
+not have its best value lowers it; evaluation stops once it is not positive, as the neuron then does
+not fire. If all neurons of a gadget have slack 1, inputs common to all of them are gates of the
+gadget.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class HeadPlan(NamedTuple):
     """(L + 1,) first head of each layer."""
     key_start: Ints
     keys: Ints
-    """(n, 3) pieces from coordinates to slots."""
+    """(n, 3) pieces from coordinates to slots: coordinate, slot, length."""
     query_start: Ints
     queries: Ints
     """(n, 3) pieces from query coordinates to unit slots."""
@@ -47,23 +47,23 @@ class HeadPlan(NamedTuple):
     """(heads,) unit slots."""
     sum_start: Ints
     sums: Ints
-    """(n, 3) slot, query coordinate, and how often they are paired, for the other slots."""
+    """(n, 3) slot, query coordinate and multiplicity of the pair, for the other slots."""
     bonus_start: Ints
     bonuses: Ints
-    """(n, 3) key coordinate, how often it is paired with a constant 1, and 0."""
+    """(n, 3) key coordinate, multiplicity of its pairs with a constant 1, and 0."""
     value_start: Ints
     values: Ints
-    """(n, 3) pieces from value coordinates to places."""
+    """(n, 3) pieces from value coordinates to bits of the value."""
     width: Ints
-    """(heads,) words of a value: for the 1s as many as for the -1s."""
+    """(heads,) words of a value, one half for its 1s and one for its -1s."""
     output_start: Ints
     outputs: Ints
-    """Output coordinate of each place."""
+    """Output coordinate of each bit of the value."""
     all_slots: npt.NDArray[np.uint64]
-    """(heads,) as many ones as there are slots."""
+    """(heads,) mask of all slots."""
     position_row: Ints
-    """(heads,) if the slots are the bits of the position, in order, and nothing gives a bonus, the
-    words of such heads before; else -1."""
+    """(heads,) -1, or for heads whose keys are the position itself, without bonus, the number of
+    words of previous such heads."""
 
 
 class NeuronPlan(NamedTuple):
@@ -74,17 +74,17 @@ class NeuronPlan(NamedTuple):
     gate_start: Ints
     gate_coordinate: Ints
     gate_value: Ints
-    """A gadget's neurons fire only if all its gates have their values."""
+    """Values that all gates of a gadget must have for its neurons to fire."""
     neuron_start: Ints
     """(gadgets + 1,) first neuron of each gadget."""
     slack: Ints
-    """(neurons,) greatest input."""
+    """(neurons,) greatest preactivation."""
     up_start: Ints
     up_coordinate: Ints
     up_weight: Ints
-    """Weights, those of gates left out."""
+    """Input weights without those of gates."""
     up_best: Ints
-    """The most that each input can contribute."""
+    """Greatest contribution of each input."""
     down_start: Ints
     down_coordinate: Ints
     down_weight: Ints
@@ -102,16 +102,16 @@ class SparsePlan(NamedTuple):
     position: Ints
     """(r,) coordinates of the position."""
     unembed_start: Ints
-    """(d + 1,) for each coordinate, where its entries are."""
+    """(d + 1,) first entry of each coordinate."""
     unembed_token: Ints
     unembed_weight: Ints
 
 
 def make_plan(program: Program) -> SparsePlan:
-    """Flatten a program.
+    """Return the arrays of a program.
 
     Raises:
-        ValueError: a head has more than 64 slots; or heads or gadgets write the position.
+        ValueError: a head has more than 64 slots, or a head or gadget writes the position.
     """
     written = {c for layer in program.layers for c in layer.down.coordinate.tolist()}
     written |= {c for p in program.layers for head in p.heads for c in head.outputs.coordinates}
@@ -137,7 +137,7 @@ def make_plan(program: Program) -> SparsePlan:
 
 
 def _plan_heads(program: Program, is_one: npt.NDArray[np.bool_]) -> HeadPlan:
-    """Flatten the heads; `is_one` (d,) says which coordinates are always 1."""
+    """Arrays of the heads; `is_one` (d,) marks coordinates that are always 1."""
     heads = [head for layer in program.layers for head in layer.heads]
     position = list(program.position.coordinates)
     keys, queries, sums, bonuses, values = [], [], [], [], []
@@ -186,7 +186,7 @@ def _plan_heads(program: Program, is_one: npt.NDArray[np.bool_]) -> HeadPlan:
 
 
 def _pairs(head: Head) -> dict[int, dict[int, int]]:
-    """For each key coordinate, how often each query coordinate is paired with it."""
+    """Multiplicity of each query coordinate by key coordinate."""
     counts: dict[int, dict[int, int]] = {}
     for query, key in zip(head.queries.coordinates, head.keys.coordinates, strict=True):
         own = counts.setdefault(key, {})
@@ -195,7 +195,7 @@ def _pairs(head: Head) -> dict[int, dict[int, int]]:
 
 
 def _queries(slots: list[dict[int, int]]) -> tuple[list[tuple[int, int]], list[list[int]]]:
-    """(slot, query) of unit slots, and [slot, query, count] of the others."""
+    """(slot, query) of unit slots, and [slot, query, multiplicity] of the others."""
     single = [(n, next(iter(own))) for n, own in enumerate(slots) if list(own.values()) == [1]]
     summed = [
         [slot, query, count]
@@ -207,7 +207,7 @@ def _queries(slots: list[dict[int, int]]) -> tuple[list[tuple[int, int]], list[l
 
 
 def _pieces(coordinates: Sequence[int], places: Sequence[int]) -> Ints:
-    """(n, 3) coordinate, place, length: runs within a word in which both go up by one."""
+    """(n, 3) coordinate, target bit and length of runs in which both increase by one."""
     pieces: list[list[int]] = []
     for coordinate, place in zip(coordinates, places, strict=True):
         last = pieces[-1] if pieces and place % WORD else None
@@ -264,7 +264,7 @@ def _plan_neurons(layers: Sequence[Layer], low: npt.NDArray[np.int8]) -> NeuronP
 
 
 def _common_inputs(part: Entries, slack: npt.NDArray[np.number]) -> npt.NDArray[np.int64]:
-    """(n, 2) coordinates and weights that all neurons of a gadget have, if each must be met."""
+    """(n, 2) coordinates and weights common to all neurons of a gadget with slack 1."""
     if not len(slack) or slack.max() > 1:
         return np.empty((0, 2), dtype=np.int64)
     codes, counts = np.unique(_codes(part), return_counts=True)
@@ -273,13 +273,13 @@ def _common_inputs(part: Entries, slack: npt.NDArray[np.number]) -> npt.NDArray[
 
 
 def _codes(part: Entries) -> npt.NDArray[np.int64]:
-    """One number for coordinate and weight."""
+    """Coordinate and weight as one number."""
     codes: npt.NDArray[np.int64] = part.coordinate.astype(np.int64) * 256 + part.weight + 128
     return codes
 
 
 def _flatten(parts: list[Entries], num_neurons: list[int]) -> tuple[Ints, Entries]:
-    """Entries of all layers in the order of neurons, and where each neuron's begin."""
+    """First entry of each neuron, and the entries of all layers in order of neurons."""
     first = np.cumsum([0, *num_neurons])
     neuron = [part.neuron + start for part, start in zip(parts, first, strict=False)]
     numbers = np.concatenate([np.empty(0, dtype=np.int64), *neuron])

@@ -1,4 +1,4 @@
-"""A compiled machine or solver as the blocks of a stock model."""
+"""Compiled programs as the blocks of a stock model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stock_program(compiled: CompiledProgram) -> StockProgram:
 def add_positions(
     program: Program, *, first: tuple[int, ...], returning: tuple[int, ...] = ()
 ) -> StockProgram:
-    """Put the position layers in front of a program.
+    """Return the blocks of a program with position layers in front.
 
     Args:
         program: A program whose position register only the positional embedding fills before its
@@ -48,7 +48,7 @@ def add_positions(
 
 
 def _widened(matrix: np.ndarray) -> Floats:
-    """A matrix (V, d) with three more columns of zeros."""
+    """Append three columns of zeros to a matrix (V, d)."""
     wide: Floats = np.zeros((matrix.shape[0], matrix.shape[1] + 3), dtype=np.float32)
     wide[:, : matrix.shape[1]] = matrix
     return wide

@@ -1,26 +1,26 @@
 """Hardmax heads of a program as softmax heads of a stock model.
 
-Scale. Scores are `G <q, k>` with `G = 64`; the weight of the query holds `G` and the root of the
-head's width, by which stock models divide. `<q, k>` is a whole number, so that the best positions
-are at least `G` above all others, which get less than `N exp(-G)` of the attention: below 2^-77
-for `N = 2^15`, far below half a unit in the last place of fp32 (2^-25), which `G >= 28` suffices
-for. The paper's scale `c` (Theorem "hardtosoft", `c^2 / sqrt(d_k)` in place of `G`) is not needed:
-it bounds errors that grow with `d_k` since it rounds queries and keys, which are exact here. If the
-best score is within `S`, `G S < 2^24` keeps scores exact in fp32; they are accumulated in fp32 by
-fused attention kernels in bf16 too, where queries and keys are exact by the limit below.
+Scale. Scores are `G <q, k>` with `G = 64`; the query weights include `G` and the square root of the
+head size, by which stock models divide. `<q, k>` is an integer, so the best score exceeds all
+others by at least `G`, and all other positions together get less than `N exp(-G)` of the attention:
+less than 2^-77 for `N = 2^15`. To be below half a unit in the last place of fp32 (2^-25), `G >= 28`
+suffices. The paper's scale `c` (Theorem "hardtosoft", with `c^2 / sqrt(d_k)` in place of `G`) is
+not needed: it bounds errors of rounded queries and keys, which grow with `d_k`; here they are
+exact. If the absolute best score is at most `S` and `G S < 2^24`, scores are exact in fp32. Fused
+attention kernels accumulate them in fp32 for bf16 inputs, too, which are exact by the limit below.
 
-Ties. If m positions tie, flash-style kernels add m times exp(0) = 1 and divide by the sum m, which
-is exact. Kernels that normalize first add m times fl(1/m): an error of at most m u with the unit
-roundoff u, 2^-13 for m = 2^11 in fp32; in bf16, where the weight is rounded once and sums are in
-fp32, at most 2^-9, which rounding the result to bf16 removes.
+Ties. If m positions tie, flash-style kernels add exp(0) = 1 m times and divide by the sum m, which
+is exact. Kernels that normalize first add fl(1/m) m times, with an error of at most m u for the
+unit roundoff u: 2^-13 for m = 2^11 in fp32. In bf16, where weights are rounded once and sums are in
+fp32, the error is at most 2^-9, which rounding the result to bf16 removes.
 
-Repeated wires. `<q, k>` of a program has a term for each wire, `const * 3` three times the same
-one. All terms of a query's coordinate make one row: the query reads the coordinate, the key reads
-the sum of its partners. bf16 holds whole numbers up to 2^8, so a row takes partners up to an
-absolute weight of 2^8, and another row the rest. The product is that of the program.
+Repeated wires. `<q, k>` of a program has a term for each wire, so `const * 3` contributes the same
+term three times. All terms of one query coordinate form one row: the query reads the coordinate,
+and the key reads the sum of its partners. bf16 represents integers up to 2^8, so a row has partners
+up to a total weight of 2^8, and further rows have the rest. The product equals that of the program.
 
-Width. Stock heads have one width for queries, keys and values. Wider values are split: each part is
-a head with the same queries and keys.
+Width. Stock heads have one size for queries, keys and values. Wider values are split into several
+heads with the same queries and keys.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from compile_tm.program.program import Head
 from compile_tm.stock.blocks import ScoreRow, StockHead
 
 GAP = 64.0
-"""G: what a score of 1 more is worth in the exponent of softmax."""
+"""G, the factor of integer scores in the exponent of softmax."""
 MAX_ROW_WEIGHT = 256
-"""Sum of a row's absolute key weights, so that its key is a whole number that bf16 holds."""
+"""Largest sum of a row's absolute key weights; bf16 represents integers up to it."""
 
 
 def score_rows(head: Head) -> tuple[ScoreRow, ...]:
-    """The rows of a program's head, one for each coordinate of the query, or more."""
+    """Return the score rows of a program's head, at least one for each query coordinate."""
     partners: defaultdict[int, Counter[int]] = defaultdict(Counter)
     for query, key in zip(head.queries.coordinates, head.keys.coordinates, strict=True):
         partners[query][key] += 1
@@ -66,7 +66,7 @@ def _rows_of_weights(weights: Counter[int]) -> Iterator[dict[int, float]]:
 
 
 def stock_head(head: Head) -> StockHead:
-    """A program's head; its values may be wider than a stock head."""
+    """Return a program's head, whose values may be wider than a stock head."""
     return StockHead(
         name=head.name,
         values=tuple({coordinate: 1.0} for coordinate in head.values.coordinates),
@@ -76,7 +76,7 @@ def stock_head(head: Head) -> StockHead:
 
 
 def split_values(head: StockHead, head_size: int) -> Iterator[StockHead]:
-    """Yield heads of at most `head_size` values that together are `head`."""
+    """Split a head into heads of at most `head_size` values."""
     for start in range(0, len(head.values), head_size):
         part = slice(start, start + head_size)
         yield StockHead(

@@ -1,8 +1,8 @@
-"""A transformer as stock models compute it, before its norms, widths and tensor names are chosen.
+"""Intermediate form of a stock model, without norms, widths and tensor names.
 
-Attention is softmax of `G <q, k>` with the scale `G` of `attention`, positions are rotary
-encodings, the feed-forward layer is ReLU. The coordinates of the residual stream are those of the
-program, then `first` and `found` (see `positions`), then the constant 1.
+Attention is the softmax of `G <q, k>` with the scale `G` of `attention`, positions are rotary
+encodings, and the feed-forward layer is a ReLU layer. The residual stream has the coordinates of
+the program, then `first` and `found` (see `positions`), then the constant 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class ScoreRow:
-    """One dimension of a head's queries and keys, which its position does not rotate."""
+    """One dimension of a head's queries and keys that is not rotated."""
 
     query: Form
     key: Form
@@ -28,21 +28,21 @@ class ScoreRow:
 
 @dataclass(frozen=True, slots=True)
 class RotaryRow:
-    """A pair of dimensions of a head, rotated by its position's angle."""
+    """A pair of dimensions of a head that is rotated by the position."""
 
     pair: int
-    """Index of the pair, which is that of its frequency."""
+    """Index of the pair and of its frequency."""
     query: Form
-    """First dimension of the query; the second one is 0."""
+    """First dimension of the query; the second is 0."""
     key: tuple[Form, Form]
 
 
 @dataclass(frozen=True, slots=True)
 class StockHead:
-    """An attention head; it adds `values` of the positions that it attends to to `outputs`."""
+    """An attention head that adds the attended `values` to `outputs`."""
 
     name: str
-    """Stage of the program."""
+    """Name of the program's stage."""
     values: tuple[Form, ...]
     outputs: tuple[int, ...]
     """Coordinates, one for each value."""
@@ -52,7 +52,7 @@ class StockHead:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Nonzero entries of a matrix with a row for each neuron, all of shape (nnz,)."""
+    """Nonzero entries of a matrix with a row for each neuron; all of shape (nnz,)."""
 
     neuron: npt.NDArray[np.int32]
     coordinate: npt.NDArray[np.int32]
@@ -61,12 +61,12 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class StockLayer:
-    """A layer: attention, then a feed-forward layer."""
+    """Attention, then a feed-forward layer."""
 
     name: str
     heads: tuple[StockHead, ...]
     up: Weights
-    """Input weights; biases are weights of the constant."""
+    """Input weights, with biases as weights of the constant."""
     down: Weights
     num_neurons: int
 
@@ -76,38 +76,38 @@ class StockProgram:
     """A program with its position layers, ready for an architecture."""
 
     num_program_coordinates: int
-    """d of the program; `first` is the coordinate d, `found` d + 1, the constant d + 2."""
+    """d of the program."""
     position_bits: int
-    """r: sequences may have 2^r tokens; pair k turns by pi / 2^k at each position."""
+    """r: sequences have at most 2^r tokens; pair k is rotated by pi / 2^k per position."""
     num_position_layers: int
-    """Layers in front of the program's."""
+    """Number of layers in front of the program's."""
     layers: tuple[StockLayer, ...]
     embedding: Floats
-    """(V, num_coordinates); the column of the constant is 1."""
+    """(V, num_coordinates), with ones in the column of the constant."""
     unembedding: Floats
     """(V, num_coordinates)."""
 
     @property
     def num_coordinates(self) -> int:
-        """Coordinates of the residual stream that are in use."""
+        """Number of coordinates in use."""
         return self.num_program_coordinates + 3
 
     @property
     def first(self) -> int:
-        """Coordinate that is 1 at position 0."""
+        """Coordinate that is 1 at position 0 and 0 elsewhere."""
         return self.num_program_coordinates
 
     @property
     def found(self) -> int:
-        """Coordinate that the position layers use."""
+        """Coordinate used by the position layers."""
         return self.num_program_coordinates + 1
 
     @property
     def constant(self) -> int:
-        """Coordinate that is 1 everywhere."""
+        """Coordinate that is always 1."""
         return self.num_program_coordinates + 2
 
     @property
     def max_positions(self) -> int:
-        """2^r."""
+        """Greatest number of positions, 2^r."""
         return 1 << self.position_bits

@@ -1,4 +1,4 @@
-"""The README.md of a stock folder."""
+"""Model card of a stock folder."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Check of a stock folder: is it what it says it is, and does it compute what it must?
+"""Check of a stock folder against the program that it was compiled from.
 
 The machine or solver is compiled again, and config, tokenizer and every weight are compared. The
-model then runs the sequences of its self-test, whose tokens are recomputed first. Of each run,
-every norm's distance from the identity, every head's margin, and the residual stream after each
-layer's attention and feed-forward part are compared with the program's trace; the first difference
-is named by layer, head or gadget, position and register.
+model then runs the sequences of its self-test, whose expected tokens are recomputed. For each run,
+the check covers the distance of every norm from the identity, the margin of every head, and the
+residual stream after attention and feed-forward layer of each layer, which is compared with the
+program's trace. The first difference is reported with layer, head or gadget, position and register.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from compile_tm.stock.shape import layer_heads
 from compile_tm.stock.source import StockSource, read_source
 
 TOLERANCE = 1 / 4
-"""Greatest allowed difference of a coordinate from the program's value."""
+"""Allowed difference of a coordinate from the program's value."""
 LEAST_MARGIN = 7 / 8
-"""Least allowed margin of a head, in units of G: 1 but for position heads, whose scores round."""
+"""Least allowed margin of a head in units of G: 1, less rounding errors of position heads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +47,14 @@ class StockCheck:
     margins: tuple[HeadMargin, ...] = ()
     """The least margin of every head of the self-test, in units of G."""
     norm_delta: float = 0.0
-    """The greatest distance of a norm from the identity."""
+    """Greatest distance of a norm from the identity."""
     norm: int = 0
-    """Which norm that was, from 1."""
+    """Number of that norm, from 1."""
     deviation: float = 0.0
-    """The greatest difference of a coordinate from the program's value."""
+    """Greatest difference of a coordinate from the program's value."""
     num_words: int = 0
     num_tokens: int = 0
-    """Tokens that were predicted and compared."""
+    """Number of compared tokens."""
 
 
 def check_stock_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> StockCheck:
@@ -62,10 +62,10 @@ def check_stock_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> S
 
     Args:
         folder: The folder.
-        dtype: Format to run the model in.
+        dtype: dtype of the model.
 
     Raises:
-        ValueError: the folder is no compiled model, or a file in it is malformed.
+        ValueError: the folder holds no compiled model, or a file in it is malformed.
         OSError: a file is missing.
     """
     source, cases = read_source(folder), read_cases(folder)
@@ -104,7 +104,7 @@ class _Run:
 
 
 def _run(model: Any, source: StockSource, case: SelfTestCase, number: int) -> _Run:
-    """Run one segment and compare everything."""
+    """Run one segment and compare it with the trace."""
     ids, prompt_length = case.segments[number]
     seen = observe(model, source, ids[:-1])
     trace = trace_program(source.compiled.program, np.array(ids[:-1]))
@@ -150,7 +150,7 @@ class _Stage:
 
 
 def _stages(source: StockSource, seen: Observation, trace: Trace) -> Iterator[_Stage]:
-    """Points at which the program's stream is known, in order."""
+    """Points at which the stream is compared, in order."""
     num_before = source.program.num_position_layers
     position = source.compiled.program.position.index
     start = trace.streams[0]
@@ -162,7 +162,7 @@ def _stages(source: StockSource, seen: Observation, trace: Trace) -> Iterator[_S
         if inner > 0:
             attended, after = trace.streams[2 * inner - 1], trace.streams[2 * inner]
         else:
-            # The last of the position layers writes the position by its heads.
+            # The heads of the last position layer write the position.
             attended = after = start if inner == 0 else unplaced
         yield _Stage(number, is_attention=True, got=layer.attended, wanted=attended)
         yield _Stage(number, is_attention=False, got=layer.after, wanted=after)
@@ -171,7 +171,7 @@ def _stages(source: StockSource, seen: Observation, trace: Trace) -> Iterator[_S
 def _departure(
     source: StockSource, stage: _Stage, difference: npt.NDArray[np.float64], where: str
 ) -> Problem:
-    """The first position and its worst coordinate at the first wrong stage."""
+    """The worst coordinate of the first wrong position at a stage."""
     position = int(np.flatnonzero((difference > TOLERANCE).any(axis=1))[0])
     coordinate = int(difference[position].argmax())
     name = source.wire_at(coordinate)
@@ -214,7 +214,7 @@ def _margins(source: StockSource, seen: Observation) -> list[HeadMargin]:
 
 
 def _config_problems(folder: Path, source: StockSource) -> Iterator[Problem]:
-    """Fields of the config that are not those of the machine."""
+    """Fields of the config that differ."""
     made = stock_config(source, dtype="float32")
     stored = type(made).from_pretrained(folder)
     wanted, have = made.to_dict(), stored.to_dict()
@@ -244,7 +244,7 @@ def _case_problems(source: StockSource, cases: list[SelfTestCase]) -> Iterator[P
 
 
 def _weight_problems(folder: Path, source: StockSource) -> Iterator[Problem]:
-    """Tensors that are missing, unknown, of another shape or not as compiled."""
+    """Tensors that are missing, unknown, of another shape or different."""
     try:
         with safe_open(folder / SAFE_WEIGHTS_NAME, framework="pt") as stored:
             unknown = set(stored.keys())

@@ -1,15 +1,15 @@
-"""The folder of a stock model.
+"""Export of a stock model folder.
 
     config.json  model.safetensors    a plain LlamaForCausalLM or GPTNeoXForCausalLM
     generation_config.json            greedy, with the stop tokens
     tokenizer.json  tokenizer_config.json
     compiled.json  machine.json       what was compiled, and how
     registers.json                    what the residual stream holds
-    self_test.json                    words or puzzles, and their tokens
-    sudocot.json                      of boards: what programs that evaluate models read
+    self_test.json                    words or puzzles with their expected tokens
+    sudocot.json                      of boards: facts for evaluations
     README.md                         model card
 
-The folder appears whole or not at all.
+The folder is written to a temporary place and renamed when complete.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def export_stock(
     """Write the model folder.
 
     Args:
-        source: What was compiled.
-        folder: Where; it must not exist.
-        dtype: Format of the weights. All weights of a Llama are numbers that bf16 holds.
+        source: The compiled program and its stock model.
+        folder: Folder to write, which must not exist.
+        dtype: dtype of the weights. bf16 represents all weights of a Llama exactly.
         words: Words or puzzles of the self-test; by default some are chosen.
 
     Raises:
-        ValueError: a word of the self-test is not fit.
+        ValueError: a word of the self-test has no output within the positions.
         OSError: the folder exists or cannot be written.
     """
     compiled = source.compiled
@@ -79,7 +79,7 @@ def export_stock(
 
 
 def stock_config(source: StockSource, *, dtype: str) -> PreTrainedConfig:
-    """The model's config, with ids of special tokens."""
+    """Return the config with the ids of special tokens."""
     make = llama_config if source.architecture == "llama" else neox_config
     config: PreTrainedConfig = make(source.shape, bits=source.compiled.bits, dtype=dtype)
     compiled = source.compiled

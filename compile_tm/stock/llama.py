@@ -1,7 +1,7 @@
-"""Tensors and config of a Llama that computes a stock program.
+"""Tensors and config of a Llama that computes a `StockProgram`.
 
-The residual stream has the program's coordinates, `first` and `found` at their indices, and behind
-them the constants of RMSNorm, the first of which projections read as 1.
+The residual stream holds the program's coordinates, `first` and `found` at their indices, followed
+by the constants of RMSNorm; projections read the first of these as 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Tensors = Iterator[tuple[str, Tensor]]
 
 
 def rotary_parameters(shape: StockShape, bits: int) -> dict[str, object]:
-    """`rope_parameters`: explicit frequencies, none of which depends on a base."""
+    """Return `rope_parameters` with explicit frequencies, independent of a base."""
     factors = rotary_factors(bits, shape.head_size // 2)
     return {
         "rope_type": "longrope",
@@ -38,12 +38,12 @@ def rotary_parameters(shape: StockShape, bits: int) -> dict[str, object]:
 
 
 def query_scale(head_size: int) -> float:
-    """Weight of queries: G times the root of the head's size, up to the next power of two."""
+    """Return the scale of queries: G sqrt(head_size), rounded up to a power of two."""
     return 2.0 ** math.ceil(math.log2(GAP * math.sqrt(head_size)))
 
 
 def llama_config(shape: StockShape, *, bits: int, dtype: str) -> LlamaConfig:
-    """The config, without ids of special tokens."""
+    """Return the config without the ids of special tokens."""
     return LlamaConfig(
         architectures=["LlamaForCausalLM"],
         vocab_size=shape.vocab_size,
@@ -65,7 +65,7 @@ def llama_config(shape: StockShape, *, bits: int, dtype: str) -> LlamaConfig:
 
 
 def llama_tensors(program: StockProgram, shape: StockShape) -> Tensors:
-    """Yield names and tensors, fp32; all weights are numbers that bf16 holds."""
+    """Yield names and fp32 tensors; bf16 represents all weights exactly."""
     D, constant = shape.hidden_size, program.constant
     num_held = num_constants(D)
     stream_gain, constant_gain = rms_gains(D)
@@ -99,9 +99,9 @@ def llama_tensors(program: StockProgram, shape: StockShape) -> Tensors:
 def attention_matrices(
     heads: list[StockHead], shape: StockShape
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Queries, keys, values (H h, D) and outputs (D, H h) of a layer.
+    """Return the projections of queries, keys, values (H h, D) and outputs (D, H h) of a layer.
 
-    Pair k of a head has the dimensions k and k + h/2; score rows take the last pairs, whose
+    Pair k of a head consists of the dimensions k and k + h/2; score rows use the last pairs, whose
     frequency is 0.
     """
     size, half = shape.head_size, shape.head_size // 2
@@ -126,7 +126,7 @@ def attention_matrices(
 
 
 def feed_forward_matrices(layer: StockLayer, shape: StockShape) -> tuple[Floats, Floats]:
-    """Input weights (d_ff, D), biases in the constant's column, and output weights (D, d_ff)."""
+    """Return input weights (d_ff, D), with biases in the constant's column, and output weights."""
     up = np.zeros((shape.feed_forward_size, shape.hidden_size), dtype=np.float32)
     down = np.zeros((shape.hidden_size, shape.feed_forward_size), dtype=np.float32)
     up[layer.up.neuron, layer.up.coordinate] = layer.up.weight

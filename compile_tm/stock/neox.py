@@ -1,7 +1,7 @@
-"""Tensors and config of a GPT-NeoX that computes a stock program.
+"""Tensors and config of a GPT-NeoX that computes a `StockProgram`.
 
-The residual stream has the program's coordinates, `first`, `found` and the constant at their
-indices, and their complements from D / 2 on, so that its mean is 0.
+The residual stream holds the program's coordinates, `first`, `found` and the constant at their
+indices, and the negative of each from D / 2 on, so that its mean is 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from compile_tm.stock.shape import StockShape, layer_heads
 
 
 def neox_config(shape: StockShape, *, bits: int, dtype: str) -> GPTNeoXConfig:
-    """The config, without ids of special tokens."""
+    """Return the config without the ids of special tokens."""
     return GPTNeoXConfig(
         architectures=["GPTNeoXForCausalLM"],
         vocab_size=shape.vocab_size,
@@ -43,7 +43,7 @@ def neox_config(shape: StockShape, *, bits: int, dtype: str) -> GPTNeoXConfig:
 
 
 def neox_tensors(program: StockProgram, shape: StockShape) -> Tensors:
-    """Yield names and tensors, fp32."""
+    """Yield names and fp32 tensors."""
     D, constant, half = shape.hidden_size, program.constant, shape.hidden_size // 2
     stream_gain, constant_gain = layer_norm_gains(D)
     gain = torch.zeros(D)
@@ -60,7 +60,7 @@ def neox_tensors(program: StockProgram, shape: StockShape) -> Tensors:
         yield from _norm(f"{prefix}.post_attention_layernorm", gain)
         heads = list(layer_heads(program, n, shape.head_size))
         *projections, out = map(torch.from_numpy, attention_matrices(heads, shape))
-        # Rows go head by head, each with its query, key and value.
+        # Rows are ordered by head, each with its query, key and value.
         by_head = [part.view(shape.num_heads, shape.head_size, D) for part in projections]
         yield from _linear(
             f"{prefix}.attention.query_key_value", torch.stack(by_head, dim=1).reshape(-1, D)

@@ -1,7 +1,6 @@
-"""What a stock model holds on a sequence: residual stream, norms and attention scores by layer.
+"""Activations of a stock model: residual stream, norms and attention scores by layer.
 
-Everything is read from the model's own modules by forward hooks, so that it works for any weights
-of the same shape.
+They are read from the model's own modules by forward hooks, for any weights of the same shape.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from compile_tm.hf.export import no_progress_bars
+from compile_tm.hf.folder import no_progress_bars
 from compile_tm.stock.llama import query_scale
 from compile_tm.stock.source import StockSource
 
@@ -28,35 +27,33 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerObservation:
-    """One layer on T tokens."""
+    """Activations of one layer on T tokens."""
 
     attended: Floats
     """(T, D) residual stream after attention."""
     after: Floats
     """(T, D) residual stream after the layer."""
     margins: Floats
-    """(H, T) score of the best positions less the best other score, in units of G; inf if all
-    positions tie."""
+    """(H, T) difference of the best and the best other score in units of G; inf if all tie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """A model on T tokens."""
+    """Activations of a model on T tokens."""
 
     embedded: Floats
     """(T, D) residual stream before the first layer."""
     layers: tuple[LayerObservation, ...]
     norm_deltas: tuple[float, ...]
-    """Of each norm in the order of computation: the greatest change of a coordinate, in units of
-    the greatest value of the stream; 0 is the identity to the bit."""
+    """Greatest change of a coordinate by each norm, in order of computation; 0 for the identity."""
     predicted: npt.NDArray[np.int64]
-    """(T,) the most likely next token."""
+    """(T,) greedy next token."""
     gaps: Floats
-    """(T,) its logit less the next one."""
+    """(T,) difference of its logit and the next one."""
 
 
 def load_stock_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:
-    """The model of a folder, by the Auto class alone.
+    """Load the model of a folder with `AutoModelForCausalLM`.
 
     Raises:
         OSError: a file is missing.
@@ -69,12 +66,12 @@ def load_stock_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any
 
 @torch.inference_mode()
 def observe(model: Any, source: StockSource, ids: Sequence[int]) -> Observation:
-    """Run a model on a sequence and keep what its layers held.
+    """Run a model on a sequence and return its activations.
 
     Args:
         model: A Llama or GPT-NeoX of the source's shape.
-        source: What it was compiled from.
-        ids: Tokens.
+        source: The compiled program and its stock model.
+        ids: The sequence.
     """
     modules = _Modules(model, source)
     norms: list[tuple[Tensor, Tensor]] = []
@@ -112,7 +109,7 @@ def observe(model: Any, source: StockSource, ids: Sequence[int]) -> Observation:
 
 
 class _Modules:
-    """The parts of a Llama or GPT-NeoX by one name."""
+    """Modules of a Llama or GPT-NeoX under common names."""
 
     def __init__(self, model: Any, source: StockSource) -> None:
         self._source = source
@@ -129,7 +126,7 @@ class _Modules:
         self.norms.append(last)
 
     def margins(self, layer: int, normed: Tensor) -> Floats:
-        """Margins (H, T) of a layer's heads from its normed input (T, D)."""
+        """Margins (H, T) of a layer's heads, computed from its normalized input (T, D)."""
         q, k = self._queries_keys(layer, normed)
         positions = torch.arange(len(normed), device=normed.device)[None]
         cos, sin = self._rotary(q[None], positions)
@@ -140,12 +137,12 @@ class _Modules:
         later = torch.ones(scores.shape[1:], dtype=torch.bool).triu(1)
         scores.masked_fill_(later, -math.inf)
         best = scores.amax(dim=-1, keepdim=True)
-        # Scores of best positions differ by rounding only.
+        # Scores of the best positions differ by rounding errors only.
         following = scores.masked_fill(scores > best - 0.25, -math.inf).amax(dim=-1)
         return _numpy(best[..., 0] - following)
 
     def _queries_keys(self, layer: int, normed: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys (H, T, head_size), not rotated."""
+        """Queries and keys (H, T, head_size) before the rotation."""
         shape = self._source.shape
         if self._is_llama:
             attention = self.layers[layer].self_attn
@@ -159,10 +156,10 @@ class _Modules:
 
 
 def _delta(source: StockSource, before: Tensor, after: Tensor) -> float:
-    """How far a norm is from the identity, on the coordinates that hold the program's stream."""
+    """Distance of a norm from the identity on the coordinates of the program."""
     used = source.program.constant
     difference = (after[:, :used].float() - before[:, :used].float()).abs().max()
-    # The constant leaves the norm as 1.
+    # The norm maps the constant to 1.
     constant = (after[:, used].float() - 1).abs().max()
     return float(torch.maximum(difference, constant))
 

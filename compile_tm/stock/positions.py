@@ -1,38 +1,38 @@
-"""Positions in binary from rotary encodings, in one layer of r heads; two if prompts vary.
+"""Binary positions from rotary encodings in one layer of r heads, or two if prompts vary.
 
-Pair k of queries and keys turns by the angle pi / 2^k at each position. Bit k of a position i is 0
-if and only if sin(pi (i + 1/2) / 2^k) > 0. Head k computes this sine as its score of the first
-token, and 0 as that of any other:
+Pair k of queries and keys is rotated by pi / 2^k per position. Bit k of a position i is 0 if and
+only if sin(pi (i + 1/2) / 2^k) > 0. Head k computes this sine as its score of the first token, and
+0 as that of all others:
 
-    query   A (1, 0), with A = 2^k, turned by theta = pi i / 2^k
+    query   A (1, 0), with A = 2^k, rotated by theta = pi i / 2^k
     key     (sin(h), cos(h)) with h = pi / 2^(k + 1) at the first token, (0, 0) at others
     score   A (cos(theta) sin(h) + sin(theta) cos(h)) = A sin(theta + h)
 
-|sin(theta + h)| >= sin(h) >= 2^-k, so that the score is at least 1 in absolute value. If it is
-positive, the head attends to the first token, whose value is -1; else to all others, which tie at 0
-and have the value 1. At position 0 there is only the first token. This is a construction of ours,
-in one layer where the paper's lemma takes r + 1, which extract one bit after the other.
+|sin(theta + h)| >= sin(h) >= 2^-k, so the absolute score is at least 1. If it is positive, the head
+attends to the first token, whose value is -1; otherwise to all others, which tie at 0 and have the
+value 1. At position 0 there is only the first token. This construction is not in the paper, whose
+lemma uses r + 1 layers that extract one bit after the other.
 
-Precision. The first token is at position 0, whose angle is 0, so that its key is not changed. Of
-the two products none is rounded other than relatively: the table of cosines and sines, the query,
-the key and the turned query each by a unit roundoff u at most. So the score's error is at most
-4 u' (|cos(theta) sin(h)| + |sin(theta) cos(h)|) A with u' slightly above u. With x = theta mod pi
-taken to (-pi/2, pi/2], a multiple of 2h other than 0 has |tan x| >= tan(2h) > 2 tan(h), hence
+Precision. The first token is at position 0 with the angle 0, so its key is not changed. Table of
+cosines and sines, query, key and rotated query have relative rounding errors of at most the unit
+roundoff u each. Hence the error of the score is at most
+4 u' (|cos(theta) sin(h)| + |sin(theta) cos(h)|) A with u' slightly greater than u. Let x be theta
+modulo pi in (-pi/2, pi/2]. A multiple of 2h other than 0 has |tan x| >= tan(2h) > 2 tan(h), hence
 
     (|cos x sin h| + |sin x cos h|) / |cos x sin h + sin x cos h| <= (t + 1) / (t - 1) < 3,
 
-t = |tan x| / tan h > 2, and for x = 0 the ratio is 1. The relative error is below 12 u': 2^-4 in
-bf16 (u = 2^-9 of weights, table and products), so that the least gap of scores is at least
-15/16 G, at all positions and for all k. Precision of the angle itself: tables are computed in fp32,
-as the product of a whole position and a rounded frequency, with an absolute error of at most
-2^-23 theta. Compared with h that is i 2^-22, which leaves half of the gap up to i = 2^20. That the
-offset of half a position is in the key, and not in the query, is what makes bf16 exact: with a
-query A (sin h, -cos h) the turned query would round away the difference between theta and -h.
+with t = |tan x| / tan h > 2; for x = 0 the ratio is 1. The relative error is less than 12 u', which
+is less than 2^-4 in bf16 (u = 2^-9 for weights, table and products). The gap of scores is therefore
+at least 15/16 G at all positions and for all k. The angle itself is computed in fp32 as the product
+of an integer position and a rounded frequency, with an absolute error of at most 2^-23 theta, which
+is i 2^-22 relative to h and leaves half of the gap for i up to 2^20. The offset of half a position
+must be in the key: with a query A (sin h, -cos h), rounding the rotated query to bf16 would lose
+the difference between theta and -h.
 
-Marks. The first token is known by its embedding. `<summary>` begins prompts too, and occurs again
-later, so that one more layer takes the mark from all but position 0: a head with score G at
-unmarked tokens and 0 at marked ones finds whether an unmarked token is at or before the position,
-as is so everywhere but at position 0 (a prompt's second token is never marked).
+Marks. The first token is marked by its embedding. `<summary>` begins prompts and also occurs later,
+so one more layer clears the mark everywhere but at position 0: a head with score G at unmarked
+tokens and 0 at marked ones detects an unmarked token at or before the position, which exists
+everywhere but at position 0, as the second token of a prompt is never marked.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STAGE = "position"
 
 
 def bit_layer(outputs: tuple[int, ...], *, first: int, constant: int) -> StockLayer:
-    """The layer that writes the bits of the position.
+    """Return the layer that writes the bits of the position.
 
     Args:
         outputs: Coordinates of the position register, least significant bit first.
@@ -66,16 +66,16 @@ def bit_layer(outputs: tuple[int, ...], *, first: int, constant: int) -> StockLa
 
 
 def unmark_layer(*, first: int, found: int, constant: int) -> StockLayer:
-    """The layer that takes the mark from all tokens but that at position 0."""
+    """Return the layer that clears the mark of all tokens but that at position 0."""
     unmarked = {constant: 1.0, first: -1.0}
     head = StockHead(STAGE, (unmarked,), (found,), (ScoreRow({constant: 1.0}, unmarked),))
-    # Neuron 0: first and found, takes first away. Neuron 1: found, takes itself away.
+    # Neuron 0 fires on first and found and clears first; neuron 1 fires on found and clears it.
     up = _weights([(0, first, 1), (0, found, 1), (0, constant, -1), (1, found, 1)])
     return StockLayer(STAGE, (head,), up, _weights([(0, first, -1), (1, found, -1)]), 2)
 
 
 def rotary_factors(bits: int, num_pairs: int) -> list[float]:
-    """What `longrope` divides a frequency of 1 by: 2^k / pi for pair k, then pairs that stand.
+    """Return the divisors of `longrope` for a frequency of 1: 2^k / pi, then unrotated pairs.
 
     Raises:
         ValueError: a head has fewer pairs than positions have bits.
@@ -86,11 +86,11 @@ def rotary_factors(bits: int, num_pairs: int) -> list[float]:
 
 
 FROZEN_FACTOR = 2.0**120
-"""A pair that is divided by it turns by less than 2^-100 at all positions: not at all in floats."""
+"""Divisor of unrotated pairs: all angles are less than 2^-100, so rotations round to nothing."""
 
 
 def bf16(value: float) -> float:
-    """The nearest bf16, ties to the even one."""
+    """Round to the nearest bf16, ties to even."""
     bits = int(np.float32(value).view(np.uint32))
     rounded = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
     return float(np.uint32(rounded).view(np.float32))

@@ -1,8 +1,4 @@
-"""Values of registers at layers of a stock model, for any sequences.
-
-The values are those of the model's own residual stream, which `registers.json` explains: a table
-with a row for each token, to train probes on or to compare probes with.
-"""
+"""Values of registers in the residual stream of a stock model, as a table with a row per token."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from compile_tm.stock.registers import stock_registers
 from compile_tm.stock.source import StockSource
 
 HIDDEN = "hidden"
-"""Name of the whole residual stream among registers."""
+"""Name for the whole residual stream."""
 SUFFIXES = (".npz", ".parquet")
 
 
@@ -40,13 +36,12 @@ class Probe:
 
 
 def choose_probes(source: StockSource, names: Sequence[str], layers: Sequence[int]) -> list[Probe]:
-    """Registers of some names after some layers.
+    """Return probes of named registers after given layers.
 
     Args:
-        source: What was compiled.
-        names: Names, or `hidden` for the whole stream; none for all registers.
-        layers: Layers; none for the first after which each register holds what it means, and for
-            the whole stream all.
+        source: The compiled program and its stock model.
+        names: Names, or `hidden` for the whole stream; empty for all registers.
+        layers: Layers; empty for the first layer of each register, and all of the whole stream.
 
     Raises:
         ValueError: no such register or layer.
@@ -80,13 +75,13 @@ def choose_probes(source: StockSource, names: Sequence[str], layers: Sequence[in
 def probe_sequences(
     model: Any, source: StockSource, sequences: Sequence[Sequence[int]], probes: Sequence[Probe]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Run sequences and return columns with a row for each token.
+    """Run sequences and return columns with one row for each token.
 
     Returns:
         `sequence`, `position` and `id`, each (n,), and for each probe its values (n, width).
 
     Raises:
-        ValueError: a sequence is empty, too long, or has an id that the model lacks.
+        ValueError: a sequence is empty, too long, or has an id outside the vocabulary.
     """
     parts = [_rows(model, source, n, ids, probes) for n, ids in enumerate(sequences)]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,9 +1,9 @@
-"""Widths of a stock model, and its size, before any tensor is made.
+"""Widths and size of a stock model, by formula.
 
-Stock models have one head size for queries, keys and values, and as many heads in all layers. A
-head size h is allowed if no head has more score rows than h - 2r, the dimensions that its position
-does not rotate. Widths are multiples of 64, which every runtime takes; transformers requires that
-the number of heads divides the width.
+Stock models have one head size for queries, keys and values, and the same number of heads in all
+layers. A head size h must provide h - 2r unrotated dimensions for the score rows of every head.
+Widths are multiples of 64, which all runtimes support; transformers requires that the number of
+heads divides the width.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from compile_tm.stock.norms import num_constants
 
 Architecture = Literal["llama", "gpt-neox"]
 HEAD_SIZES = (32, 64, 128, 256)
-"""Head sizes that the kernels of vLLM take, on CPUs too."""
+"""Head sizes that vLLM supports, on CPUs as well."""
 _WIDTH_UNIT = 64
 
 
@@ -37,11 +37,11 @@ class StockShape:
     vocab_size: int
     max_positions: int
     num_nonzero: int
-    """Weights that are not zero, those of norms included."""
+    """Number of nonzero weights, norms included."""
 
     @property
     def num_parameters(self) -> int:
-        """All weights."""
+        """Number of weights."""
         D, inner = self.hidden_size, self.num_heads * self.head_size
         vocab = 2 * self.vocab_size * D
         if self.architecture == "llama":
@@ -52,10 +52,10 @@ class StockShape:
 
 
 def stock_shape(program: StockProgram, architecture: Architecture) -> StockShape:
-    """The smallest shape that holds a program.
+    """Return the smallest shape for a program.
 
     Raises:
-        ValueError: a head has more rows than the widest head size has room for.
+        ValueError: a head has more rows than the largest head size provides.
     """
     head_size = _head_size(program)
     num_heads = max(sum(1 for _ in layer_heads(program, n, head_size)) for n in _layers(program))
@@ -83,7 +83,7 @@ def stock_shape(program: StockProgram, architecture: Architecture) -> StockShape
 
 
 def layer_heads(program: StockProgram, layer: int, head_size: int) -> Iterator[StockHead]:
-    """Heads of a layer, counted from 0, with wide values split."""
+    """Yield the heads of a layer, by index, with wide values split."""
     for head in program.layers[layer].heads:
         yield from split_values(head, head_size)
 
@@ -130,9 +130,9 @@ def _round_up(size: int, unit: int) -> int:
 def _num_nonzero(
     program: StockProgram, architecture: Architecture, hidden_size: int, head_size: int
 ) -> int:
-    """Entries that are not zero, by counting those of the program."""
+    """Number of nonzero weights, from the nonzero entries of the program."""
     is_llama = architecture == "llama"
-    # LayerNorm: what is written to a coordinate is taken from its complement.
+    # LayerNorm: every output is also subtracted from the complement of its coordinate.
     copies = 1 if is_llama else 2
     constants = num_constants(hidden_size) if is_llama else 2
     used = program.num_coordinates - 1 if not is_llama else hidden_size

@@ -1,4 +1,4 @@
-"""`compiled.json`: what a stock folder was compiled from, and how to do it again."""
+"""`compiled.json`: what a stock folder was compiled from, so that it can be compiled again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StockSource:
-    """A compiled machine or solver, and the stock model that it becomes."""
+    """A compiled program and the layout of its stock model."""
 
     compiled: CompiledProgram
     program: StockProgram
@@ -32,7 +32,7 @@ class StockSource:
 
     @property
     def architecture(self) -> Architecture:
-        """`llama` or `gpt-neox`."""
+        """Architecture of the model."""
         return self.shape.architecture
 
     @property
@@ -41,7 +41,7 @@ class StockSource:
         return self.compiled.name
 
     def wire_at(self, coordinate: int) -> str:
-        """Name of a coordinate of the residual stream."""
+        """Return the name of a coordinate of the residual stream."""
         program = self.program
         own = {program.first: "first position", program.found: "unmarked token found"}
         if coordinate in own:
@@ -52,13 +52,13 @@ class StockSource:
 
 
 def make_source(compiled: CompiledProgram, architecture: Architecture) -> StockSource:
-    """Lay out a compiled machine or solver as a stock model."""
+    """Lay out a compiled program as a stock model."""
     program = stock_program(compiled)
     return StockSource(compiled=compiled, program=program, shape=stock_shape(program, architecture))
 
 
 def is_stock_folder(folder: Path) -> bool:
-    """Whether a folder holds a stock model that was compiled."""
+    """Return whether a folder holds a compiled stock model."""
     return (folder / COMPILED_FILE).is_file()
 
 
@@ -77,10 +77,10 @@ def write_source(source: StockSource, folder: Path) -> None:
 
 
 def read_source(folder: Path) -> StockSource:
-    """Compile again what a folder was compiled from.
+    """Compile the program of a folder again.
 
     Raises:
-        ValueError: a file is malformed; names file and field.
+        ValueError: a file is malformed; the message names file and field.
         OSError: a file is missing.
     """
     path = folder / COMPILED_FILE

@@ -1,13 +1,14 @@
-"""The MRV backtracking solver as a transformer: a program on the layer that machines use.
+"""The MRV backtracking solver as a program.
 
 board       cells, digits, token ids and their codes
 wires       registers and flags
-schedule    which part is done by which layer
-latest      the latest token that matches, a few bits of its position a layer
-reading     what a token is, and what stands before it
-chain       a token's ancestors on the decision stack, gathered by pointer doubling
-solving     candidates, counts, the cell to try next, the digit to write next
+schedule    layers of each part
+sizes       dimensions by formula
+latest      search for the latest matching token, a few position bits in each layer
+reading     kinds of tokens and of the tokens before them
+chain       ancestors of a token on the decision stack, by pointer doubling
+solving     candidates, counts, next digit and next cell
 summaries   when a summary is due, and the tokens that it copies
-meanings    what the registers hold after which layers, for people and programs
-compiled    the whole program, with sizes, and generation of CoT and SCoT
+meanings    layers after which registers hold their values
+compiled    the whole program, and generation of CoT and SCoT
 """

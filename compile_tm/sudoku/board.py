@@ -1,7 +1,7 @@
-"""Boards and their tokens, as the program sees them.
+"""Boards and their tokens.
 
-The ids are those of the solver's traces: 8 specials, a coordinate for each of the S cells in
-row-major order, the digits 1 to D.
+Ids are those of the solver's traces: 8 special tokens, the coordinates of the S cells in row-major
+order, the digits 1 to D.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compile_tm.program.registers import Bits, binary, num_bits_for
 
 
 class Special(IntEnum):
-    """Ids of the tokens that are no coordinates and no digits."""
+    """Ids of special tokens, which are neither coordinates nor digits."""
 
     PAD = 0
     INPUT = 1
@@ -44,29 +44,29 @@ _SPECIAL_TEXTS = (
 
 @dataclass(frozen=True)
 class SudokuBoard:
-    """A board whose boxes have `box_rows` rows and `box_cols` columns."""
+    """A board with boxes of `box_rows` rows and `box_cols` columns."""
 
     box_rows: int
     box_cols: int
 
     @property
     def name(self) -> str:
-        """As on the command line."""
+        """Name on the command line."""
         return f"{self.side}x{self.side}"
 
     @property
     def side(self) -> int:
-        """D: digits, and cells of a row."""
+        """D, the number of digits and of cells in a row."""
         return self.box_rows * self.box_cols
 
     @property
     def num_cells(self) -> int:
-        """S."""
+        """S, the number of cells."""
         return self.side**2
 
     @property
     def vocab_size(self) -> int:
-        """Tokens."""
+        """Number of tokens."""
         return len(Special) + self.num_cells + self.side
 
     @property
@@ -81,34 +81,34 @@ class SudokuBoard:
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
-        """Text of every id."""
+        """Text of each id."""
         cells = (divmod(cell, self.side) for cell in range(self.num_cells))
         coordinates = tuple(f"({row + 1},{col + 1})" for row, col in cells)
         return _SPECIAL_TEXTS + coordinates + tuple(map(str, range(1, self.side + 1)))
 
     @property
     def id_bits(self) -> int:
-        """Bits of a token id."""
+        """Number of bits of a token id."""
         return num_bits_for(self.vocab_size)
 
     @property
     def digit_bits(self) -> int:
-        """Bits of the code of what stands in a line: nothing yet, a digit, or `<none>`."""
+        """Number of bits of a digit code."""
         return num_bits_for(self.side + 2)
 
     @cached_property
     def id_codes(self) -> Bits:
-        """(V, id_bits)."""
+        """Codes of ids (V, id_bits)."""
         return binary(np.arange(self.vocab_size), num_bits=self.id_bits)
 
     @cached_property
     def digit_codes(self) -> Bits:
-        """(D + 2, digit_bits): 0 for nothing, d for the digit d, D + 1 for `<none>`."""
+        """Codes (D + 2, digit_bits): 0 for no digit, d for the digit d, D + 1 for `<none>`."""
         return binary(np.arange(self.side + 2), num_bits=self.digit_bits)
 
     @cached_property
     def is_peer(self) -> npt.NDArray[np.bool_]:
-        """(S, S) whether two cells are different, and share a row, column or box."""
+        """(S, S) whether two different cells share a row, column or box."""
         row, col = np.divmod(np.arange(self.num_cells), self.side)
         box = row // self.box_rows * self.side + col // self.box_cols
         same = [unit[:, None] == unit[None, :] for unit in (row, col, box)]
@@ -116,13 +116,13 @@ class SudokuBoard:
         return is_same & ~np.eye(self.num_cells, dtype=np.bool_)
 
     def input_ids(self, givens: npt.ArrayLike) -> npt.NDArray[np.int32]:
-        """Ids of `<input>`, the givens, `</input>`.
+        """Return the ids of `<input>`, the givens and `</input>`.
 
         Args:
             givens: Digits (S,), 0 for blank.
 
         Raises:
-            ValueError: another number of cells, a digit that the board lacks, or givens that clash.
+            ValueError: wrong number of cells, a digit greater than D, or givens that clash.
         """
         grid = np.asarray(givens).reshape(-1)
         if grid.shape != (self.num_cells,) or grid.min() < 0 or grid.max() > self.side:
@@ -136,14 +136,14 @@ class SudokuBoard:
         return np.array([Special.INPUT, *lines.ravel(), Special.END_INPUT], dtype=np.int32)
 
     def most_candidates(self, num_empty: int) -> int:
-        """The most candidates c that the most constrained of `num_empty` empty cells can have.
+        """Return a bound c on the candidates of the most constrained of `num_empty` empty cells.
 
-        The row of an empty cell lacks a digit for each of its candidates, so has c empty cells at
-        least, each of which has c in its column: num_empty >= c^2. Moreover a row, column or box
-        with an empty cell has at most D - c digits. If that is less than both sides of a box, no
-        row is full: it would fill at least a side's length of some box, so that this box is full,
-        then all rows through it, all boxes beside it, all columns and the board. So all D rows
-        have c empty cells, num_empty >= c D.
+        The row of an empty cell lacks each of its candidates, so it has at least c empty cells,
+        each of which has c empty cells in its column: num_empty >= c^2. Moreover, a row, column or
+        box with an empty cell has at most D - c digits. If D - c is less than both sides of a box,
+        no row is full: a full row would fill a whole side of some box, so that the box would be
+        full, then all rows through it, all boxes beside it, all columns and the board. So all D
+        rows have at least c empty cells: num_empty >= c D.
         """
         c = min(isqrt(num_empty), self.side)
         while self.side - c < min(self.box_rows, self.box_cols) and c * self.side > num_empty:
@@ -152,7 +152,7 @@ class SudokuBoard:
 
     @property
     def longest_stack(self) -> int:
-        """Tokens that the lines of a decision stack can have; those of givens are no longer."""
+        """Greatest number of tokens of a decision stack's lines; those of givens are not more."""
         return sum(1 + self.most_candidates(e) for e in range(1, self.num_cells + 1))
 
 

@@ -1,18 +1,18 @@
-"""The decision stack as a chain of tokens, each with a pointer to the one before it.
+"""The decision stack as a linked chain of tokens.
 
-The parent of a token is the token before it, but for the coordinate of a retry: the line replaces
-the latest fresh line f of its cell, so its parent is that of f, the token before f. For while the
-cell is assigned no other fresh line of it can be written, and whatever stood above f is gone. As f
-is the latest fresh token with the coordinate, up to and including the token itself, fresh lines
-find themselves, and so do tokens that look for nothing. So for all, the parent is what `one_back`
-holds where they find. Tokens of the last block have the parent of its first token, the last one of
-the trace, so that to all of them the stack is the one where the block begins.
+The parent of a token is the token before it, except for the coordinate of a retry. A retry replaces
+the latest fresh line f of its cell, so its parent is that of f, the token before f: as long as the
+cell is assigned, no other fresh line of it is written, and all lines above f have been dropped. f
+is the latest fresh token with the coordinate, including the token itself, so fresh lines find
+themselves, as do tokens with an empty query. Hence the parent is `one_back` of the token found, for
+all tokens. Tokens of the last block have the parent of the block's first token, which is the last
+token of the trace, so that they share the stack at the beginning of the block.
 
-So the chain of a token is its prompt's lines and its stack's, in order. After n steps of pointer
-doubling a token has joined what 2^n tokens of its chain hold: a step adds what the ancestor 2^(n-1)
-tokens back has joined, and that ancestor's pointer makes the one for the next step. A cell is
-assigned once on a chain, so sets that are joined are disjoint. The chain ends in the root, which
-holds nothing and points to itself.
+The chain of a token thus consists of the lines of its prompt and of its stack, in order. After n
+steps of pointer doubling, a token holds the union of the sets of 2^n tokens of its chain: each step
+adds the union of the ancestor 2^(n-1) tokens back, whose pointer gives the one for the next step. A
+cell is assigned once on a chain, so these sets are disjoint. The chain ends in the root, which has
+the empty set and points to itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from compile_tm.sudoku.wires import SolverWires
 
 
 def find_parents(build: ProgramBuilder, w: SolverWires, at: Schedule) -> None:
-    """A layer for each chunk of a position."""
+    """Place the search for parents, one layer for each chunk of a position."""
     search = Search(
         queries=w.sought,
         keys=w.fresh,
@@ -48,8 +48,8 @@ def find_parents(build: ProgramBuilder, w: SolverWires, at: Schedule) -> None:
 def gather_chain(build: ProgramBuilder, w: SolverWires, at: Schedule) -> None:
     """Pointer doubling: assigned pairs, and the nearest line with an alternative.
 
-    That line is the one to retry after a dead end: of its digits the first is tried, the second
-    comes next.
+    That line is the one to retry after a dead end; its first digit has been tried, the second one
+    is next.
     """
     stage = build.stage("chain")
     for step in range(at.doublings):
@@ -65,7 +65,7 @@ def gather_chain(build: ProgramBuilder, w: SolverWires, at: Schedule) -> None:
             outputs=w.pairs if is_last else w.pairs + doubled,
         )
         if 0 < step < at.doublings - 2:
-            # Two steps on, the register is written again.
+            # The register is written again two steps later.
             stage.mlp(layer, zero(pointer))
         if step < at.alternative_doublings:
             join_nearest(

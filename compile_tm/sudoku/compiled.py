@@ -1,4 +1,4 @@
-"""The whole program: a board's solver with CoT or SCoT, and what it generates."""
+"""The compiled solver of a board with CoT or SCoT, and generation of its segments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from compile_tm.sudoku.reading import embed, read_tokens
 from compile_tm.sudoku.schedule import Schedule
 from compile_tm.sudoku.sizes import sudoku_sizes
 from compile_tm.sudoku.solving import solve
-from compile_tm.sudoku.summaries import summarise
+from compile_tm.sudoku.summaries import summarize
 from compile_tm.sudoku.wires import solver_wires
 
 Mode = Literal["cot", "scot"]
@@ -37,11 +37,11 @@ class CompiledSudoku:
     mode: Mode
     """`cot` or `scot`."""
     segment_tokens: int | None
-    """Trace tokens after which a summary is due; None in CoT."""
+    """N, trace tokens after which a summary is due; None in CoT."""
     bits: int
     """r."""
     program: Program
-    """The transformer."""
+    """The hardmax transformer."""
 
     @property
     def family(self) -> Literal["sudoku"]:
@@ -119,9 +119,9 @@ def compile_sudoku(
 
     Args:
         board: The board.
-        mode: With summaries or without.
-        bits: r: a segment, in CoT the whole sequence, may have 2^r tokens.
-        segment_tokens: N: trace tokens after which a summary is due; of no effect in CoT.
+        mode: `scot` with summaries, `cot` without.
+        bits: r; a segment, in CoT the whole sequence, has at most 2^r tokens.
+        segment_tokens: N, trace tokens after which a summary is due; unused in CoT.
 
     Raises:
         ValueError: r is less than 5, or, in SCoT, N is not from 1 to 2^r - 1.
@@ -141,7 +141,7 @@ def compile_sudoku(
     find_parents(build, w, at)
     gather_chain(build, w, at)
     if w.summary:
-        summarise(build, w, w.summary, at, segment_tokens=segment_tokens)
+        summarize(build, w, w.summary, at, segment_tokens=segment_tokens)
     solve(build, w, at)
     return CompiledSudoku(
         board=board,
@@ -153,22 +153,22 @@ def compile_sudoku(
 
 
 class Decoder(Protocol):
-    """A runtime: `SparseTransformer`, or `TorchTransformer` for a converted program."""
+    """A runtime with greedy decoding."""
 
     def generate(
         self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]
     ) -> list[Ids]:
-        """Continue each prompt (n,) greedily to a stop token, or to the last position."""
+        """Continue each prompt (n,) greedily to a stop token or the last position."""
 
 
 def generate_segments(
     model: Decoder, compiled: CompiledSudoku, givens: npt.ArrayLike
 ) -> Iterator[Ids]:
-    """Decode a puzzle greedily, segment by segment, prompts included; CoT has one.
+    """Decode a puzzle and yield its segments, prompts included; CoT has one.
 
     Args:
-        model: The runtime.
-        compiled: What it runs.
+        model: Runtime of the program.
+        compiled: The compiled solver.
         givens: Digits (S,), 0 for blank.
     """
     prompt: Ids | None = compiled.board.input_ids(givens)
@@ -179,7 +179,7 @@ def generate_segments(
 
 
 def next_prompt(ids: Ids, *, prompt_length: int) -> Ids | None:
-    """The summary that ends a segment, or None if it ends otherwise."""
+    """Return the summary that ends a segment; None if it ends without one."""
     starts = np.flatnonzero(ids[prompt_length:] == Special.SUMMARY)
     if len(starts) == 0 or ids[-1] != Special.END_SUMMARY:
         return None

@@ -1,12 +1,12 @@
-"""The latest token that matches: a search over positions, a few bits a layer.
+"""Search for the latest matching token, several bits of its position in each layer.
 
-The paper's binary search takes a layer for each bit of a position. But a head can also prefer late
-positions: if a query's constant 1 is paired 2^i times with bit i of a key's position, i < b, then
-the score grows with the number that these bits make. The b bits run over 2^b - 1 steps of 2, so
-that a match must weigh more; paired 2^b times, each bit that differs costs 2^(b+1). Thus a layer
-finds b bits, those of the latest token among the ones that match and agree in the bits above; the
-gap between the best and the next score is 2 at least. Ties agree in all bits that were found, and
-the last layer's best token is the only one.
+The paper's binary search uses a layer for each bit of a position. A head can also prefer late
+positions: if a constant 1 of the query is paired 2^i times with bit i of the key's position, i < b,
+the score increases with the number that these b bits encode, in 2^b - 1 steps of 2. Matching bits
+are paired 2^b times, so that each mismatch costs 2^(b+1), which is more than all steps. Thus a
+layer finds the b bits of the latest token among those that match and agree in the higher bits, with
+a gap of at least 2. Ties agree in all bits found so far; in the last layer there is a single best
+token.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from compile_tm.program.registers import Flag, Register, Wires, join
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What to look for, and what to take from there."""
+    """Query and values of a search."""
 
     queries: Wires
-    """Bits to match; all zero to match everything, so that a token finds itself."""
+    """Bits to match; all zero to match every token, so that a token finds itself."""
     keys: Wires
-    """Bits that must equal them, or zeros where nothing is to be found."""
+    """Bits that must be equal, or zeros for tokens that must not be found."""
     values: Wires
-    """What the token found gives."""
+    """Wires read from the token found."""
     outputs: Wires
-    """Where it goes."""
+    """Wires that receive them."""
     preferred: tuple[Flag, Flag] | None = None
-    """If the first flag is on, a token with the second is preferred to all others; then `queries`
-    must be zero."""
+    """If the first flag is on, a token with the second flag is preferred to all others; then
+    `queries` must be zero."""
 
 
 def find_latest(
@@ -47,13 +47,13 @@ def find_latest(
     """Place the heads of a search, one a layer.
 
     Args:
-        stage: Where.
-        first_layer: The layer of the first head.
-        search: What.
-        const: Always on.
-        position: Positions, r bits.
-        known: Gets the bits of the position that are found, but for the last chunk.
-        chunks: Bits that each layer finds, highest first; they add up to r.
+        stage: Stage of the heads.
+        first_layer: Layer of the first head.
+        search: The search.
+        const: A flag that is always on.
+        position: Register of the position, r bits.
+        known: Register that receives all bits found but those of the last chunk.
+        chunks: Number of bits that each layer finds, highest first, with sum r.
     """
     low = len(position)
     last_chunk = chunks[-1]

@@ -1,9 +1,8 @@
-"""What a token is, what the two tokens before it are, and which line it belongs to.
+"""Kinds of tokens and of the two tokens before them, and the lines that they belong to.
 
-A segment is a prompt (an input block or a summary), trace lines, and a block that ends it (an
-output block or a summary). A mark that ends the prompt, a closer, stands for the token before it:
-it takes over whether that is a dead end, its digit and its line. Tokens of the last block only
-read; to them nothing is assigned.
+A segment consists of a prompt (an input block or a summary), trace lines, and a last block (an
+output block or a summary). The token that ends the prompt, the closer, takes over dead end, digit
+and line of the token before it. Tokens of the last block assign nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from compile_tm.sudoku.wires import SolverWires
 
 
 def embed(build: ProgramBuilder, w: SolverWires, board: SudokuBoard) -> None:
-    """Token types, ids, and codes of digits."""
+    """Set embeddings and unembeddings: kinds, ids and digit codes of tokens."""
     coordinates, digits = board.coordinate_ids, board.digit_ids
     build.embed(np.arange(board.vocab_size), (w.const, 1), (w.digit, board.digit_codes[0]))
     build.embed(coordinates, (w.coordinate, 1), (w.has_line, 1))
@@ -38,7 +37,7 @@ def embed(build: ProgramBuilder, w: SolverWires, board: SudokuBoard) -> None:
 
 
 def read_tokens(build: ProgramBuilder, w: SolverWires, at: Schedule) -> None:
-    """Layers 1 to 3, and the line's coordinate some layers more."""
+    """Place layers 1 to 3, and the search for the line's coordinate in some more layers."""
     _first_token(build, w)
     _last_block(build, w)
     _tokens_before(build, w, at.board)
@@ -48,12 +47,12 @@ def read_tokens(build: ProgramBuilder, w: SolverWires, at: Schedule) -> None:
 def join_nearest(
     stage: Stage, w: SolverWires, layer: int, *, pointer: Wires, has: Wires, wires: Wires
 ) -> None:
-    """Take registers from the token that a pointer points to, unless they are filled already.
+    """Copy registers and the flag `has` from the token at a pointer unless `has` is on.
 
-    The score with that token is r, with others at most r - 2. If the flag `has` is on, the first
-    token gets 2r + 1 more, so that its score is at least r + 1, and it holds nothing. The flag
-    comes along. If what a token has is the nearest among itself and the 2^j - 1 tokens before it
-    on a chain, then after this it is the nearest among twice as many.
+    The score is r with the token at the pointer and at most r - 2 with others. If `has` is on, the
+    first token gets 2r + 1 more, so that its score is at least r + 1; its registers are empty. If a
+    token holds the nearest value among the last 2^j tokens of its chain, it then holds the nearest
+    one among twice as many.
     """
     weight = 2 * len(pointer) + 1
     stage.head(
@@ -66,7 +65,7 @@ def join_nearest(
 
 
 def _first_token(build: ProgramBuilder, w: SolverWires) -> None:
-    """Layer 1: the first token is the root, and begins no block that ends a segment."""
+    """Layer 1: mark the first token as the root, which begins no last block."""
     stage = build.stage("first token")
     is_first = w.position.equals([-1] * len(w.position))
     stage.mlp(1, write((w.root, 1), when=is_first), zero_flag(w.block_start, when=is_first))
@@ -77,10 +76,10 @@ def _first_token(build: ProgramBuilder, w: SolverWires) -> None:
 
 
 def _last_block(build: ProgramBuilder, w: SolverWires) -> None:
-    """Layer 2: whether the token that begins the last block is here or before.
+    """Layer 2: find whether the last block has begun here or before.
 
-    Its score is 2, that of the root 1, of others 0; at the root the flags are off. In a summary,
-    the coordinates do not ask for fresh lines.
+    The first token of that block has score 2, the root, whose flags are off, 1, and others 0.
+    Coordinates in a summary do not search for fresh lines.
     """
     stage = build.stage("last block")
     values, outputs = Wires(w.block_start.coordinates), Wires(w.in_block.coordinates)
@@ -92,7 +91,7 @@ def _last_block(build: ProgramBuilder, w: SolverWires) -> None:
 
 
 def _tokens_before(build: ProgramBuilder, w: SolverWires, board: SudokuBoard) -> None:
-    """Layers 2 and 3: first digits, dead ends and what comes after them."""
+    """Layers 2 and 3: first digits, dead ends, and the tokens after them."""
     stage = build.stage("tokens before")
 
     def look_back(layer: int, values: Wires, outputs: Wires) -> None:
@@ -118,7 +117,7 @@ def _tokens_before(build: ProgramBuilder, w: SolverWires, board: SudokuBoard) ->
 
 
 def _line(build: ProgramBuilder, w: SolverWires, at: Schedule) -> None:
-    """From layer 2 on the line's coordinate, 1, 2, 4, .. tokens back; and what the line assigns."""
+    """From layer 2: coordinate of the line, 1, 2, 4, .. tokens back; the pair that it assigns."""
     stage = build.stage("line")
     stage.mlp(1, subtract_power(w.position, w.line_back, 0))
     for step in range(at.line_steps):

@@ -1,4 +1,4 @@
-"""Dimensions of the solver by formula; `compile_sudoku` checks that the program has them."""
+"""Dimensions of the solver by formula, which `ProgramBuilder.finish` compares with the program."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from compile_tm.program.program import Sizes
 from compile_tm.sudoku.schedule import Schedule
 
 NUM_FLAGS = 17
-"""Flags of CoT that stand alone."""
+"""Single flags of CoT."""
 NUM_SUMMARY_FLAGS = 4
-"""Those that SCoT adds."""
+"""Single flags that SCoT adds."""
 
 
 def sudoku_sizes(at: Schedule, *, segment_tokens: int) -> Sizes:
-    """Dimensions for a schedule; `segment_tokens` has no effect in CoT."""
+    """Return the dimensions of a schedule; `segment_tokens` is unused in CoT."""
     board, r = at.board, at.bits
     pairs = board.num_cells * board.side
     return Sizes(
@@ -27,7 +27,7 @@ def sudoku_sizes(at: Schedule, *, segment_tokens: int) -> Sizes:
 
 
 def _stream_width(at: Schedule) -> int:
-    """d: S D pairs, D digits, positions, ids, codes of digits, and flags."""
+    """d: S D pairs, D digits, positions, ids, digit codes and flags."""
     board, scot = at.board, at.with_summaries
     return (
         board.num_cells * board.side
@@ -42,7 +42,7 @@ def _stream_width(at: Schedule) -> int:
 
 
 def _key_width(at: Schedule) -> int:
-    """d_k: that of a search, or of taking what is nearest, 3r + 1."""
+    """d_k: that of a search, or 3r + 1 of `reading.join_nearest`."""
     compared = at.board.id_bits + (at.board.digit_bits if at.with_summaries else 0)
     widths = [3 * at.bits + 1]
     found = 0
@@ -55,7 +55,7 @@ def _key_width(at: Schedule) -> int:
 
 
 def _neurons_beside_counts(at: Schedule) -> int:
-    """Neurons of the layer of the counts for the next digit, the output block and copying."""
+    """Neurons for the next digit, the output block and copying, in the layer of the counts."""
     side = at.board.side
     next_digit = (side + 1) + side * (side - 1) // 2 + side
     output = 1 + at.board.num_cells
@@ -65,8 +65,8 @@ def _neurons_beside_counts(at: Schedule) -> int:
 def _num_heads(at: Schedule, segment_tokens: int) -> int:
     """H: three, as in layer 2, or four.
 
-    The heads that tell that a summary is due come after a layer for each 1 of N in binary, and may
-    meet those of the chain and of copying.
+    The heads that detect that a summary is due follow one layer for each binary 1 of N, and can be
+    in the same layers as those of the chain and of copying.
     """
     first_due = segment_tokens.bit_count() + 2
     meets = at.with_summaries and first_due + 1 > at.contents and first_due <= at.copies

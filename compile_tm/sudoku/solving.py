@@ -1,7 +1,7 @@
-"""Candidates, their numbers, the next digit and the next line: the last three layers' MLPs.
+"""Candidates, counts, next digit and next line: the MLPs of the last three layers.
 
-All tokens calculate as if their line ended with them; what is written depends on the token. Hidden
-values are 0 or 1, but for the counts, where they are at most D.
+Every token computes them as if its line ended there; what is written depends on the token. Hidden
+values are 0 or 1, except for the counts, where they are at most D.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from compile_tm.sudoku.wires import SolverWires
 
 
 def solve(build: ProgramBuilder, w: SolverWires, at: Schedule) -> None:
-    """The last three layers, but for what concerns summaries."""
+    """Place the last three layers, except for summaries."""
     board = at.board
     stage = build.stage("candidates")
     stage.mlp(at.chain, _all_assigned(w, board), _candidates(w, board), _line_candidates(w, board))
@@ -46,7 +46,7 @@ def solve(build: ProgramBuilder, w: SolverWires, at: Schedule) -> None:
 
 
 def _all_assigned(w: SolverWires, board: SudokuBoard) -> Gadget:
-    """`solved` if S cells are assigned: 1 neuron. A cell has at most one digit."""
+    """Turn `solved` on if S pairs, and so all S cells, are assigned: 1 neuron."""
     count = len(w.pairs)
     return Gadget(
         up=dense_entries(np.ones((1, count)), w.pairs),
@@ -59,14 +59,14 @@ def _all_assigned(w: SolverWires, board: SudokuBoard) -> Gadget:
 
 
 def _candidates(w: SolverWires, board: SudokuBoard) -> Gadget:
-    """From the assigned pairs to the possible ones, in place: 2 S D neurons.
+    """Replace assigned pairs by possible ones, in place: 2 S D neurons.
 
-    A pair (c, d) is possible if no peer of c has d. For an empty c one neuron sees that, and that c
-    has no digit, and turns the flag on. For the digit of an assigned c, a neuron turns on the flags
-    of all others: an assigned cell counts as one with D candidates. An empty cell has as many only
-    if no cell is assigned: if a were, the cell in its row and in the empty one's column, assigned
-    or not, would be a peer of both, and either it is an assigned peer of the empty cell, or it is
-    an empty cell with fewer candidates.
+    A pair (c, d) is possible if no peer of c has d. For an empty c, one neuron checks that c has no
+    digit and no peer of c has d, and turns the flag on. For an assigned c, the neuron of its digit
+    turns on the flags of all other digits, so that an assigned cell counts as one with D
+    candidates. This is not confused with an empty cell: if an empty cell has D candidates and some
+    cell is assigned, the cell in the row of the assigned and the column of the empty one is either
+    an assigned peer of the empty cell, or an empty cell with fewer candidates.
     """
     num_cells, side = board.num_cells, board.side
     count = num_cells * side
@@ -76,7 +76,7 @@ def _candidates(w: SolverWires, board: SudokuBoard) -> Gadget:
         count,
         inputs=w.pairs,
         bits=NO_ENTRIES,
-        # A cell's own pairs come first, so that a runtime that stops at the first misfit soon does.
+        # A cell's own pairs come first, so that the sparse runtime stops early.
         flags=_in_order(dense_entries(-own, w.pairs), dense_entries(-taken, w.pairs)),
         outputs=w.pairs,
         down=dense_entries(np.eye(count), w.pairs),
@@ -95,10 +95,10 @@ def _candidates(w: SolverWires, board: SudokuBoard) -> Gadget:
 
 
 def _line_candidates(w: SolverWires, board: SudokuBoard) -> Gadget:
-    """Digits that no peer of the line's cell has on the chain: S D neurons, one a pair.
+    """Digits that no peer of the line's cell has on the chain: S D neurons, one for each pair.
 
-    The chain goes up to the line itself, whose cell is no peer of its own: these are the line's
-    digits when it was fresh. In the output block they are the one digit of the cell.
+    The chain includes the line itself, whose cell is not its own peer, so these are the candidates
+    of the line when it was fresh. In the output block they are the digit of the cell.
     """
     side, codes = board.side, board.id_codes[board.coordinate_ids]
     outputs = join(w.possible)
@@ -114,11 +114,11 @@ def _line_candidates(w: SolverWires, board: SudokuBoard) -> Gadget:
 
 
 def _at_most(w: SolverWires, board: SudokuBoard) -> Gadget:
-    """At (c, m + 1), m < D: whether c has at most m candidates, in place: 2 S D neurons.
+    """Replace (c, m + 1), m < D, by whether c has at most m candidates, in place: 2 S D neurons.
 
-    With s candidates, a neuron with the bias k has the value max(0, k - s), and the difference of
-    those for m + 1 and m is 1 if s <= m, else 0. For m = 0 the latter is 0, and needs no neuron.
-    S D more neurons take away the flags that were there.
+    For s candidates, a neuron with bias k has the value max(0, k - s). The difference of those with
+    biases m + 1 and m is 1 if s <= m, else 0; the second one is 0 for m = 0 and needs no neuron.
+    S D more neurons clear the previous flags.
     """
     num_cells, side = board.num_cells, board.side
     count = num_cells * side
@@ -145,10 +145,10 @@ def _at_most(w: SolverWires, board: SudokuBoard) -> Gadget:
 
 
 def _next_digit(w: SolverWires, board: SudokuBoard) -> list[Gadget]:
-    """The digit that follows in the line, `<none>` if there is no first: D(D + 3)/2 + 1 neurons.
+    """The next digit of the line, or `<none>` if it has no candidate: D(D + 3)/2 + 1 neurons.
 
-    After a coordinate it is the smallest possible one, in a retry the one that the token before
-    knows; after a digit it is the smallest possible one that is greater.
+    After a coordinate it is the least candidate, in a retry the alternative of the token before,
+    and after a digit the least greater candidate.
     """
     side, codes = board.side, board.id_codes[board.digit_ids]
     digit = np.arange(side)
@@ -180,7 +180,7 @@ def _following(
     codes: Bits,
     when: Condition,
 ) -> Gadget:
-    """A neuron for each (a, b): b is possible, or D, and nothing between a and b is."""
+    """A neuron for each (a, b): b is a candidate or D, and no digit between a and b is."""
     side = len(w.possible)
     current, following = pairs.T[:, :, None]
     digit = np.arange(side)
@@ -199,7 +199,7 @@ def _following(
 
 
 def _output_block(w: SolverWires, board: SudokuBoard) -> list[Gadget]:
-    """After `<output>` the first coordinate, after a digit the next one, or `</output>`."""
+    """The first coordinate after `<output>`; after a digit the next coordinate or `</output>`."""
     codes = board.id_codes[board.coordinate_ids]
     following = np.vstack([codes[1:], board.id_codes[Special.END_OUTPUT]])
     first = [*codes[0], 1]
@@ -216,9 +216,9 @@ def _output_block(w: SolverWires, board: SudokuBoard) -> list[Gadget]:
 
 
 def _next_line(w: SolverWires, board: SudokuBoard) -> list[Gadget]:
-    """Where a line ends: the output, a summary, a retry, or the cell with fewest candidates.
+    """At the end of a line: output, summary, retry, or the cell with the fewest candidates.
 
-    A puzzle without a solution has no line to retry in the end; then `<pad>` follows.
+    If there is no line to retry, the puzzle has no solution, and `<pad>` follows.
     """
     ended, due = w.written.off & w.solved.on, w.written.off & w.solved.off
     gadgets = [write((w.next, board.id_codes[Special.OUTPUT]), when=ended)]
@@ -236,12 +236,12 @@ def _next_line(w: SolverWires, board: SudokuBoard) -> list[Gadget]:
 
 
 def _most_constrained(w: SolverWires, board: SudokuBoard, when: Condition) -> Gadget:
-    """The first cell among those with fewest candidates: S D + 1 neurons.
+    """The first cell among those with the fewest candidates: S D + 1 neurons.
 
-    The one for cell c and number m < D fires if c has at most m, no cell before it has at most m,
-    and no other has at most m - 1: these are flags of c itself and of cells after it, as those
-    before have more than m. This is true of one pair (c, m). If no cell has fewer than D
-    candidates, the board is empty, and its first cell is taken.
+    The neuron of cell c and number m < D fires if c has at most m candidates, no cell before it has
+    at most m, and no other has at most m - 1; the last condition reads flags of c and of cells
+    after it, as those before have more than m. This holds for exactly one pair (c, m). If no cell
+    has fewer than D candidates, the board is empty, and its first cell is chosen.
     """
     num_cells, side = board.num_cells, board.side
     cell, most = np.divmod(np.arange(num_cells * side), side)
@@ -266,7 +266,7 @@ def _most_constrained(w: SolverWires, board: SudokuBoard, when: Condition) -> Ga
 
 
 def _in_order(first: Entries, second: Entries) -> Entries:
-    """Entries of two matrices with the same neurons, for each neuron those of the first before."""
+    """Entries of two matrices, for each neuron those of the first one before the second."""
     neuron = np.concatenate([first.neuron, second.neuron])
     order = np.argsort(neuron, kind="stable")
     return Entries(

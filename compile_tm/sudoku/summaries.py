@@ -1,17 +1,17 @@
 """SCoT: when a summary is due, and the tokens that it copies.
 
-A summary is the chain of the token before it, read upwards: the givens, then the stack's lines in
-order. So a token of it stands for a token of the chain, and copies the one after that. It need not
-know which it stands for. Let the content of a token be its line and its digit; nothing and nothing
-for the first token of the segment and of the summary. The token to copy next is the latest one
-whose parent has the content of the summary's token.
+A summary is the chain of the token before it: the givens, then the lines of the stack in order. A
+token of the summary represents a token of the chain, and is followed by a copy of the next one.
+Which token it represents need not be stored. Let the content of a token be its line and its digit,
+empty for the first tokens of the segment and of the summary. The token to copy next is the latest
+one whose parent has the content of the summary's token.
 
-For let x be the token of the chain with that content. The lines of its cell are all before the
-line of x, as this is live: an earlier one was dropped or replaced before. A token whose parent is
-in such an earlier line was written while that was live, so before x. And of the tokens with the
-parent x, lines that were retried one after the other, the latest is live. If x is the last token of
-the trace, the latest is the first token of the summary, and stands for </summary>; the summary's
-other tokens have the same parent, but are kept out.
+Proof. Let x be the token of the chain with that content. All other lines of its cell precede the
+line of x, which is live: they were dropped or replaced before. A token whose parent is in such a
+line was written while that line was live, so before x. Of the tokens with the parent x, lines that
+were retried one after the other, the latest is live. If x is the last token of the trace, the
+latest is the first token of the summary, which represents </summary>; the other tokens of the
+summary have the same parent but are excluded.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from compile_tm.sudoku.schedule import Schedule
 from compile_tm.sudoku.wires import SolverWires, SummaryWires
 
 
-def summarise(
+def summarize(
     build: ProgramBuilder, w: SolverWires, s: SummaryWires, at: Schedule, *, segment_tokens: int
 ) -> None:
-    """Place all that SCoT adds, but for its part in choosing the next line."""
+    """Place the parts that SCoT adds, except for the choice of the next line."""
     _due(build, w, s, segment_tokens)
     _contents(build, w, s, at)
     stage = build.stage("copying")
@@ -52,28 +52,28 @@ def summarise(
 
 
 def _due(build: ProgramBuilder, w: SolverWires, s: SummaryWires, segment_tokens: int) -> None:
-    """Whether N or more trace tokens follow the mark that ends the prompt.
+    """Detect that at least N trace tokens follow the closer of the prompt.
 
-    The powers of 2 in N are taken from the position one by one; where it falls below, it stays 0,
-    and the first token is no closer. The token that is N after the closer sees it there; later ones
-    see that token, others nothing but zeros.
+    The powers of 2 in N are subtracted from the position one by one; the difference saturates at 0,
+    and the first token is no closer. The token N positions after the closer attends to it, later
+    ones attend to that token, and earlier ones average over zeros.
     """
     stage = build.stage("summary due")
     powers = [k for k in range(segment_tokens.bit_length()) if segment_tokens >> k & 1]
     stage.mlp(1, subtract_power(w.position, s.closer_back, powers[0]))
     for layer, power in enumerate(powers[1:], 2):
         stage.mlp(layer, subtract_power_in_place(s.closer_back, power))
-    # Layer 2 has three heads without these, and three are enough for all layers.
+    # Layer 2 has three heads already, and no layer is to have more.
     layer = len(powers) + 2
     stage.head(layer, queries=s.closer_back, keys=w.position, values=w.closer, outputs=s.reached)
     stage.head(layer + 1, queries=w.const, keys=s.reached, values=s.reached, outputs=s.due)
 
 
 def _contents(build: ProgramBuilder, w: SolverWires, s: SummaryWires, at: Schedule) -> None:
-    """Each token's content, its parent's, and whose are looked for.
+    """Contents of tokens and of their parents, and the content that a summary searches for.
 
-    After the lines are known, those of the first tokens are set to nothing: of the segment's, and
-    of a closer that follows it at once, whose `has_line` is off; and of the summary's.
+    Once lines are known, that of the first token of the segment, of a closer directly after it,
+    whose `has_line` is off, and of the first token of the summary are set to 0.
     """
     stage = build.stage("contents")
     nothing = at.board.id_codes[0]
@@ -82,7 +82,7 @@ def _contents(build: ProgramBuilder, w: SolverWires, s: SummaryWires, at: Schedu
         write((w.line, nothing), when=w.has_line.off),
         write((w.line, nothing), when=w.has_line.on & s.summary_start.on),
     )
-    # Without a line, a parent's content is never all that is looked for.
+    # A parent without a line never matches a whole query.
     layer = at.contents + 1
     stage.head(
         layer,
