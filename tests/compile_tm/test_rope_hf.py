@@ -31,6 +31,7 @@ from compile_tm.machines.interpreter import Run, run_machine
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
 from compile_tm.machines.regex import regex_dfa
 from compile_tm.runtime.generation import generate_words
+from compile_tm.runtime.trace import trace_program
 from compile_tm.runtime.transformer import TorchTransformer
 from compile_tm.sudoku.board import BOARDS
 from compile_tm.sudoku.compiled import compile_sudoku
@@ -266,6 +267,11 @@ def test_rotations_that_cannot_be_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             CompiledTransformerConfig(**sizes, **(good | wrong))
-    solver = compile_sudoku(BOARDS["4x4"], mode="cot", bits=6)
-    with pytest.raises(ValueError, match="positions: got rope, allowed for boards is embedding"):
-        hf_model(solver, positions="rope")
+
+
+def test_boards_have_rotary_encodings_too() -> None:
+    solver = compile_sudoku(BOARDS["4x4"], mode="scot", bits=6, segment_tokens=12)
+    ids = solver.board.input_ids([1, 2, 3, 4] + [0] * 12)
+    logits = hf_model(solver, positions="rope")(torch.from_numpy(ids[None].astype(np.int64))).logits
+    expected = trace_program(solver.program, ids).predicted
+    assert logits[0].argmax(dim=-1).tolist() == expected.tolist()
