@@ -13,7 +13,13 @@ from tyro.conf import Positional
 from compile_tm.commands.folders import check_left_out, is_folder
 from compile_tm.commands.machines import load_machine, load_turing_machine
 from compile_tm.commands.sudoku import solve_puzzle
-from compile_tm.constructions.compiled import Compiled, CompiledDfa, compile_dfa, compile_machine
+from compile_tm.constructions.compiled import (
+    Compiled,
+    CompiledDfa,
+    CompiledMachine,
+    compile_dfa,
+    compile_machine,
+)
 from compile_tm.constructions.dfa import dfa_min_bits
 from compile_tm.constructions.sequences import check_enough_bits, checked_run, min_bits
 from compile_tm.machines.dfa import Dfa
@@ -75,6 +81,7 @@ def main(config: Config) -> int:
         return solve_puzzle(
             Console(highlight=False, markup=False, emoji=False), compiled, decoder, config.word
         )
+    assert isinstance(compiled, CompiledMachine)
     run = checked_run(compiled.machine, config.word, max_steps=config.max_steps)
     check_enough_bits(run, mode=compiled.mode, bits=compiled.bits)
     generation = generate_words(decoder, compiled, [config.word])[0]

@@ -23,7 +23,6 @@ from compile_tm.constructions.sequences import Ids, checked_run, min_bits
 from compile_tm.machines.dfa import Dfa
 from compile_tm.program.registers import Flag, Register
 from compile_tm.runtime.trace import LayerState, trace_program
-from compile_tm.sudoku.compiled import CompiledSudoku
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,7 @@ def main(config: Config) -> int:
 
         decoder = open_decoder(Path(config.machine))
     compiled = decoder.compiled if decoder else _compiled(config)
-    if isinstance(compiled, CompiledSudoku):
+    if not isinstance(compiled, Compiled):
         raise ValueError(
             f"machine: {config.machine} is a Sudoku solver; see `compile probe` and `sudocot trace`"
         )

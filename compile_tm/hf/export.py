@@ -193,7 +193,11 @@ def _fill_matrix(module: torch.nn.Module, matrix: Matrix) -> None:
 
 def _source(compiled: CompiledProgram) -> dict[str, str | int | None]:
     """What was compiled and how, for `read_source` and for people."""
-    found = {"machine": compiled.name, "mode": compiled.mode, "bits": compiled.bits}
+    found: dict[str, str | int | None] = {
+        "machine": compiled.name,
+        "mode": compiled.mode,
+        "bits": compiled.bits,
+    }
     # Folders of automata have the option of Turing machines, too.
     own = {"reachable_only": False} if compiled.mode == "dfa" else compiled.options
     return {**found, **own}

@@ -1,4 +1,4 @@
-"""Reading and writing machines as JSON or YAML.
+"""Machine files in JSON or YAML.
 
     kind: turing
     states, input_alphabet, tape_alphabet, blank, initial_state, halting_state
@@ -173,23 +173,6 @@ class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without
             mark = self.peek_event().start_mark
             raise yaml.composer.ComposerError(None, None, "aliases are not allowed", mark)
         return super().compose_node(parent, index)
-
-
-def write_machine(machine: TuringMachine | Dfa, path: str | Path) -> None:
-    """Write a `.json`, `.yaml` or `.yml` file.
-
-    Raises:
-        ValueError: another suffix.
-    """
-    path = Path(path)
-    data = machine_to_data(machine)
-    if path.suffix == ".json":
-        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    elif path.suffix in (".yaml", ".yml"):
-        text = yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=100)
-        path.write_text(text, encoding="utf-8")
-    else:
-        raise ValueError(f"{path}: allowed are .json, .yaml and .yml")
 
 
 def _check_strings(where: str, values: list[Any]) -> None:

@@ -81,7 +81,7 @@ class TorchTransformer(nn.Module):
                 needs.
         """
         super().__init__()
-        self.program, self.conversion, self._rope = program, conversion, rope
+        self.program, self.conversion = program, conversion
         self._points = points or RoundingPoints()
         self._position = program.position.coordinates if rope is None else ()
         if conversion is not None:

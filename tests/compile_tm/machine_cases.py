@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
+import yaml
 
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.examples import binary_addition, example, one_way_machine
+from compile_tm.machines.files import machine_to_data
 from compile_tm.machines.folding import fold
 from compile_tm.machines.interpreter import Run, run_machine
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
@@ -20,6 +24,13 @@ EXAMPLE_WORDS = {
     "sorting": ("cab",),
     "two-tape-copy": ("101",),
 }
+
+
+def write_machine(machine: TuringMachine | Dfa, path: Path) -> None:
+    """Write a .json or .yaml file."""
+    data = machine_to_data(machine)
+    is_json = path.suffix == ".json"
+    path.write_text(json.dumps(data) if is_json else yaml.safe_dump(data), encoding="utf-8")
 
 
 def random_dfa(rng: np.random.Generator, *, max_states: int = 6, max_symbols: int = 3) -> Dfa:

@@ -17,9 +17,9 @@ from compile_tm.conversion.settings import Conversion
 from compile_tm.hf.export import export_model
 from compile_tm.jit import IS_JIT
 from compile_tm.machines.examples import parity, sorting
-from compile_tm.machines.files import write_machine
 from compile_tm.machines.regex import regex_symbols
 from compile_tm.runtime.generation import Generation
+from tests.compile_tm.machine_cases import write_machine
 
 
 def test_estimates(capsys: pytest.CaptureFixture[str]) -> None:
