@@ -21,6 +21,7 @@ from compile_tm.machines.regex import regex_dfa
 from compile_tm.measure.cases import dfa_case, find_failure, machine_case, without_embedding
 from compile_tm.measure.rounding import first_error
 from compile_tm.measure.tightness import conversion_of, measure_errors, measure_least_c, points_of
+from compile_tm.runtime.modules import KvCache
 from compile_tm.runtime.transformer import Part, Snapshot, TorchTransformer
 from tests.compile_tm.naive_softmax import naive_streams
 
@@ -71,7 +72,7 @@ def test_caches_make_no_difference() -> None:
     points = RoundingPoints(activations=BF16, attention=BF16)
     conversion = convert(blueprint, "denoise", points=points)
     model = TorchTransformer(blueprint.program, conversion, rope=blueprint.rope, points=points)
-    tokens, cache = torch.from_numpy(ids[None].astype(np.int64)), model.new_cache(1)
+    tokens, cache = torch.from_numpy(ids[None].astype(np.int64)), KvCache()
     parts = [model(tokens[:, start:stop], cache) for start, stop in ((0, 3), (3, 4), (4, 6))]
     assert torch.equal(torch.cat(parts, dim=1), model(tokens))
     with pytest.raises(ValueError, match="positions: got 17, allowed are 16"):

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from compile_tm.constructions.compiled import compile_dfa, compile_machine
+from compile_tm.constructions.compiled import CompiledMachine, compile_dfa, compile_machine
 from compile_tm.hf.decoder import StockDecoder
 from compile_tm.hf.self_test import read_cases
 from compile_tm.jit import IS_JIT
@@ -126,7 +126,9 @@ def test_opens_by_the_auto_classes_alone(root: Path, attention: str) -> None:
 def test_generation_fills_all_positions_and_no_more(root: Path) -> None:
     """Prompts of other lengths beside a sequence do not shorten it: padding is no position."""
     decoder = StockDecoder(folder(root, "increment", "llama"))
-    vocabulary = decoder.source.compiled.vocabulary  # type: ignore[union-attr]
+    compiled = decoder.source.compiled
+    assert isinstance(compiled, CompiledMachine)
+    vocabulary = compiled.vocabulary
     short, long = (vocabulary.input_ids(word) for word in ("1", "1" * 40))
     alone = decoder.generate([short], stop=())[0]
     assert len(alone) == 1 + decoder.source.program.max_positions
