@@ -1,14 +1,15 @@
-"""How far apart the best and the next score of every head of the stack are, at every position.
+"""Gaps between the top two scores of every head of the position stack, at every position.
 
-`measured_gaps` takes the stack's matrices, and all pairs of positions. For r = 16 these are 2^31
-pairs a head, so `all_gaps` uses what a score depends on: heads that mark see position 0 and the
-rest, and a head that looks for the closest multiple of 2^k sees the distance D = i - j,
+`measured_gaps` uses the matrices of the stack and all pairs of positions. For r = 16 these are 2^31
+pairs per head, so `all_gaps` uses closed forms of the scores: marking heads distinguish position 0
+from the others, and the score of a head that searches for the closest multiple of 2^k depends on
+the distance D = i - j,
 
     s(D) = sum of cos(2 pi D / 2^l) over l = k + 2 .. r + 2,    plus 2 if 2^k divides j.
 
-So at position i = m 2^k + t (0 <= t < 2^k), the best is 2 + s(t), and the next is the greater of
-2 + s(t + n 2^k) over n = 1 .. m, and s(D) over D <= i with another remainder than t. The latter is
-s(0) = r - k + 1 unless t = 0. Both are running maxima. Tests compare the two functions.
+At position i = m 2^k + t (0 <= t < 2^k), the maximum is 2 + s(t), and the second largest score is
+the maximum of 2 + s(t + n 2^k) over n = 1 .. m, and of s(D) over D <= i with D mod 2^k != t. The
+latter is s(0) = r - k + 1 unless t = 0. Both are running maxima. Tests compare the two functions.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ Gaps = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class HeadGaps:
-    """Gaps between dot products, before the division by sqrt(d_k), of one head."""
+    """Score gaps of one head, before the division by sqrt(d_k)."""
 
     layer: int
-    """Counted from 1."""
+    """Layer, from 1."""
     head: int
-    """0: marks multiples; 1: looks for the closest one."""
+    """0 marks multiples, 1 searches for the closest multiple."""
     least: float
-    """Least gap over all positions."""
+    """Minimum gap over positions."""
     position: int
-    """The first position that has it."""
+    """First position of the minimum."""
     gaps: Gaps
-    """(n,) best less next; infinite where all tie."""
+    """Gaps (n,) between the top two scores; infinite if all positions tie."""
 
 
 def all_gaps(bits: int) -> list[HeadGaps]:
-    """Gaps of all heads at all 2^r positions, from what scores depend on."""
+    """Return the gaps of all heads at all 2^r positions, from closed forms of the scores."""
     table, _ = turns(torch.arange(1 << bits), stack_periods(bits), dtype=torch.float64)
     cos = table.numpy()
     found = [_head_gaps(k, 0, _marking_gaps(k, cos[:, k - 1])) for k in range(1, bits + 1)]
@@ -60,15 +61,15 @@ def measured_gaps(
     c: float = 1.0,
     activations: FloatFormat | None = None,
 ) -> list[HeadGaps]:
-    """Gaps from the matrices: each query against all keys up to it.
+    """Return the gaps computed with the matrices, for each query and all keys up to it.
 
     Args:
-        bits: r.
-        positions: Queries, all if left out.
+        bits: Number of position bits r.
+        positions: Query positions; None for all.
         c: Scale of queries and keys; gaps are divided by c^2.
-        activations: Format that queries and keys are rounded to, before and after they are rotated.
-            The gap is then that of rounded scores between those that are best without rounding and
-            the rest, and may be negative.
+        activations: Format of queries and keys, which are rounded before and after the rotation.
+            The gap is then between the rounded scores of the keys that are best without rounding
+            and of the other keys, and can be negative.
     """
     stack = position_stack(bits)
     queries = np.arange(1 << bits) if positions is None else positions
@@ -101,20 +102,20 @@ def measured_gaps(
 def rounded_rotation(
     projected: Tensor, positions: Tensor, periods: tuple[int, ...], activations: FloatFormat
 ) -> Tensor:
-    """Queries or keys (T, w), rounded, rotated and rounded again."""
+    """Round queries or keys (T, w), rotate them, and round again."""
     return activations.round(rotate(activations.round(projected), positions, periods))
 
 
 def stack_stream(
     bits: int, layer: int, *, num_positions: int, is_after_heads: bool = False
 ) -> Tensor:
-    """What the stream (n, d) holds after some layers, as the lemma states it.
+    """Return the residual stream (n, d) after some layers, as stated by the lemma.
 
     Args:
-        bits: r.
+        bits: Number of position bits r.
         layer: Number of layers, 0 to r + 1.
-        num_positions: n, up to 2^r.
-        is_after_heads: After the last one's heads, before its MLP.
+        num_positions: n, at most 2^r.
+        is_after_heads: After the heads of the last layer, before its MLP.
     """
     stack, numbers = position_stack(bits), np.arange(num_positions)
     x = stack.weights.embedding[np.where(numbers == 0, FIRST, OTHER)].astype(np.float64)
@@ -129,7 +130,7 @@ def stack_stream(
 
 
 def blocks(queries: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-    """Queries in parts of some 256."""
+    """Split queries into blocks of about 256."""
     parts: list[npt.NDArray[np.int64]] = np.array_split(queries, max(1, len(queries) // 256))
     return parts
 
@@ -143,14 +144,14 @@ def _head_gaps(
 
 
 def _best(scores: Tensor, own: Tensor) -> Tensor:
-    """Which keys (B, T) have the greatest of scores, up to rounding errors of float64."""
+    """Return a mask (B, T) of the keys with the maximal score, up to float64 rounding errors."""
     scores = scores.masked_fill(_is_later(scores, own), -torch.inf)
     # Unequal ones differ by 1/2 and more.
     return scores > scores.amax(dim=1, keepdim=True) - 1e-9
 
 
 def _gaps(scores: Tensor, is_best: Tensor, own: Tensor) -> Gaps:
-    """Least score (B, T) of the best keys less the greatest of the others."""
+    """Return the minimum score of the best keys minus the maximum of the others, (B,)."""
     others = scores.masked_fill(is_best | _is_later(scores, own), -torch.inf)
     least = scores.masked_fill(~is_best, torch.inf).amin(dim=1)
     gaps: Gaps = (least - others.amax(dim=1)).numpy()
@@ -162,11 +163,13 @@ def _is_later(scores: Tensor, own: Tensor) -> Tensor:
 
 
 def _marking_gaps(k: int, cos: Gaps) -> Gaps:
-    """Position 0 has x (1 + cos), where x marks multiples of 2^(k-1); all others have 1.
+    """Return |x (1 + cos) - 1|: position 0 scores x (1 + cos), all other positions 1.
+
+    Here x is 1 at multiples of 2^(k-1) and 0 elsewhere.
 
     Args:
-        k: Multiples of 2^k are marked.
-        cos: (n,) cosines at 2 pi n / 2^k.
+        k: The head marks multiples of 2^k.
+        cos: Cosines (n,) of 2 pi n / 2^k.
     """
     numbers = np.arange(len(cos))
     gaps: Gaps = np.abs((numbers % (1 << (k - 1)) == 0) * (1 + cos) - 1)
@@ -177,11 +180,11 @@ def _marking_gaps(k: int, cos: Gaps) -> Gaps:
 
 
 def _looking_gaps(k: int, s: Gaps) -> Gaps:
-    """See above.
+    """Return 2 + s(t) - max(2 + s(t + n 2^k), s(D)); see the module docstring.
 
     Args:
-        k: The closest multiple of 2^k is looked for.
-        s: (n,) sums of cosines s(D).
+        k: The head searches for the closest multiple of 2^k.
+        s: Sums of cosines s(D), (n,).
     """
     step = 1 << k
     by_remainder = s.reshape(-1, step)

@@ -1,7 +1,7 @@
-"""The theorems' bounds against what is really needed, on the sequences of a case.
+"""Tightness of the theorems' bounds, measured on the sequences of a case.
 
-What is measured holds for these sequences; the theorems hold for all. Errors are calculated in
-float64, so that those of softmax and of the formats alone are seen.
+Measurements hold for these sequences, the theorems for all. Computations use float64, so that only
+the errors of softmax and of the formats are measured.
 """
 
 from __future__ import annotations
@@ -32,89 +32,95 @@ _LEAST_C = 1 / 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastC:
-    """How small c may be."""
+    """Smallest c with correct tokens."""
 
     kind: Kind
+    """Conversion."""
     bound: float
-    """The theorem's bound, a real number."""
+    """Bound of the theorem."""
     rounded_bound: float
-    """The least member of the activations' format that is at least the bound."""
+    """Bound rounded up to the activation format."""
     least: float
-    """A member of the format with which all tokens are right, though not with the next smaller."""
+    """A value of the format with which all tokens are correct, unlike with the next smaller one."""
     below: float | None
-    """That next smaller member; None if the smallest c that was tried, 1/4, is enough."""
+    """Next smaller value; None if 1/4, the smallest tested c, suffices."""
     failure: Failure | None
-    """What goes wrong with it."""
+    """Failure with that value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatTrial:
-    """One format, with the theorem's c rounded up to it."""
+    """Test of a format, with the theorem's c rounded up to it."""
 
     kind: Kind
+    """Conversion."""
     what: Rounded
-    """What was rounded to it; the other one is bf16 where it is rounded."""
+    """Values that are rounded to the format; the others are bf16 if they are rounded."""
     tried: FloatFormat
+    """Format."""
     c: float | None
-    """None if the format ends below the theorem's bound."""
+    """Scale; None if the bound exceeds the range of the format."""
     unmet: tuple[str, ...]
-    """Conditions of the theorem that do not hold."""
+    """Conditions of the theorem that are not met."""
     works: bool
-    """All tokens are right."""
+    """Whether all tokens are correct."""
     failure: Failure | None
-    """What goes wrong; None too if the format cannot hold c or the quarters of denoising."""
+    """Failure; also None if c or the multiples of 1/4 in denoising are not representable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerErrors:
-    """Greatest differences to the hardmax transformer's stream in one layer."""
+    """Maximum differences from the residual stream of the hardmax transformer in one layer."""
 
     layer: int
-    """Of the hardmax transformer, from 1."""
+    """Layer of the hardmax transformer, from 1."""
     after_heads: float
+    """Maximum error after the heads."""
     log10_heads_bound: float
-    """The proof's bound; the exact conversion's can be far below all floats, or far above 1."""
+    """Bound of the proof, which can be far below the float range or far above 1."""
     after_layer: float
+    """Maximum error after the MLP."""
     log10_layer_bound: float
-    """Minus infinity where denoising leaves nothing."""
+    """Bound of the proof; minus infinity after denoising."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Depth:
-    """How deep the transformer becomes with attention weights rounded."""
+    """Depth of a denoised transformer with rounded attention weights."""
 
     where: str
     """Denoised layers: `every`, `heads`, `ties`, or `measured`."""
     c: float
+    """Scale of queries and keys."""
     num_layers: int
-    """Depth of the softmax transformer; the hardmax one has `Sizes.L`."""
+    """Depth of the softmax transformer; the hardmax transformer has `Sizes.L`."""
     works: bool
-    """All tokens are right."""
+    """Whether all tokens are correct."""
 
 
 def points_of(kind: Kind, *, act: FloatFormat = BF16, att: FloatFormat = BF16) -> RoundingPoints:
-    """What a theorem rounds: the exact one rounds no attention weights."""
+    """Return the rounding points of a theorem; exact attention has unrounded attention weights."""
     return RoundingPoints(activations=act, attention=att if kind == "denoise" else None)
 
 
 def conversion_of(case: Case, kind: Kind, c: float) -> Conversion:
-    """The theorem's conversion with any c."""
+    """Return the theorem's conversion with a given c."""
     layers = range(1, case.blueprint.sizes.L + 1) if kind == "denoise" else ()
     return Conversion(c=c, denoised=frozenset(layers))
 
 
 def bound_of(case: Case, kind: Kind) -> float:
-    """The theorem's bound for c, with N = 2^r."""
+    """Return the theorem's bound for c, with N = 2^r."""
     return c_bound(case.blueprint, kind)
 
 
 def measure_least_c(
     case: Case, kind: Kind, *, act: FloatFormat = BF16, att: FloatFormat = BF16
 ) -> LeastC:
-    """Bisect among the members of the activations' format, from 1/4 to the theorem's bound.
+    """Find the smallest working c by bisection in the activation format, from 1/4 to the bound.
 
     Raises:
-        AssertionError: the theorem's own c fails.
+        AssertionError: the theorem's c fails.
     """
     points, bound = points_of(kind, act=act, att=att), bound_of(case, kind)
     members = list(_members(act, low=_LEAST_C, high=least_c(bound, points)))
@@ -139,19 +145,18 @@ def measure_least_c(
 
 
 def measure_formats(case: Case, kind: Kind, what: Rounded) -> list[FormatTrial]:
-    """Take bits from bf16, one after the other, until tokens are wrong.
+    """Reduce bf16 bit by bit until tokens are wrong.
 
-    First the mantissa is cut, down to one bit, and then the exponent of the shortest one that
-    works, down to two. So the last trial that works has the smallest format of this way, and a
-    trial that does not, unless b_m or b_e was as small as may be, has the next smaller one.
+    First the mantissa is reduced, to at least one bit, then the exponent, to at least two. The last
+    working trial has the smallest format found; a failing trial has the next smaller format.
 
     Args:
-        case: What to run.
-        kind: The conversion.
-        what: What is rounded to the formats that are tried; the other is bf16, if it is rounded.
+        case: Case.
+        kind: Conversion.
+        what: Values that are rounded to the tested formats; the others are bf16 if rounded.
 
     Raises:
-        ValueError: attention weights are to be tried with the exact conversion.
+        ValueError: `what` is attention with the exact conversion.
     """
     if what == "attention" and kind == "exact":
         raise ValueError("what: got attention, allowed for exact is activations")
@@ -170,7 +175,7 @@ def measure_formats(case: Case, kind: Kind, what: Rounded) -> list[FormatTrial]:
 
 
 def measure_errors(case: Case, kind: Kind, *, c: float | None = None) -> list[LayerErrors]:
-    """Errors of each layer with bf16, at the theorem's c or another member of bf16.
+    """Measure the errors of each layer with bf16, at the theorem's c or another value of bf16.
 
     Raises:
         ValueError: the case has rotary encodings.
@@ -205,10 +210,10 @@ def measure_errors(case: Case, kind: Kind, *, c: float | None = None) -> list[La
 
 
 def measure_depth(case: Case, *, act: FloatFormat = BF16, att: FloatFormat = BF16) -> list[Depth]:
-    """The depth of each choice of layers, and of the fewest that are found by leaving out.
+    """Measure the depth for each choice of denoised layers, and for a greedily minimized choice.
 
-    The last starts from the layers with ties and their c, and leaves out one after the other as
-    long as all tokens are right, so that no layer of what it finds can be left out alone.
+    The minimization starts from the layers with ties and their c, and removes one layer at a time
+    while all tokens are correct; no single layer of the result can be removed.
 
     Raises:
         ValueError: the case has rotary encodings.
@@ -246,7 +251,7 @@ def _try_format(case: Case, kind: Kind, what: Rounded, tried: FloatFormat) -> Fo
     points = points_of(kind, act=tried) if what == "activations" else points_of(kind, att=tried)
     bound, act = bound_of(case, kind), points.activations or BF16
     c, failure, works = None, None, False
-    conditions = [f"c = {bound:.4g} or more is a member of {act}"]
+    conditions = [f"a c of at least {bound:.4g} is representable in {act}"]
     if bound <= act.greatest:
         conversion = conversion_of(case, kind, c := least_c(bound, points))
         conditions = unmet(case.blueprint, conversion, points)
@@ -265,7 +270,7 @@ def _try_format(case: Case, kind: Kind, what: Rounded, tried: FloatFormat) -> Fo
 
 
 def _members(of: FloatFormat, *, low: float, high: float) -> Iterator[float]:
-    """Members from `low` to `high`, both included if they are members."""
+    """Yield the values of a format from `low` to `high`, inclusive."""
     value = of.at_least(low)
     while value < high:
         yield value

@@ -1,8 +1,8 @@
-"""The paper's table of asymptotics, and how fast its own rows come to hold.
+"""The paper's table of asymptotics, and the convergence of its own rows.
 
-Rows on other works are quoted. Those of the paper follow from formulas, which `growth` evaluates:
-each quantity over its O-term, at growing bounds, goes to a constant, which `limits` has in closed
-form.
+Rows on other works are quoted. `growth` evaluates the formulas of the paper's rows: the ratio of
+each quantity to its O-term converges to a constant for increasing bounds, which `limits` returns in
+closed form.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from compile_tm.measure.report.theorems import (
 class Work(NamedTuple):
     """A row of the paper's table "related_work_scaling".
 
-    t and s are what a run uses, T and S the bounds that are known.
+    t and s are the steps and cells of a run, T and S bounds that are known in advance.
     """
 
     name: str
@@ -66,11 +66,11 @@ TERMS = {
     "exponent bits, activations": "log log log l",
     "context": "l",
 }
-"""What the paper says of each quantity, for l = T or S; logarithms to base 2 here."""
+"""The paper's O-term of each quantity, for l = T or S, with logarithms to base 2."""
 
 
 class TokenCount(NamedTuple):
-    """Tokens of an example's run, and the bounds of the lemmas."""
+    """Number of tokens of an example's run, and the bounds of the lemmas."""
 
     machine: str
     word: str
@@ -85,7 +85,7 @@ class TokenCount(NamedTuple):
 
 
 def growth(numbers: MachineNumbers, *, mode: Mode, bits: int) -> dict[str, float]:
-    """Each quantity of `TERMS` over its term, for the greatest l that 2^r tokens allow."""
+    """Return the ratio of each quantity of `TERMS` to its term, at the largest l for 2^r tokens."""
     sizes = tm_dimensions(numbers, mode=mode, bits=bits)
     soft = denoised_sizes(sizes)
     exact = exact_bound(sizes, length=1 << bits)
@@ -106,17 +106,17 @@ def growth(numbers: MachineNumbers, *, mode: Mode, bits: int) -> dict[str, float
 
 
 def limits(numbers: MachineNumbers, *, mode: Mode) -> dict[str, float]:
-    """What `growth` goes to; numbers of exponent bits are whole, and jump between 1 and 2.
+    """Return the limits of `growth`, except exponent bits, whose ratios vary between 1 and 2.
 
     L = 5r/2 (twice that with denoising), d_k = 4r, d_v = r, and the coefficients of r in d and d_ff
-    are those of the theorems, where d_ff = 6d with denoising unless a coefficient is above that. So
+    are those of the theorems, where d_ff = 6d with denoising unless a coefficient is larger. Hence
     c^2 is sqrt(4r) r log(2) with denoising, and 2 sqrt(4r) (5r/2) (2 log r) without.
     """
     K = numbers.num_tapes
     heads = 3 * K if mode == "cot" else 3 * K + 2
     d = 6 * K + 6 if mode == "cot" else 7 * K + 9
     d_ff = max(18, 14 * K + 2, 6 * d) if mode == "cot" else max(22, 18 * K + 2, 6 * d)
-    # Embeddings are of order r, and so vanish.
+    # Embeddings are of order r and vanish in the limit.
     return {
         "depth, denoised": 5.0,
         "width d": float(d),
@@ -128,7 +128,7 @@ def limits(numbers: MachineNumbers, *, mode: Mode) -> dict[str, float]:
 
 
 def token_counts(examples: Sequence[tuple[str, str]]) -> list[TokenCount]:
-    """Lengths of the defined sequences, at the least r of each run."""
+    """Return the sequence lengths of example runs, with the smallest r of each run."""
     counts = []
     for name, word in examples:
         machine = example(name)

@@ -1,8 +1,8 @@
-"""Where encodings of numbers that need precision fail: the first number that is confused.
+"""First failure of number encodings that require precision.
 
-The paper shows for the vectors phi_i of Merrill & Sabharwal, rounded to common formats, at which
-head position a wrong symbol is retrieved. The same is searched here for the other encodings that
-it names, in any format:
+The paper shows at which head position the vectors phi_i of Merrill & Sabharwal, rounded to common
+formats, retrieve a wrong symbol. This module finds the first failure of the other encodings that
+the paper mentions, in any format:
 
     phi              (i, 1, -i, -1) / |..|, retrieval by the greatest dot product: the first i whose
                      rounded vector has a greater dot product with that of another j <= i than with
@@ -15,9 +15,9 @@ it names, in any format:
                      retrieval as with phi; the first n for which a position fails
     tape fraction    a tape of n cells as one number, sum of (2 b + 1) 4^-m (Siegelmann & Sontag,
                      Bhattamishra et al.): the first n for which two tapes coincide
-    binary           bin_r(i), the paper's: entries are members of every format, never
+    binary           bin_r(i), the paper's encoding: representable in every format, never fails
 
-Searches leave nothing out below the failure, unless said otherwise. Formats up to fp32 are rounded
+Searches are exhaustive below the failure unless stated otherwise. Formats up to fp32 are rounded
 from float64, which has more than twice their digits.
 """
 
@@ -35,25 +35,25 @@ from compile_tm.formats.floats import FloatFormat
 
 Floats = npt.NDArray[np.float64]
 PAPER_PHI_FAILURES = {"bf16": (7, 6), "fp16": (8, 7), "fp32": (61, 60), "fp64": (7875, 7874)}
-"""Head position, and the one it is confused with."""
+"""Head position, and the position that is retrieved instead."""
 _DIGITS, _CHUNK, _EXHAUSTIVE_MANTISSA_BITS = 60, 1 << 18, 16
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The first number at which an encoding fails."""
+    """First number at which an encoding fails."""
 
     number: int
+    """Number."""
     confused_with: int
-    """The number that is taken for it; for a mean and a tape, of the two that coincide the one
-    below."""
+    """Number that is retrieved instead; for a mean or a tape, the smaller of two equal ones."""
 
 
 def phi(numbers: int, *, to: FloatFormat) -> Floats:
-    """Rounded first two entries (n, 2) of phi_0 .. phi_{n-1}; the others are their negatives.
+    """Return the rounded first two entries (n, 2) of phi_0 .. phi_{n-1}; the others are negatives.
 
-    They are calculated to 60 digits, from which fp64 is the nearest; narrower formats are rounded
-    from fp64, which has more than twice their digits up to fp32.
+    They are computed with 60 digits and rounded to fp64; narrower formats are rounded from fp64,
+    which has more than twice the digits of fp32.
     """
     with localcontext() as context:
         context.prec = _DIGITS
@@ -63,13 +63,13 @@ def phi(numbers: int, *, to: FloatFormat) -> Floats:
 
 
 def phi_failure(to: FloatFormat, *, limit: int, is_tied: bool = False) -> Failure | None:
-    """The first i below a limit that is not the greatest of its dot products with all j <= i."""
+    """Return the first i < limit whose dot product with itself is not the maximum over j <= i."""
     angles = np.arctan(np.arange(limit, dtype=np.float64))
     return _retrieval_failure(phi(limit, to=to), angles, to=to, is_tied=is_tied)
 
 
 def quarter_circle_failure(to: FloatFormat, *, limit: int) -> Failure | None:
-    """The first n up to a limit for which some position of n is not retrieved."""
+    """Return the first n <= limit such that one of n positions is not retrieved."""
     for num_positions in range(_least_circle(to), limit + 1):
         angles = np.arange(num_positions, dtype=np.float64) * (np.pi / 2 / num_positions)
         exact: Floats = np.stack([np.cos(angles), np.sin(angles)], axis=1)
@@ -80,10 +80,10 @@ def quarter_circle_failure(to: FloatFormat, *, limit: int) -> Failure | None:
 
 
 def index_failure(to: FloatFormat) -> Failure:
-    """The first i that rounds to the same as i - 1.
+    """Return the first i that rounds to the same value as i - 1.
 
-    Integers up to 2^(b_m + 1) are members where the exponent allows, and the next one is not; what
-    is above all members goes to the greatest.
+    Integers up to 2^(b_m + 1) are representable if the exponent allows, and the next one is not;
+    values above the range are rounded to the maximum.
     """
     first = min((1 << to.mantissa_bits + 1) + 1, math.ceil(min(to.greatest, 2.0**60)) + 1)
     assert to.round_number(first) == to.round_number(first - 1)
@@ -91,11 +91,12 @@ def index_failure(to: FloatFormat) -> Failure:
 
 
 def reciprocal_failure(to: FloatFormat) -> Failure:
-    """The first i with [1/i] = [1/(i - 1)].
+    """Return the first i with [1/i] = [1/(i - 1)].
 
-    If 1/i and 1/(i + 1) coincide, their distance is a step of the format at most; in the normal
-    range that is 2^(-k-b_m), with 2^-k the power of two at or below 1/i. So i (i + 1) is at least
-    2^(k + b_m), which no i below 2^(b_m + 1/2) has: there the search of wide formats begins.
+    If 1/i and 1/(i + 1) round to the same value, their distance is at most one step of the format;
+    in the normal range this is 2^(-k-b_m), where 2^-k is the largest power of two <= 1/i. Hence
+    i (i + 1) >= 2^(k + b_m), which implies i >= 2^(b_m + 1/2): the search starts there for wide
+    formats.
     """
     start = int(2.0 ** (to.mantissa_bits + 0.5)) - 2
     if to.mantissa_bits <= 12 or 1 / to.least_normal < 2.0 ** (to.mantissa_bits + 1):
@@ -110,12 +111,12 @@ def reciprocal_failure(to: FloatFormat) -> Failure:
 
 
 def mean_failure(to: FloatFormat) -> Failure:
-    """The first i for which [k/i] = [(k + 1)/i] for some k.
+    """Return the first i with [k/i] = [(k + 1)/i] for some k.
 
-    Two means are 1/i apart, and steps below 1 are at most 2^-(b_m + 1), so that none coincide while
-    i is at most 2^(b_m + 1). From there on all k >= i/2 are tried, as steps are longest there; with
-    more than 16 mantissa bits, only even i and the 4096 numbers k around 3i/4, where narrower
-    formats fail. (For fp32, a full search took 20 s and found the same.)
+    Means differ by at least 1/i, and steps below 1 are at most 2^-(b_m + 1), so all means are
+    distinct for i <= 2^(b_m + 1). For larger i, all k >= i/2 are tested, where steps are largest;
+    with more than 16 mantissa bits, only even i and the 4096 values of k around 3i/4, where
+    narrower formats fail. (For fp32, an exhaustive search took 20 s and found the same i.)
     """
     is_wide = to.mantissa_bits > _EXHAUSTIVE_MANTISSA_BITS
     number = (1 << to.mantissa_bits + 1) + 1 + is_wide
@@ -132,36 +133,36 @@ def mean_failure(to: FloatFormat) -> Failure:
 
 
 def tape_failure(to: FloatFormat) -> Failure:
-    """The first number n of cells for which two tapes have the same rounded fraction.
+    """Return the first number n of cells such that two tapes have the same rounded fraction.
 
-    Neighbouring tapes differ by 2 4^-n, and steps are longest below 1: tapes whose cells are 1, but
-    for the last, coincide first.
+    Adjacent tapes differ by 2 4^-n, and steps are largest below 1, so tapes whose cells are all 1
+    except for the last coincide first.
     """
     num_cells = 1
     while True:
         low = sum(Fraction(3, 4**m) for m in range(1, num_cells)) + Fraction(1, 4**num_cells)
         high = low + Fraction(2, 4**num_cells)
-        # Both have 2n binary digits: exact in fp64 up to 26 cells, where narrower formats have
-        # failed, and rounded once beyond, where fp64 itself does.
+        # Both have 2n binary digits: exact in fp64 up to 26 cells, by which narrower formats have
+        # failed; beyond that, fp64 itself is tested.
         if to.round_number(float(low)) == to.round_number(float(high)):
             return Failure(num_cells, num_cells)
         num_cells += 1
 
 
 def _least_circle(to: FloatFormat) -> int:
-    """No quarter circle of fewer positions can fail: neighbours' angles are too far apart."""
+    """Return a lower bound of the first failure; with fewer positions, angles are too far apart."""
     return max(2, int(np.pi / 4 * 2.0 ** (to.mantissa_bits / 2)))
 
 
 def _retrieval_failure(
     points: Floats, angles: Floats, *, to: FloatFormat, is_tied: bool = False
 ) -> Failure | None:
-    """The first i for which a j < i has a dot product p_i p_j above p_i p_i (or not below it).
+    """Return the first i with p_i p_j > p_i p_i (or >= if `is_tied`) for some j < i.
 
-    Rounding changes each dot product by at most 2^-b_m of the squared length, and a bit. So j can
-    win only where 1 - cos of the angle between the vectors is at most 2^(1 - b_m). The sign of
-    p_i (p_j - p_i) then decides: differences of members that are near each other are exact in
-    float64; where the float64 result is not above its error bound, fractions decide.
+    Rounding changes each dot product by little more than 2^-b_m of the squared length, so j can
+    have the larger dot product only if 1 - cos of the angle is at most 2^(1 - b_m). The sign of
+    p_i (p_j - p_i) is then computed in float64, where differences of close values are exact, and
+    with fractions if the result is within its error bound.
     """
     best: Failure | None = None
     for offset in range(1, len(points)):
@@ -182,6 +183,6 @@ def _retrieval_failure(
 
 
 def _exact_excess(own: Floats, other: Floats) -> Fraction:
-    """p_i (p_j - p_i), exactly."""
+    """Return p_i (p_j - p_i), exactly."""
     pairs = zip(own.tolist(), other.tolist(), strict=True)
     return sum((Fraction(a) * (Fraction(b) - Fraction(a)) for a, b in pairs), start=Fraction(0))

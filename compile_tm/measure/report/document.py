@@ -1,4 +1,4 @@
-"""A report as data: sections of text, tables and plots. `render` writes it."""
+"""Data model of a report: sections with text, tables and plots."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Cell = str | int | float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table; numbers are aligned to the right."""
+    """Table; numbers are right-aligned."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
-    """A line below it."""
+    """Note below the table."""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -28,21 +28,21 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A curve or points of a plot."""
+    """Curve or points of a plot."""
 
     label: str
     x: tuple[float, ...]
     y: tuple[float, ...]
     style: str = "-"
-    """`-` and `--` draw a line with small marks, `o` marks alone."""
+    """`-` and `--` draw lines with markers, `o` only markers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """A plot of curves."""
+    """Line plot."""
 
     name: str
-    """Name of its file."""
+    """File name without suffix."""
     title: str
     series: tuple[Series, ...]
     x_label: str
@@ -53,7 +53,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A part of the report, on one question."""
+    """Section of the report."""
 
     title: str
     paragraphs: tuple[str, ...]
@@ -103,7 +103,7 @@ def comparisons(sections: Sequence[Section]) -> list[Comparison]:
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell as text: whole numbers in groups of three, others to four digits."""
+    """Format a cell: integers with thousands separators, floats to four digits."""
     if isinstance(cell, str):
         return cell
     return f"{cell:,}" if isinstance(cell, int) else f"{cell:.4g}"

@@ -1,7 +1,6 @@
-"""Plots as SVG through matplotlib: the same bytes for the same numbers.
+"""Deterministic SVG plots with matplotlib.
 
-The page takes the same SVG, with colours replaced by those of its palette, so that it follows light
-and dark mode.
+The HTML page embeds the same SVG with colors replaced by CSS variables, for light and dark mode.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ _RC: dict[Any, Any] = {
 
 
 def draw(plot: Plot) -> str:
-    """The plot as SVG, without time and versions."""
+    """Return the plot as SVG, without dates and versions."""
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     with mpl.rc_context():
-        mpl.rcdefaults()  # A reader's own settings do not change the bytes.
+        mpl.rcdefaults()  # independent of the user's settings
         mpl.rcParams.update(_RC)
         rows = -(-len(plot.series) // 2)
         figure = Figure(figsize=(7.6, 3.7 + 0.22 * rows), layout="constrained")
@@ -72,7 +71,7 @@ def draw(plot: Plot) -> str:
 
 
 def themed(svg: str, *, prefix: str) -> str:
-    """An SVG as a part of a page: colours of its palette, ids of its own, no XML head."""
+    """Return an SVG for embedding in a page: CSS colors, prefixed ids, no XML declaration."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>\s*", "", body, flags=re.DOTALL)
 

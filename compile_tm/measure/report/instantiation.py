@@ -1,4 +1,4 @@
-"""The paper's "Concrete Instantiation": what a model of GPT-3's size can do by the theorems."""
+"""The paper's "Concrete Instantiation": limits of a model of GPT-3's size by the theorems."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from compile_tm.program.program import Sizes
 
 MODES: tuple[Mode, ...] = ("cot", "scot")
 SMALL = MachineNumbers(num_tapes=1, num_states=2, num_symbols=2, num_inputs=1)
-"""A machine that is never what limits a model."""
+"""A machine so small that it does not limit any dimension."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Dimensions that a model has."""
+    """Dimensions of a model."""
 
     L: int
     """Layers."""
     H: int
-    """Heads a layer."""
+    """Heads per layer."""
     d: int
     """Width."""
     d_h: int
@@ -55,7 +55,7 @@ GPT3 = Budget(L=96, H=96, d=12288, d_h=128, d_ff=4 * 12288)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A number of the paper beside ours."""
+    """A number of the paper, with the number computed here."""
 
     what: str
     paper: str
@@ -64,7 +64,7 @@ class Claim:
 
 
 def largest_bits(budget: Budget, *, mode: Mode, dimension: str, is_denoised: bool = False) -> int:
-    """The greatest even r whose construction fits one dimension of a budget; 0 if none does."""
+    """Return the largest even r whose construction fits a dimension of a budget; 0 if none."""
     best = 0
     for bits in range(LEAST_BITS[mode], 2 * MAX_BITS, 2):
         sizes = tm_dimensions(SMALL, mode=mode, bits=bits)
@@ -77,7 +77,7 @@ def largest_bits(budget: Budget, *, mode: Mode, dimension: str, is_denoised: boo
 def largest_num_states(
     budget: Budget, *, mode: Mode, bits: int, num_tapes: int, num_symbols: int
 ) -> int:
-    """The most states that fit a budget; 0 if none do."""
+    """Return the largest number of states that fits a budget."""
     num_states = 0
     while True:
         numbers = MachineNumbers(
@@ -92,7 +92,7 @@ def largest_num_states(
 
 
 def gpt3_claims() -> list[Claim]:
-    """Every number of the section, recalculated for CoT and SCoT."""
+    """Return every number of the paper's section, recomputed for CoT and SCoT."""
     by_depth, by_head, denoised = (
         {
             mode: largest_bits(GPT3, mode=mode, dimension=dimension, is_denoised=is_denoised)
@@ -165,7 +165,7 @@ def gpt3_claims() -> list[Claim]:
 
 
 def _both(values: dict[Mode, int]) -> str:
-    """The common value, or that of each mode."""
+    """Format a common value, or the value of each mode."""
     if len(set(values.values())) == 1:
         return f"{values['cot']:,}"
     return f"{values['cot']:,} steps, {values['scot']:,} cells"

@@ -1,4 +1,4 @@
-"""The report's section on common attention kernels, in common formats, on converted machines."""
+"""Report section on converted machines with common attention kernels and dtypes."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from compile_tm.measure.tightness import Kind, bound_of, conversion_of
 
 _KINDS: tuple[Kind, ...] = ("exact", "denoise")
 _STEPS = 4
-"""c that are tried up to its double."""
+"""Number of tested c per factor of two."""
 _WAYS: tuple[tuple[DtypeName, Kernel], ...] = tuple(product(DTYPES, KERNELS))
 _Runs = dict[tuple[DtypeName, Kernel], list[KernelRun]]
-"""Of each format and kernel, those of growing c."""
+"""Runs with increasing c, by dtype and kernel."""
 
 
 def practice_section(*, bits: int, most_tokens: int) -> Section:
-    """Run DFA, CoT and SCoT by torch's kernels.
+    """Return the measurements of DFA, CoT and SCoT with torch's kernels.
 
     Args:
-        bits: r.
-        most_tokens: Tokens that sequences of a case have at most; see `machine_case`.
+        bits: Number of position bits r.
+        most_tokens: Maximum number of tokens of a case; see `machine_case`.
     """
     cases = all_cases(bits, most_tokens=most_tokens)
     found = {(case.name, kind): _runs(case, kind) for case in cases for kind in _KINDS}
@@ -58,7 +58,7 @@ def practice_section(*, bits: int, most_tokens: int) -> Section:
 
 
 def _runs(case: Case, kind: Kind) -> _Runs:
-    """Every way with c from 1 on, the last being the theorem's, rounded up to bfloat16."""
+    """Return the runs for c from 1 to the theorem's bound, rounded up to bfloat16."""
     bound = BF16.at_least(bound_of(case, kind))
     steps = range(math.ceil(_STEPS * math.log2(bound)))
     scales = [BF16.round_number(2 ** (step / _STEPS)) for step in steps]
@@ -97,7 +97,7 @@ def _least_table(cases: Sequence[Case], found: dict[tuple[str, Kind], _Runs]) ->
 
 
 def _repair_table(cases: Sequence[Case], found: dict[tuple[str, Kind], _Runs]) -> Table:
-    """Where fp32 is right, and so the kernel's rounding is what breaks a narrower format."""
+    """Return a table of failures that are caused by rounding, since fp32 is correct."""
     rows: list[tuple[Cell, ...]] = []
     for case, kind in product(cases, _KINDS):
         runs = found[case.name, kind]

@@ -1,4 +1,4 @@
-"""Writes a report: `report.md`, `report.html`, which needs no other file, and plots as SVG."""
+"""Renders a report to `report.md`, a self-contained `report.html`, and SVG plots."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _PACKAGE = "compile_tm.measure.report"
 
 
 def write_document(sections: Sequence[Section], out: Path, *, title: str, intro: str) -> None:
-    """Write the folder `out`; an earlier report there is replaced.
+    """Write the report to the folder `out`, replacing an earlier report.
 
     Raises:
-        FileExistsError: the folder holds something else.
+        FileExistsError: the folder is not empty and not a report.
     """
     if out.exists() and not (out / PAGE_FILE).is_file() and any(out.iterdir()):
-        raise FileExistsError(f"{out}: is not empty, and no report")
+        raise FileExistsError(f"{out}: is not empty, and not a report")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
         staged = Path(temporary) / out.name
@@ -46,7 +46,7 @@ def write_document(sections: Sequence[Section], out: Path, *, title: str, intro:
 
 
 def escape_markdown(text: str) -> str:
-    """A text that Markdown shows as it is."""
+    """Escape the special characters of Markdown."""
     line = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_{}\[\]|~$#^])", r"\\\1", line)
 

@@ -1,4 +1,4 @@
-"""The report's section on rotary encodings: the stack's gaps, rounding, and whole machines."""
+"""Report section on rotary encodings: score gaps of the stack, rounding, and complete machines."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from compile_tm.runtime.transformer import TorchTransformer
 _FULL_BITS, _NUM_SAMPLED = 9, 64
 _MANTISSAS = (1, 2, 3, 7)
 _LEAST_WHOLE, _MOST_WHOLE = 4, 8
-"""r of whole machines that are rounded; machines need an even one."""
+"""Range of r of rounded machines; machines require even r."""
 
 
 def rope_section(*, max_bits: int, gap_bits: int = 16) -> Section:
-    """Everything on rotary encodings.
+    """Return the section on rotary encodings.
 
     Args:
-        max_bits: r up to which rounding is tried.
-        gap_bits: r for which all gaps are calculated.
+        max_bits: Maximum r for rounding.
+        gap_bits: Value of r for which all gaps are computed.
     """
     heads = all_gaps(gap_bits)
     looking = [head for head in heads if head.head]
@@ -113,7 +113,7 @@ def rope_section(*, max_bits: int, gap_bits: int = 16) -> Section:
 
 
 def _rounding(max_bits: int) -> tuple[Table, Plot]:
-    """Mantissa bits that are enough and those needed, and gaps that rounding leaves."""
+    """Return sufficient and required mantissa bits, and the gaps after rounding."""
     tried = list(range(2, max_bits + 1, 2))
     rows: list[tuple[Cell, ...]] = []
     kept: dict[int, list[float]] = {b_m: [] for b_m in _MANTISSAS}
@@ -173,7 +173,7 @@ def _rounding(max_bits: int) -> tuple[Table, Plot]:
 
 
 def _whole_table(all_bits: Sequence[int]) -> Table:
-    """Bounds of the rounded stack, alone and in front of programs, against what is needed."""
+    """Return bounds and measurements of the rounded stack, alone and in front of programs."""
     rows: list[tuple[Cell, ...]] = []
     for bits in all_bits:
         sizes = position_stack(bits).weights.sizes
@@ -233,7 +233,7 @@ def _whole_row(case: Case) -> tuple[Cell, ...]:
 
 
 def _positions(bits: int) -> npt.NDArray[np.int64]:
-    """All positions, or for a large r a sample, with those where multiples are farthest."""
+    """Return all positions, or for large r a sample that includes all 2^k - 1."""
     if bits <= _FULL_BITS:
         return np.arange(1 << bits)
     rng = np.random.default_rng(bits)

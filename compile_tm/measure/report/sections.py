@@ -1,4 +1,4 @@
-"""The report's sections on what is calculated: instantiation, asymptotics and other encodings."""
+"""Report sections on computed quantities: instantiation, asymptotics and other encodings."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _CIRCLE = "quarter circle (Liu et al.)"
 
 
 def instantiation_section() -> Section:
-    """Every number of "Concrete Instantiation", and what bounds say over r and over formats."""
+    """Return the numbers of "Concrete Instantiation", and bounds for several r and formats."""
     claims = tuple(
         (claim.what, claim.paper, claim.ours, "yes" if claim.agrees else "no")
         for claim in gpt3_claims()
@@ -82,7 +82,7 @@ def instantiation_section() -> Section:
 
 
 def asymptotics_section() -> Section:
-    """The table, and the constants behind its O-terms."""
+    """Return the paper's table of asymptotics, and the constants of its O-terms."""
     tables = [
         Table(
             title="Asymptotic scalings, as the paper has them",
@@ -133,7 +133,7 @@ def asymptotics_section() -> Section:
 
 
 def bottleneck_section(*, max_mantissa_bits: int) -> Section:
-    """First failures of other encodings, in common formats and over mantissa bits."""
+    """Return the first failures of other encodings, by format and number of mantissa bits."""
     names = ("e5m2", "e4m3", "bf16", "fp16", "fp32", "fp64")
     paper_rows = []
     for name, (number, other) in PAPER_PHI_FAILURES.items():
@@ -246,13 +246,13 @@ def _first_failure(encoding: str, to: FloatFormat) -> Cell:
 
 
 def _failure_plot(max_mantissa_bits: int) -> Plot:
-    """First failures over b_m, with 8 exponent bits."""
+    """Return a plot of first failures against b_m, with 8 exponent bits."""
     series = []
     for encoding, search in _ENCODINGS.items():
         points = []
         for b_m in range(1, max_mantissa_bits + 1):
             to = FloatFormat(mantissa_bits=b_m, exponent_bits=8)
-            # Beyond these, circles have too many positions.
+            # For more mantissa bits, quarter circles have too many positions.
             found = None if encoding == _CIRCLE and b_m > 18 else search(to)
             if found is not None:
                 points.append((float(b_m), float(found.number)))

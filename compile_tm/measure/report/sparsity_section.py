@@ -1,4 +1,4 @@
-"""The report's section on sparsity: heads with one best position, and approximate retrieval."""
+"""Report section on attention sparsity: unique best positions, and approximate retrieval."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _LINKS, _BREADTHS = 8, (1, 2, 4, 8, 16, 32)
 def sparsity_section(
     *, bits: int, most_tokens: int, retrieval_digits: Sequence[int], missing: str
 ) -> Section:
-    """Count best positions of DFA, CoT and SCoT, and search for them in runs of a CoT machine.
+    """Return tie statistics of DFA, CoT and SCoT, and retrieval measurements of a CoT machine.
 
     Args:
-        bits: r of the models whose heads are counted.
-        most_tokens: Tokens that sequences of a case have at most; see `machine_case`.
-        retrieval_digits: Digits of the numbers that the machine increments, run by run.
-        missing: Why there is no search; empty where there is.
+        bits: Number of position bits r.
+        most_tokens: Maximum number of tokens of a case; see `machine_case`.
+        retrieval_digits: Numbers of digits that the machine increments.
+        missing: Reason why there is no retrieval; empty if there is.
     """
     cases = all_cases(bits, most_tokens=most_tokens)
     heads = {

@@ -1,4 +1,4 @@
-"""The report's section on the compiled Sudoku solver: gaps of its heads, c, formats and depth."""
+"""Report section on the compiled Sudoku solver: score gaps, c, formats and depth."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BoardName = Literal["4x4", "6x6", "9x9"]
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """A puzzle whose search meets dead ends, and how its solver is compiled."""
+    """A puzzle with dead ends, and the settings of its compiled solver."""
 
     puzzle: str
     bits: int
@@ -45,7 +45,7 @@ _SETTINGS: dict[BoardName, _Setting] = {
 
 
 def sudoku_section(*, boards: Sequence[BoardName]) -> Section:
-    """Measure the solver with SCoT, on three segments of one puzzle a board."""
+    """Return the measurements of the SCoT solver on three segments of one puzzle per board."""
     cases = [sudoku_case(board) for board in boards]
     return Section(
         title="The compiled Sudoku solver",
@@ -67,7 +67,7 @@ def sudoku_section(*, boards: Sequence[BoardName]) -> Section:
 
 
 def sudoku_case(board: BoardName) -> Case:
-    """Decode the board's puzzle by the hardmax program."""
+    """Return the case of a board, decoded with the hardmax program."""
     setting = _SETTINGS[board]
     compiled = compile_sudoku(
         BOARDS[board], mode="scot", bits=setting.bits, segment_tokens=setting.segment_tokens
@@ -90,7 +90,7 @@ def sudoku_case(board: BoardName) -> Case:
 
 
 def gaps_table(cases: Sequence[Case]) -> Table:
-    """The least gap of each head."""
+    """Return a table of the smallest gap of each head."""
     rows: list[tuple[Cell, ...]] = []
     for case in cases:
         margins = least_margins(item for trace in case.traces for item in trace_margins(trace))

@@ -1,4 +1,4 @@
-"""The report's section on tightness: the theorems' bounds beside what is needed."""
+"""Report section on the tightness of the theorems' bounds."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _PARTS: tuple[Rounded, ...] = get_args(Rounded)
 
 
 def tightness_section(*, bits: Sequence[int], most_tokens: int = MOST_TOKENS) -> Section:
-    """Measure DFA, CoT and SCoT.
+    """Return the measurements of DFA, CoT and SCoT.
 
     Args:
-        bits: Each r.
-        most_tokens: Tokens that sequences of a case have at most; see `machine_case`.
+        bits: Values of r.
+        most_tokens: Maximum number of tokens of a case; see `machine_case`.
     """
     cases = [case for r in bits for case in all_cases(r, most_tokens=most_tokens)]
     least = measure_all(cases)
@@ -53,12 +53,12 @@ def tightness_section(*, bits: Sequence[int], most_tokens: int = MOST_TOKENS) ->
 
 
 def measure_all(cases: Sequence[Case]) -> LeastCs:
-    """The least c of all cases and kinds, by the case's name and r, and the kind."""
+    """Return the smallest c by name of the case, r, and kind."""
     return {(case.name, case.bits, k): measure_least_c(case, k) for case in cases for k in _KINDS}
 
 
 def least_c_table(cases: Sequence[Case], least: LeastCs) -> Table:
-    """The least c of each case and kind, beside the theorem's."""
+    """Return a table of the smallest c of each case and kind, with the theorem's bound."""
     rows: list[tuple[Cell, ...]] = []
     for case in cases:
         for kind in _KINDS:
@@ -86,7 +86,7 @@ def least_c_table(cases: Sequence[Case], least: LeastCs) -> Table:
 
 
 def formats_table(cases: Sequence[Case]) -> Table:
-    """The smallest formats of each case and kind."""
+    """Return a table of the smallest formats of each case and kind."""
     rows: list[tuple[Cell, ...]] = []
     for case in cases:
         for kind in _KINDS:
@@ -116,7 +116,7 @@ def formats_table(cases: Sequence[Case]) -> Table:
 
 
 def depth_table(cases: Sequence[Case]) -> Table:
-    """How deep each case's model is, by the choice of denoised layers."""
+    """Return a table of the depth of each case, by choice of denoised layers."""
     rows: list[tuple[Cell, ...]] = []
     for case in cases:
         depths = measure_depth(case)
