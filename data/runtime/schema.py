@@ -71,7 +71,8 @@ def from_plain(kind: type[_Record], value: object, **constants: object) -> _Reco
     try:
         # In JSON mode, strict validation accepts arrays as tuples and strings as enumerations.
         content = json.dumps(value, default=str)
-        adapter: TypeAdapter[_Record] = _adapter(kind)
+        key: Any = kind  # mypy takes types with parameters for unhashable
+        adapter: TypeAdapter[_Record] = _adapter(key)
         return adapter.validate_json(content, strict=True, extra="forbid")
     except ValidationError as error:
         raise SchemaError(_message(error, value)) from None

@@ -21,6 +21,9 @@ from solver.puzzle_io.kernels import copy_cells, copy_numbers
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
+MAX_CELL_CHARS = 1 << 16
+"""Characters of a cell of a table at most."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowError:
@@ -172,6 +175,16 @@ class Columns:
         )
 
 
+def check_cell_size(text: str, *, offset: int) -> None:
+    """Refuse a cell of a table that is much longer than any drawing of a board.
+
+    Raises:
+        CellError: It is; reading its words would take seconds for each MB.
+    """
+    if len(text) > MAX_CELL_CHARS:
+        raise CellError(offset, f"{len(text)} characters; allowed are at most {MAX_CELL_CHARS}")
+
+
 def parse_number(text: str) -> float:
     """Parse an ASCII decimal to a float; NaN for any other text."""
     text = text.strip(SPACES)
@@ -184,6 +197,7 @@ def parse_answer(board: Board, text: str, *, offset: int = 0) -> Grid | None:
     Raises:
         CellError: It is not a complete grid.
     """
+    check_cell_size(text, offset=offset)
     if not text.strip(SEPARATORS):
         return None
     answer = read_grid(board, text, offset=offset)

@@ -21,7 +21,15 @@ from solver.puzzle_io.input import LineBlock
 from solver.puzzle_io.kernels import ANSWER, PUZZLE, RATING, SOURCE, locate_columns
 from solver.puzzle_io.lines import LocatedLines, no_lines_located
 from solver.puzzle_io.records import join_records
-from solver.puzzle_io.rows import Columns, ParsedRow, TextColumn, naming, parse_answer, parse_number
+from solver.puzzle_io.rows import (
+    Columns,
+    ParsedRow,
+    TextColumn,
+    check_cell_size,
+    naming,
+    parse_answer,
+    parse_number,
+)
 
 FIELD_NAMES = {
     PUZZLE: (
@@ -145,6 +153,7 @@ def read_cell(board: Board, text: str, *, offset: int = 0) -> Grid:
     Raises:
         CellError: It is not a grid.
     """
+    check_cell_size(text, offset=offset)
     read = read_drawn_grid if "\n" in text.strip() else read_grid
     return read(board, text, offset=offset)
 

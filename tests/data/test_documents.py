@@ -72,3 +72,14 @@ def test_large_text_of_many_rows_is_in_memory_once(tmp_path: Path) -> None:
     first = next(blocks)
     assert len(first.grids) == 1
     assert len(first.errors) == 99
+
+
+@pytest.mark.parametrize("text", ["1 2 3 | ", "1\n", "[1, 2],"])
+def test_large_cells_are_refused_unread(tmp_path: Path, text: str) -> None:
+    """Minutes for some cells of the 8 MB that are allowed in memory."""
+    path = tmp_path / "p.parquet"
+    large = text * ((4 << 20) // len(text))
+    pq.write_table(pa.table({"puzzle": ["." * 81, large]}), path, compression="zstd")
+    (block,) = read_puzzles(path)
+    (error,) = block.errors
+    assert "characters; allowed are at most 65536" in str(error)

@@ -95,7 +95,8 @@ def test_two_builds_at_once_make_one_whole_data_set(tmp_path: Path) -> None:
     """At several offsets: one is refused or finds the other's finished, none mixes with it."""
     wanted = None
     for number in range(6):
-        out, results = tmp_path / str(number), []
+        out = tmp_path / str(number)
+        results: list[object] = []
 
         def work(delay_s: float, out: Path = out, results: list[object] = results) -> None:
             time.sleep(delay_s)

@@ -162,7 +162,7 @@ def test_dependencies_behind_a_banner(queue: Path, tmp_path: Path) -> None:
         "; wc -l <", """; echo "$*" >> NAME.words; printf '---\\n Welcome 7\\n---\\n'; wc -l <"""
     )
     sbatch.write_text(text.replace("NAME", str(queue)).rstrip() + " | sed 's/$/;x3/'\n")
-    told = {}
+    told: dict[str, str] = {}
     submit(build_in_shards(tmp_path / "r", seed=0), report=told.__setitem__)
     assert told == {"data": "1", "data-merge": "2", "look": "3"}
     words = queue.with_name("queue.words").read_text().splitlines()
