@@ -124,7 +124,7 @@ def test_picture_of_the_search_is_drawn_from_its_trace(theme: str) -> None:
 
 def test_pages_and_pictures_that_documents_link_exist() -> None:
     generated = {"commands.md", "search-9x9.html", "registers-4x4.html"}  # by scripts/docs.sh
-    for page in documents():
+    for page in (*documents(), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"):
         text = page.read_text(encoding="utf-8")
         targets = re.findall(r"\]\(([^)#:]+)[^):]*\)", text) + re.findall(r'"(docs/[^"]+)"', text)
         for target in targets:
@@ -132,6 +132,23 @@ def test_pages_and_pictures_that_documents_link_exist() -> None:
             assert exists, f"{page.name}: {target}"
     for picture in (ROOT / "docs" / "images").iterdir():
         assert picture.stat().st_size <= 150_000, picture.name
+
+
+def heading_ids(page: Path) -> set[str]:
+    """Ids of the headings of a page, as GitHub and MkDocs make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-") for title in headings}
+
+
+def test_headings_that_documents_link_exist() -> None:
+    num_links = 0
+    for page in documents():
+        text = page.read_text(encoding="utf-8")
+        for target, heading in re.findall(r"\]\(([\w./-]*\.md)?#([\w-]+)\)", text):
+            num_links += 1
+            linked = page.parent / target if target else page
+            assert heading in heading_ids(linked), f"{page.name}: {target}#{heading}"
+    assert num_links
 
 
 def test_site_has_every_page() -> None:
