@@ -66,7 +66,7 @@ def at_update(
     """
     count = 0
 
-    def advance(_amount: int) -> None:
+    def advance(_amount: int, /, *, detail: str = "") -> None:
         nonlocal count
         count += 1
         if count == number:

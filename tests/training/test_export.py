@@ -251,7 +251,7 @@ def test_truncated_weights_are_refused(exported: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
-    [("format", 2, "format: allowed is 1"), ("vocabulary_digest", "0", "vocabulary_digest")],
+    [("format", 2, "format: got 2, allowed is 1"), ("vocabulary_digest", "0", "vocabulary_digest")],
 )
 def test_facts_of_another_version_are_refused(
     field: str, value: Any, message: str, tmp_path: Path
