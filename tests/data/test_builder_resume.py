@@ -66,9 +66,9 @@ def test_unfinished_build_does_not_open(source: FileSource, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("schema_version", 99, "schema_version 99"),
+        ("schema_version", 99, "schema_version: got 99, allowed is 1"),
         ("seed", 77, "digest does not match"),
-        ("num_rows", None, "digest does not match"),
+        ("num_rows", None, "num_rows: got None, allowed is a valid integer"),
     ],
 )
 def test_edited_manifest_is_refused(
