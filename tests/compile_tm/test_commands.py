@@ -27,7 +27,7 @@ def test_estimates(capsys: pytest.CaptureFixture[str]) -> None:
     facts = json.loads(capsys.readouterr().out)
     assert (facts["L"], facts["H"], facts["d_k"], facts["d"]) == (38, 9, 47, 381)
     assert estimate.main(estimate.Config(machine="sorting", mode="scot", word="cba")) == 0
-    assert "hidden neurons a layer" in capsys.readouterr().out
+    assert "hidden neurons per layer" in capsys.readouterr().out
     config = estimate.Config(machine="busy-beaver-3", two_way=True, word="", json=True)
     assert estimate.main(config) == 0
     assert json.loads(capsys.readouterr().out)["L"] == 5 * 6 // 2 + 8
@@ -37,7 +37,7 @@ def test_estimates(capsys: pytest.CaptureFixture[str]) -> None:
     for machine, bits, message in (
         ("sorting", 4, "needs at least 8"),
         ("sorting", 5, "allowed for cot are even"),
-        ("parity", 1, "this word needs at least 2"),
+        ("parity", 1, "allowed for this word is at least 2"),
     ):
         word = "cabba" if machine == "sorting" else "111"
         with pytest.raises(ValueError, match=message):
@@ -109,7 +109,7 @@ def test_export_and_check(
         machine="binary-increment", bits=6, words=("11",), architecture=architecture, out=folder
     )
     assert tm.main(config) == 0
-    assert " are not zero\n" in capsys.readouterr().out
+    assert " nonzero\n" in capsys.readouterr().out
     assert check.main(check.Config(folder=folder, margins=True)) == 0
     out = capsys.readouterr().out
     assert "machine   binary increment, cot, r = 6\n" in out
@@ -127,7 +127,7 @@ def test_export_and_check(
     ) in out
     assert "[right:b:R]" in out or architecture == "compiled"
     assert out.endswith("verdict   wrong\n")
-    with pytest.raises(ValueError, match="is no folder"):
+    with pytest.raises(ValueError, match="is not a folder"):
         check.main(check.Config(folder=tmp_path / "none"))
 
 

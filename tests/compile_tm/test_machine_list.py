@@ -16,7 +16,7 @@ def test_list_names_all_examples_and_shows_a_file(capsys: pytest.CaptureFixture[
     assert main(Config()) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in EXAMPLES)
-    text = shown.partition("of such files:\n")[2]
+    text = shown.partition("prints the JSON Schema:\n")[2]
     assert machine_from_data(yaml.safe_load(text)) == example("unary-increment")
 
 

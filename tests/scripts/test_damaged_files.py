@@ -103,4 +103,4 @@ def test_a_compiled_model_is_not_published_in_part(
     words = ["publish", "model", str(tmp_path), "--repo", "you/solver", "--dry-run"]
     assert main(words) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"sudocot: error: {tmp_path}: a compiled model is not checked here; `hf")
+    assert line.startswith(f"sudocot: error: {tmp_path}: compiled models are not supported; ")

@@ -34,7 +34,7 @@ def assert_refused(folder: Path, found: Path, package: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"sudocot: error: {found} shadows the package {package} of sudocot in {ROOT}: "
-        "leave that folder, or take it out of PYTHONPATH\n"
+        "run from another folder, or remove it from PYTHONPATH\n"
     )
 
 
