@@ -99,7 +99,7 @@ class TestCatalog:
         evaluation = shipped.parent / "evaluation"
         weights = tmp_path / "other" / WEIGHTS_FILE
         weights.write_bytes((run_model / WEIGHTS_FILE).read_bytes())
-        with pytest.raises(ValueError, match="it is of other weights"):
+        with pytest.raises(ValueError, match="not of the weights in"):
             ship(ShipConfig(name="other", evaluations=(f"x={evaluation}",), folder=tmp_path))
 
 

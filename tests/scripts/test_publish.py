@@ -257,7 +257,7 @@ FRONT = "---\nlicense: mit\n"
 BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no card": (lambda m: (m / "README.md").unlink(), "README.md: missing"),
     "no metadata": (_write("README.md", "# card\n"), "README.md: no metadata"),
-    "broken metadata": (_write("README.md", "---\na: [\n---\n"), "README.md: its metadata is mal"),
+    "broken metadata": (_write("README.md", "---\na: [\n---\n"), "README.md: malformed metadata"),
     "model index": (_write("README.md", f"{FRONT}model-index: 3\n---\n"), "README.md: its meta"),
     "license": (_write("README.md", "---\nlicense: M I T\n---\n"), "README.md: license: got 'M I"),
     "path": (
