@@ -10,6 +10,7 @@ from typing import Literal
 import pytest
 
 from compile_tm.commands import check, dfa, estimate, run, show, tm
+from compile_tm.commands.folders import ExportOptions
 from compile_tm.commands.machines import load_machine, load_turing_machine
 from compile_tm.constructions.compiled import compile_dfa
 from compile_tm.constructions.vocabulary import Mode
@@ -105,8 +106,9 @@ def test_export_and_check(
     architecture: Literal["compiled", "llama"] | None,
 ) -> None:
     folder = tmp_path / "m"
+    options = ExportOptions(architecture=architecture)
     config = tm.Config(
-        machine="binary-increment", bits=6, words=("11",), architecture=architecture, out=folder
+        machine="binary-increment", bits=6, words=("11",), export=options, out=folder
     )
     assert tm.main(config) == 0
     assert " nonzero\n" in capsys.readouterr().out
@@ -132,9 +134,9 @@ def test_export_and_check(
 
 
 def test_export_of_automata(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for attention in ("exact", "denoise"):
-        folder = tmp_path / attention
-        config = dfa.Config(regex="(a|b)*a", bits=3, attention=attention, out=folder)
+    for export in (ExportOptions(attention="exact"), ExportOptions(attention="denoise")):
+        folder = tmp_path / str(export.attention)
+        config = dfa.Config(regex="(a|b)*a", bits=3, export=export, out=folder)
         assert dfa.main(config) == 0
         assert "softmax   c " in capsys.readouterr().out
         assert check.main(check.Config(folder=folder)) == 0
@@ -154,7 +156,7 @@ def test_export_of_automata(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ({"attention": "exact", "dtype": "bfloat16"}, "dtype: got bfloat16, allowed with"),
     ):
         with pytest.raises(ValueError, match=message):
-            dfa.Config(machine="parity", bits=2, out=tmp_path / "q", **options)  # type: ignore[arg-type]
+            ExportOptions(**options)  # type: ignore[arg-type]
     for changes, message in (
         ({"machine": "parity", "regex": "a"}, "either a machine or --regex"),
         ({}, "either a machine or --regex"),
@@ -174,10 +176,7 @@ def test_folders_without_positional_embeddings(
     config = dfa.Config(
         machine="parity",
         bits=3,
-        positions="rope",
-        attention="denoise",
-        act="m2e4",
-        att="bf16",
+        export=ExportOptions(positions="rope", attention="denoise", act="m2e4", att="bf16"),
         words=("1011",),
         out=folder,
     )
@@ -220,17 +219,17 @@ def test_a_folder_shows_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_folders_of_machines_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: Mode
 ) -> None:
+    options = ExportOptions(positions="rope")
     config = tm.Config(
-        machine="unary-increment", mode=mode, bits=4, positions="rope", out=tmp_path / "m"
+        machine="unary-increment", mode=mode, bits=4, export=options, out=tmp_path / "m"
     )
     assert tm.main(config) == 0
     assert run.main(run.Config(machine=str(tmp_path / "m"), word="1")) == 0
     assert "output    1 1\n" in capsys.readouterr().out
-    for kind in (tm.Config, dfa.Config):
-        with pytest.raises(ValueError, match="act, att: got a format, allowed with attention"):
-            kind(machine="parity", bits=2, act="bf16", out=tmp_path / "n")
+    with pytest.raises(ValueError, match="act, att: got a format, allowed with attention"):
+        ExportOptions(act="bf16")
     with pytest.raises(ValueError, match="mantissa_bits: got 0"):
-        tm.Config(machine="sorting", bits=8, attention="exact", act="m0e3", out=tmp_path / "n")
+        ExportOptions(attention="exact", act="m0e3")
 
 
 @pytest.mark.parametrize("runtime", ["sparse", "dense"])

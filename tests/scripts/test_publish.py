@@ -258,11 +258,14 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no card": (lambda m: (m / "README.md").unlink(), "README.md: missing"),
     "no metadata": (_write("README.md", "# card\n"), "README.md: no metadata"),
     "broken metadata": (_write("README.md", "---\na: [\n---\n"), "README.md: malformed metadata"),
-    "model index": (_write("README.md", f"{FRONT}model-index: 3\n---\n"), "README.md: its meta"),
+    "model index": (
+        _write("README.md", f"{FRONT}model-index: 3\n---\n"),
+        "README.md: malformed meta",
+    ),
     "license": (_write("README.md", "---\nlicense: M I T\n---\n"), "README.md: license: got 'M I"),
     "path": (
         _write("README.md", f"{FRONT}---\nsee /home/me/x\n"),
-        "README.md:4: names '/home/me/x'",
+        "README.md:4: contains '/home/me/x'",
     ),
     "results": (
         _write(".eval_results/a.yaml", "3"),
