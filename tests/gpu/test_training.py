@@ -25,7 +25,6 @@ from tests.training.toy import write_toy_data
 from training.config import TrainConfig
 from training.models import attention_kernels
 
-pytestmark = pytest.mark.skip(reason="batches are prefetched in a thread, which is not emulated")
 NUM_UPDATES, NUM_EVALUATIONS, NUM_DUE = 3, 2, 1
 SYNCS = {
     # Loss and gradient norm are checked before the update is applied.
@@ -46,6 +45,12 @@ OUTSIDE = (
     "tests.gpu.test_training.varlen_attn",
 )
 """Where a run reads device memory before its first update or once, and when it saves."""
+
+
+@pytest.fixture(autouse=True)
+def inline_prefetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load batches in the thread of the loop, since an emulation covers the thread it is in."""
+    monkeypatch.setattr("training.batching.prefetch.prefetched", lambda batches: batches)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +99,7 @@ def test_a_run_on_a_gpu_gives_the_weights_of_the_cpu(data: Path, tmp_path: Path)
     assert updates_of(cuda.counts()) == SYNCS
 
 
+@pytest.mark.skip(reason="the stand-in of varlen_attn mixes devices when its mask is made")
 def test_the_recipe_of_gpus_learns_as_that_of_the_cpu(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +122,7 @@ def test_the_recipe_of_gpus_learns_as_that_of_the_cpu(
     assert updates_of(cuda.counts()) == SYNCS
 
 
+@pytest.mark.skip(reason="resumption on an emulated device has not been checked")
 def test_a_run_that_was_killed_goes_on_on_a_gpu(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
