@@ -1,4 +1,4 @@
-"""`sudocot eval card`: results in a model folder, as the hub reads them."""
+"""`sudocot eval card`: writes evaluation results into a model folder for the hub."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from eval.results.folder import EvaluationFolder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Write the accuracy of finished evaluations into the model's folder, for the hub.
+    """Write the accuracy of finished evaluations into the model folder, in formats of the hub.
 
-    README.md gets them as `model-index`, and `.eval_results` a file for each. Doing it again
-    replaces them; what else is in the card stays.
+    Adds them to the `model-index` of README.md, and one file for each to `.eval_results`. Earlier
+    results of the same kind are replaced; the rest of the card is preserved.
 
     Examples:
         sudocot eval card evals/10k evals/hardest --model runs/scot/final
@@ -24,17 +24,17 @@ class Config:
     """
 
     evaluations: Positional[tuple[Path, ...]]
-    """Folders of evaluations: random, hardest or all puzzles."""
+    """Evaluation folders, of random, hardest or all puzzles."""
     model: Path
     """Model folder."""
     dataset: str | None = None
-    """Data set on the hub that the puzzles are of, owner/name; known if they came from there."""
+    """Data set of the puzzles on the hub, owner/name; by default that of the evaluations."""
     split: str | None = None
-    """Its split."""
+    """Split of the data set."""
     task_id: str = "default"
-    """Task, as the data set's eval.yaml names it."""
+    """Task in the data set's eval.yaml."""
     source_url: str | None = None
-    """Where the evaluation can be looked up."""
+    """URL of the evaluation."""
 
     def __post_init__(self) -> None:
         if not self.evaluations:
@@ -42,7 +42,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Write the files and name them."""
+    """Write the files and print their paths."""
     from eval.network.model_folder import ModelFolder
     from eval.publish.hub_card import HUB_NAME, Benchmark, benchmark_of, write_card
 
@@ -53,7 +53,7 @@ def main(config: Config) -> int:
         known = found.pop()
         if known is None or found:
             names = ", ".join(sorted({folder.config.data.name for folder in folders}))
-            raise ValueError(f"dataset: give the one on the hub that the puzzles are of ({names})")
+            raise ValueError(f"dataset: got none, required is the hub data set of {names}")
         dataset, split = known[0], split or known[1]
     match = HUB_NAME.fullmatch(dataset)
     if match is None or match[2]:

@@ -1,4 +1,4 @@
-"""`sudocot eval certify`: prove that no order of summation changed the tokens of an evaluation."""
+"""`sudocot eval certify`: certifies that tokens do not depend on the order of summation."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Score each generated token again, and write certificates.json into the evaluation.
+    """Score each generated token again, and write certificates.json to the evaluation folder.
 
-    A puzzle is certified if the margin of its every token exceeds twice what the order of summation
-    can move a logit: measured over batches around 256 rows, chunks, slots and threads. All others
-    are decoded again, alone and in fp32. The evaluation needs --keep-tokens. Exit code 1 if a
-    puzzle's tokens are different then.
+    A puzzle is certified if the margins of all its tokens exceed twice the change of a logit by the
+    order of summation, measured over batch sizes, chunks, slots and threads. Other puzzles are
+    decoded again, alone and in fp32. The evaluation needs --keep-tokens. The exit code is 1 if the
+    tokens of a puzzle differ.
 
     Examples:
         sudocot eval certify evals/10k --model runs/scot/final
@@ -45,16 +45,16 @@ class Config:
     model: Path
     """Model folder that was evaluated."""
     bound_puzzles: Annotated[int, Ge(1), Le(1000)] = 8
-    """Puzzles that the bound is measured on."""
+    """Puzzles used to measure the bound."""
     device: str = "cpu"
-    """Where to compute: cpu, cuda, cuda:1."""
+    """Device: cpu, cuda or cuda:N."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
 
 
 def main(config: Config) -> int:
-    """Certify, then print the counts."""
+    """Certify the evaluation and print the counts."""
     from eval.network.model_folder import ModelFolder
 
     folder = EvaluationFolder.open(config.evaluation)
@@ -65,7 +65,7 @@ def main(config: Config) -> int:
             f"{folder.config.model.digest[:16]}"
         )
     if not folder.config.keeps_tokens:
-        raise ValueError(f"{folder.path}: its tokens were not kept; evaluate with --keep-tokens")
+        raise ValueError(f"{folder.path}: no stored tokens; evaluate with --keep-tokens")
     with locked_folder(folder.path):
         certificates = _certify(config, folder, model)
         write_certificates(folder.path, certificates)
@@ -87,7 +87,7 @@ def main(config: Config) -> int:
 
 def _certify(config: Config, folder: EvaluationFolder, model: ModelFolder) -> Certificates:
     from eval.engines.factory import make_network
-    from eval.inspect.certificates import additions_of, certify, measure_bound, sequences_of
+    from eval.inspect.certificates import certify, count_additions, measure_bound, sequences_of
     from eval.network.device import open_device
 
     device = open_device(config.device)
@@ -103,8 +103,8 @@ def _certify(config: Config, folder: EvaluationFolder, model: ModelFolder) -> Ce
         for sequence in sequences_of(request, generated[request.key])[:1]
     ]
     if not sequences:
-        raise ValueError(f"{folder.path}: has no tokens, allowed is at least one puzzle with some")
-    bound = measure_bound(network, sequences, num_additions=additions_of(model))
+        raise ValueError(f"{folder.path}: no generated tokens in any puzzle")
+    bound = measure_bound(network, sequences, num_additions=count_additions(model))
     certificates: list[Certificate] = [
         certify(network, bound, request, generated[request.key], replay_network=replay)
         for request in requests

@@ -1,4 +1,4 @@
-"""`sudocot eval cohorts`: named cohorts of puzzles."""
+"""`sudocot eval cohorts`: lists named cohorts of puzzles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DIGEST_DIGITS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """List cohorts: those of evaluations, those that a list of puzzles gives, and those published.
+    """List the cohorts of evaluations, of a puzzle list, and of publications.
 
     A cohort is a set of puzzles with a name, a source and a digest. Evaluations are ranked only
     within one; equal digests mean equal puzzles, whatever the names.
@@ -38,11 +38,11 @@ class Config:
     """
 
     evaluations: Positional[tuple[Path, ...]] = ()
-    """Folders of evaluations."""
+    """Evaluation folders."""
     data: tuple[str, ...] = ()
     """Puzzle files, a data set, or a split, as for `sudocot eval run`."""
     lengths: Path | None = None
-    """Table of CoT lengths of a list."""
+    """Table of CoT lengths of the puzzle list."""
 
     def __post_init__(self) -> None:
         if self.data and self.lengths is None:
@@ -62,7 +62,7 @@ def main(config: Config) -> int:
         (name, f"{known.num_puzzles:,}", "-", f"{known.used_by}: {known.definition}")
         for name, known in UNPUBLISHED.items()
     )
-    print_table(console, "published on, puzzles not published", columns, rows)
+    print_table(console, "cohorts of publications, puzzles not public", columns, rows)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`sudocot eval compare`: two evaluations on the puzzles that both have."""
+"""`sudocot eval compare`: compares two evaluations on their shared puzzles."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from eval.sampling.cohorts import cohort_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Compare two evaluations on the puzzles that both have, by the exact McNemar test.
+    """Compare two evaluations on their shared puzzles by the exact McNemar test.
 
-    The cohorts may differ: only puzzles with a result in both count, and their number is shown.
+    The cohorts may differ; only puzzles with a result in both are compared.
 
     Examples:
         sudocot eval compare evals/scot evals/cot
@@ -26,16 +26,16 @@ class Config:
     """
 
     first: Positional[str]
-    """Folder of an evaluation, or LABEL=FOLDER."""
+    """Evaluation folder, or LABEL=FOLDER."""
     second: Positional[str]
-    """Folder of another one, or LABEL=FOLDER."""
+    """Second evaluation folder, or LABEL=FOLDER."""
 
 
 def main(config: Config) -> int:
     """Print the comparison.
 
     Raises:
-        ValueError: the evaluations share no puzzle.
+        ValueError: The evaluations share no puzzle.
     """
     first, second = read_entries((config.first, config.second), allow_partial=True)
     comparison = compare(first, second)

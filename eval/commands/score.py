@@ -1,4 +1,4 @@
-"""`sudocot eval score`: score the results of an evaluation again, without the model."""
+"""`sudocot eval score`: scores stored results again, without the model."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from data.commands.tables import print_table
 from data.runtime.ranges import Share
 from eval.commands.tables import print_evaluation
 from eval.results.folder import EvaluationFolder
-from eval.results.score import score_again
+from eval.results.score import rescore
 
 _MAX_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Judge every output block anew and write the summary again; an unfinished one is partial.
+    """Score all output blocks again and rewrite the summary, which is partial if unfinished.
 
     Examples:
         sudocot eval score evals/10k
@@ -27,18 +27,18 @@ class Config:
     """
 
     evaluation: Positional[Path]
-    """Folder of the evaluation."""
+    """Evaluation folder."""
     min_accuracy: Share | None = None
     """Exit with code 1 if a smaller share of the puzzles is solved."""
 
 
 def main(config: Config) -> int:
-    """Score, then print what changed and the summary."""
+    """Score the results, then print the changes and the summary."""
     folder = EvaluationFolder.open(config.evaluation)
-    changes = score_again(folder)
+    changes = rescore(folder)
     console = Console(markup=False)
     if changes:
-        rows = ((old.key, str(old.ended_by), str(new.ended_by)) for old, new in changes)
+        rows = ((old.key, str(old.finish_reason), str(new.finish_reason)) for old, new in changes)
         shown = [row for row, _ in zip(rows, range(_MAX_SHOWN), strict=False)]
         title = f"{len(changes):,} results changed, the first {len(shown)} are"
         print_table(console, title, ("puzzle", "was", "is"), shown)

@@ -1,4 +1,4 @@
-"""What the commands print of an evaluation."""
+"""Tables of an evaluation for the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GROUP_COLUMNS = ("group", "puzzles", "solved", "accuracy", "95% interval", "CoT
 
 
 def print_evaluation(console: Console, folder: EvaluationFolder) -> None:
-    """Print the headline, why puzzles ended, the cost, and the groups."""
+    """Print accuracy, finish reasons, cost, targets and groups."""
     summary, config = folder.summary, folder.config
     title = f"{folder.path}: {config.model.name} on {config.data.name}"
     print_table(console, title, ("fact", "value"), _facts(folder, summary))
@@ -56,9 +56,9 @@ def _facts(folder: EvaluationFolder, summary: Summary) -> Iterator[tuple[str, st
     yield "solved", f"{summary.accuracy.num_solved:,}"
     yield "accuracy", accuracy
     yield "95% Wilson interval", interval
-    for ended_by, count in summary.ended_by.items():
+    for finish_reason, count in summary.finish_reasons.items():
         if count:
-            yield f"ended by {ended_by.replace('_', ' ')}", f"{count:,}"
+            yield f"ended by {finish_reason.replace('_', ' ')}", f"{count:,}"
     yield from _answer_facts(summary)
     yield "generated tokens", f"{summary.num_new_tokens:,}"
     yield "segments", f"{summary.num_segments:,}"

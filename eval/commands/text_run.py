@@ -1,4 +1,4 @@
-"""Evaluations of models that write text: options, settings and engine, for `sudocot eval run`."""
+"""Options, settings and engine of `sudocot eval run` for models that write text."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from eval.text_protocol.prompt import VERSION, TextProtocol
 from solver.boards import get_board
 
 MAX_NEW_TOKENS = 16_384
-"""Default limit of a reply, reasoning included."""
+"""Default token limit of a reply, including reasoning."""
 _SAMPLED_TEMPERATURE = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextOptions:
-    """How a model that writes text is asked."""
+    """Options of the text protocol."""
 
     protocol: Literal["auto", "text", "ids"] = "auto"
-    """text: prompts in words, for any language model; ids: token ids, for models trained by
-    sudocot; auto: ids if the folder has a sudocot.json."""
+    """text: text prompts, for any language model; ids: token ids, for models trained by sudocot;
+    auto: ids if the folder has a sudocot.json."""
     shots: Annotated[int, Ge(0), Le(4)] = 0
-    """Solved examples before the question, 0 to 4 (text)."""
+    """Number of solved examples before the question (text)."""
     samples: Annotated[int, Ge(1), Le(10000)] = 1
-    """Replies to each puzzle; more than one gives pass@k, and the majority counts (text)."""
+    """Replies per puzzle; with more than one, the majority is scored and pass@k reported (text)."""
     temperature: Annotated[float, Ge(0), Le(100)] | None = None
-    """Sampling temperature; by default 0, greedy, and 1 with several samples (text)."""
+    """Sampling temperature; by default 0 (greedy), or 1 with several samples (text)."""
     top_p: Annotated[float, Gt(0), Le(1)] = 1.0
-    """Probability mass that tokens are sampled from (text)."""
+    """Cumulative probability of nucleus sampling (text)."""
     reply_seed: Seed = 0
-    """Seed of the sampling (text)."""
+    """Sampling seed (text)."""
     prompt_form: PromptForm = "auto"
-    """chat: messages; plain: one string; auto: chat if the model has a chat template (text)."""
+    """chat: messages; plain: a single string; auto: chat if there is a chat template (text)."""
 
     @property
     def sampling(self) -> ReplySampling:
-        """Sampling parameters, with their defaults filled in."""
+        """Sampling parameters with resolved defaults."""
         temperature = self.temperature
         if temperature is None:
             temperature = 0.0 if self.samples == 1 else _SAMPLED_TEMPERATURE
@@ -63,10 +63,10 @@ class TextOptions:
 
 
 def uses_text(model: str, *, engine: str, protocol: str) -> bool:
-    """Decide between the text protocol and token ids.
+    """Return whether to use the text protocol instead of token ids.
 
     Raises:
-        ValueError: the model or the engine allows neither.
+        ValueError: The model or the engine does not support the protocol.
     """
     has_facts = (Path(model) / FACTS_FILE).is_file()
     if not has_facts and (Path(model) / "final" / FACTS_FILE).is_file():
@@ -102,11 +102,11 @@ def text_settings(
     precision: PrecisionPolicy,
     request_fields: Mapping[str, Any],
 ) -> EvaluationConfig:
-    """Return the settings of an evaluation; a local model is read for its digest.
+    """Return the settings of an evaluation, including the digest of a local model.
 
     Raises:
-        ValueError: an option is out of range, or the model has no tokenizer or chat template.
-        OSError: the model is not there.
+        ValueError: An option is out of range, or the model has no tokenizer or chat template.
+        OSError: The model does not exist.
     """
     record, form = _describe_model(model, engine=engine, name=name, form=text.prompt_form)
     limit = MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens
@@ -145,10 +145,10 @@ def make_text_engine(
     sampling: ReplySampling,
     out: Path,
 ) -> tuple[TextEngine, str]:
-    """Load the model; the replies are kept in the folder of the evaluation.
+    """Load a model into an engine that logs replies to the evaluation folder.
 
     Returns:
-        The engine, and the device or the URL of the server.
+        The engine, and its device or the URL of its server.
     """
     assert settings.protocol is not None
     protocol = settings.protocol

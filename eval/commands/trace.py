@@ -1,4 +1,4 @@
-"""`sudocot trace`: the search of one puzzle as a page to step through."""
+"""`sudocot trace`: writes a page that replays the search of one puzzle."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ from solver.puzzles import parse_puzzle
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """Write the search of one puzzle as an HTML page: board, decision stack, tokens, step by step.
+    """Write an HTML page that replays the search of one puzzle: board, decision stack and tokens.
 
-    Without a model it shows the solver's trace. With --model, which solves the puzzle now, or
-    --evaluation, whose tokens were kept, it also shows the model's tokens, and marks the first that
-    is not the solver's. Of a compiled model it also shows what the registers hold at each token.
-    The page needs no other file and no network.
+    Shows the trace of the solver. With --model, which solves the puzzle, or --evaluation with
+    stored tokens, also shows the tokens of the model and marks the first deviation from the solver.
+    For a compiled model, also shows its registers at each token. The page is self-contained.
 
     Examples:
         sudocot trace '1...|..3.|.4..|...2' --out trace.html
@@ -43,49 +42,49 @@ class Config:
     """
 
     puzzle: Positional[str | None] = None
-    """The puzzle; with --evaluation also its key, or nothing: the failure with the shortest CoT."""
+    """The puzzle; with --evaluation also its key, by default the failure with the shortest CoT."""
     out: Path
-    """File to write."""
+    """Output file."""
     board: str | None = None
-    """Board: 4x4, 6x6, 9x9 or 16x16; told from the puzzle if not given."""
+    """Board: 4x4, 6x6, 9x9 or 16x16; by default detected from the puzzle."""
     segment_tokens: SegmentTokens | None = None
-    """Show the solver's SCoT, a summary after so many trace tokens; with a model, its own number
-    is taken."""
+    """Show the solver's SCoT with a summary after this number of trace tokens; without a model
+    only."""
     model: Path | None = None
     """Model folder."""
     evaluation: Path | None = None
     """Evaluation folder, made with --keep-tokens."""
     engine: EngineName | None = None
-    """How --model decodes: by default segment, or hf for networks that it does not compute."""
+    """Engine of --model: by default segment, or hf for other model families."""
     precision: PrecisionName = "fp32"
     """Number formats of --model: bf16 or fp32."""
     open: bool = False
     """Open the page in the browser."""
     max_page_tokens: TokenCount = MAX_PAGE_TOKENS
-    """Tokens that the page holds of a longer trace."""
+    """Maximum number of tokens per trace."""
     max_register_tokens: Annotated[int, Ge(0), Le(10**12)] = MAX_REGISTER_TOKENS
-    """Tokens, prompts of segments included, whose registers it holds; 0 for no registers."""
+    """Maximum number of tokens with registers, including prompts of segments; 0 for none."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.model is not None and self.evaluation is not None:
-            raise ValueError("model and evaluation: give one of them")
+            raise ValueError("evaluation: got one with --model, allowed is one of them")
         if self.puzzle is None and self.evaluation is None:
-            raise ValueError("puzzle: got none, allowed without one is only --evaluation")
+            raise ValueError("puzzle: got none, allowed only with --evaluation")
         if self.board is not None:
             get_board(self.board)
         has_model = self.model is not None or self.evaluation is not None
         if has_model and self.segment_tokens is not None:
-            raise ValueError("segment_tokens: follows from the model, give it without one")
+            raise ValueError("segment_tokens: got one with a model, allowed only without")
 
 
 def main(config: Config) -> int:
-    """Write the page, and say where the model leaves the solver."""
+    """Write the page and report the first deviation of the model."""
     console = Console(markup=False, highlight=False, soft_wrap=True)
     attempt = _find_attempt(config)
     if attempt is None:
-        wanted = None if config.board is None else get_board(config.board)
-        board, givens = parse_puzzle(config.puzzle or "", board=wanted)
+        required_board = None if config.board is None else get_board(config.board)
+        board, givens = parse_puzzle(config.puzzle or "", board=required_board)
         solver = solver_stream(board, givens, segment_tokens=config.segment_tokens)
         model = readings = mismatch = None
     else:
@@ -96,13 +95,13 @@ def main(config: Config) -> int:
             solver=solver,
             segments=attempt.segments,
             name=attempt.model_name,
-            end=attempt.ended_by,
+            end=attempt.finish_reason,
         )
         difference, readings = first_difference(solver.ids, model.ids), attempt.readings
         if difference is None:
-            console.print("the model wrote the solver's tokens")
+            console.print("the model follows the solver's trace")
         else:
-            console.print(f"the model leaves the solver's trace at token {difference + 1:,}")
+            console.print(f"the model deviates from the solver's trace at token {difference + 1:,}")
         mismatch = _compare_registers(console, attempt, difference)
     page = trace_page(
         board,
@@ -123,17 +122,17 @@ def main(config: Config) -> int:
 def _compare_registers(
     console: Console, attempt: Attempt, difference: int | None
 ) -> Mismatch | None:
-    """Say whether the registers hold what the solver knows, as long as it writes the same."""
+    """Compare the registers with the solver's state up to the first deviation and report it."""
     if attempt.readings is None:
         return None
     num_tokens = sys.maxsize if difference is None else difference
     mismatch = first_mismatch(attempt.board, attempt.readings, num_tokens=num_tokens)
     if mismatch is None:
         num_tokens = min(num_tokens, attempt.readings.num_tokens)
-        console.print(f"the registers hold what the solver knows, at {num_tokens:,} tokens")
+        console.print(f"the registers match the solver's state at all {num_tokens:,} tokens")
     else:
         console.print(
-            f"the register {mismatch.register} is not what the solver knows at token "
+            f"the register {mismatch.register} differs from the solver's state at token "
             f"{mismatch.token + 1:,}"
         )
     return mismatch
@@ -144,8 +143,8 @@ def _find_attempt(config: Config) -> Attempt | None:
         return attempt_of_evaluation(config.evaluation, puzzle=config.puzzle)
     if config.model is None:
         return None
-    wanted = None if config.board is None else get_board(config.board)
-    board, givens = parse_puzzle(config.puzzle or "", board=wanted)
+    required_board = None if config.board is None else get_board(config.board)
+    board, givens = parse_puzzle(config.puzzle or "", board=required_board)
     return attempt_of_model(
         config.model,
         board,

@@ -1,4 +1,4 @@
-"""`sudocot eval wandb`: finished evaluations as runs in Weights & Biases."""
+"""`sudocot eval wandb`: logs finished evaluations to Weights & Biases."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from eval.results.folder import EvaluationFolder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Write finished evaluations as W&B runs: settings, headline, tables, plots and files.
+    """Log finished evaluations as W&B runs: settings, metrics, tables, plots and files.
 
-    Large files are referred to, not copied. Without a key or a network the runs are written
-    offline, and `wandb sync FOLDER` sends them later.
+    Large files are logged as references. Without a key or a network, the runs are written offline;
+    `wandb sync FOLDER` uploads them later.
 
     Examples:
         sudocot eval wandb evals/10k evals/hardest --project sudoku
     """
 
     evaluations: Positional[tuple[Path, ...]]
-    """Folders of evaluations; each becomes a run."""
+    """Evaluation folders; each becomes a run."""
     project: str = "sudocot"
     """W&B project."""
 
@@ -35,7 +35,7 @@ class Config:
 
 
 def main(config: Config) -> int:
-    """Write the runs."""
+    """Log the runs."""
     for folder in [EvaluationFolder.open(path) for path in config.evaluations]:
         log_evaluation(folder, project=config.project)
     return 0

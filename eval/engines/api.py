@@ -1,7 +1,7 @@
-"""The engine `api` for token ids: a model trained on sudocot's ids, served by `vllm serve`.
+"""The engine `api` for token ids: a model with sudocot's vocabulary behind `vllm serve`.
 
-Ids travel as text, one word for each token, over /completions; the model folder has the tokenizer.
-An SCoT is a request for each segment, as with the engine `vllm`.
+Ids are sent as text to /completions, one word per token; the server uses the tokenizer of the model
+folder. Each segment of an SCoT is a request, as with the engine `vllm`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import cast
 import numpy as np
 
 from data.model_format.precision import UNKNOWN_PRECISION
-from eval.engines.begin import begin_run
 from eval.engines.contract import EngineStats, Request, Result
 from eval.engines.in_flight import run_in_flight
 from eval.engines.loop_thread import LoopThread
 from eval.engines.options import EngineOptions, ServerOptions
 from eval.engines.puzzle_run import PuzzleRun
+from eval.engines.run_queue import begin_run
 from eval.engines.server import Completion, Server
 from eval.network.model_folder import ModelFolder
 from solver.boards import Board
@@ -33,26 +33,26 @@ _FIELDS = {
     "spaces_between_special_tokens": True,
     "include_stop_str_in_output": True,
 }
-"""Fields of a request; those beyond OpenAI's are vLLM's."""
+"""Fields of a request; some are extensions of vLLM to the OpenAI API."""
 
 
 class ApiEngine:
-    """Engine over a server."""
+    """Engine that sends requests to a server."""
 
     name = "api"
     precision = UNKNOWN_PRECISION
 
     def __init__(self, folder: ModelFolder, options: EngineOptions) -> None:
-        """Open the client, and ask the server whether it serves the model.
+        """Open the client and check that the server serves the model.
 
         Args:
-            folder: Folder of the model that is served.
-            options: Options; `arguments` may hold `model`, the name on the server, which by
-                default is the path of the folder.
+            folder: Folder of the served model.
+            options: Options; `arguments` may contain `model`, the name of the model on the server,
+                by default the path of the folder.
 
         Raises:
-            ValueError: the server does not serve the model.
-            OSError: the server cannot be reached.
+            ValueError: The server does not serve the model.
+            OSError: The server cannot be reached.
         """
         self.stats = EngineStats()
         self._options = options.server or ServerOptions()
@@ -97,9 +97,9 @@ class ApiEngine:
 
     async def _decode_puzzle(self, run: PuzzleRun) -> Result:
         board = run.request.board
-        while run.ended_by is None:
+        while run.finish_reason is None:
             prompt = format_ids(board, run.prompt)
-            fields = {"max_new_tokens": run.allowance, **self._fields}
+            fields = {"max_new_tokens": run.token_budget, **self._fields}
             reply = await self._server.complete(prompt, fields)
             tokens = read_ids(board, reply)
             self.stats.num_prompt_tokens += len(run.prompt)
@@ -111,16 +111,16 @@ class ApiEngine:
 
 
 def format_ids(board: Board, ids: Tokens) -> str:
-    """Write token ids as text: the words of the tokenizer, separated by spaces."""
+    """Format token ids as words of the tokenizer, separated by spaces."""
     words = Vocabulary(board).tokens
     return " ".join(words[token] for token in ids.tolist())
 
 
 def read_ids(board: Board, reply: Completion) -> Tokens:
-    """Read the ids of a reply.
+    """Parse the ids of a reply.
 
     Raises:
-        OSError: it holds a word that is no token of the board.
+        OSError: A word is not a token of the board.
     """
     ids = _ids(board)
     unknown = [word for word in reply.text.split() if word not in ids]

@@ -1,8 +1,7 @@
-"""The contract of all engines: requests go in, results come out, each as its puzzle ends.
+"""Interface of the evaluation engines: requests, results, limits and finish reasons.
 
-Decoding is greedy; of equal logits the smallest id wins. Every engine gives the same result on the
-same checkpoint in fp32, whatever the order and number of requests in flight (design, "Evaluation
-engines, one contract").
+Decoding is greedy; ties between logits go to the smallest id. In fp32, all engines return the same
+result for the same checkpoint, regardless of the order and number of requests in flight.
 """
 
 from __future__ import annotations
@@ -10,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
+
+from annotated_types import Ge
 
 from data.model_format.facts import Mode
 from data.model_format.precision import PrecisionPolicy
+from data.runtime.ranges import check_ranges
 from solver.boards import Board, Grid
 from solver.vocabulary import Tokens
 
@@ -27,52 +29,50 @@ SCOT_MAX_SEGMENT_TOKENS = 2_048
 """The paper's cap on the new tokens of one segment, its summary included."""
 
 
-class EndedBy(StrEnum):
-    """Why the decoding of a puzzle ended; the first five need no cap."""
+class FinishReason(StrEnum):
+    """Why the decoding of a puzzle ended."""
 
     SOLVED = "solved"
-    """The output block is well formed, in row-major order, and the solution."""
+    """The output block is well formed, in row-major order, and contains the solution."""
     WRONG = "wrong"
-    """The output block is well formed and not the solution."""
+    """The output block is well formed but does not contain the solution."""
     MALFORMED = "malformed"
-    """A stop token came, but what it closes is no output block and no summary."""
+    """Ended by a stop token without a well-formed output block or summary."""
     LOOP = "loop"
-    """A prompt came back: greedy decoding would repeat itself for ever."""
+    """A prompt occurred twice, so that greedy decoding would not terminate."""
     SEGMENT_CAP = "segment_cap"
-    """The new tokens of one segment ran out."""
+    """Reached `Caps.max_segment_tokens`."""
     TOTAL_CAP = "total_cap"
-    """The new tokens of the puzzle ran out."""
+    """Reached `Caps.max_new_tokens`."""
     CONTEXT = "context"
-    """The positions of the model ran out."""
+    """Reached the context length of the model."""
     CHANGED_GIVENS = "changed_givens"
-    """Text and imported grids: a complete grid that does not keep the givens."""
+    """Text and imported grids: a complete grid that changes a given."""
     TRUNCATED = "truncated"
-    """Text: the tokens of the reply ran out before an answer."""
+    """Text: the reply reached its token limit before an answer."""
     REFUSED = "refused"
-    """Text: no answer; the model or a content filter declined."""
+    """Text: no answer; a refusal of the model or of a content filter."""
 
 
 EvaluationMode = Mode | Literal["text", "grid"]
-"""What a model writes: `cot` or `scot` in token ids, `text`, or a `grid` that was imported."""
+"""Output of a model: `cot` or `scot` as token ids, `text`, or an imported `grid`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caps:
-    """Limits of one puzzle, exact to the token."""
+    """Token limits of one puzzle."""
 
-    max_new_tokens: int
-    """Generated tokens over all segments."""
-    max_segment_tokens: int
-    """Generated tokens of one segment, the summary that ends it included."""
+    max_new_tokens: Annotated[int, Ge(1)]
+    """Maximum number of generated tokens over all segments."""
+    max_segment_tokens: Annotated[int, Ge(1)]
+    """Maximum number of generated tokens per segment, including its summary."""
 
     def __post_init__(self) -> None:
-        for name in ("max_new_tokens", "max_segment_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: got {getattr(self, name)}, allowed is at least 1")
+        check_ranges(self)
 
 
 def paper_caps(mode: Mode, *, is_hardest: bool = False) -> Caps:
-    """Return the paper's caps; a CoT is one segment and has one cap."""
+    """Return the limits of the paper; a CoT is one segment, so that both limits are equal."""
     if mode == "cot":
         return Caps(max_new_tokens=COT_MAX_NEW_TOKENS, max_segment_tokens=COT_MAX_NEW_TOKENS)
     total = HARDEST_MAX_NEW_TOKENS if is_hardest else SCOT_MAX_NEW_TOKENS
@@ -84,92 +84,92 @@ class Request:
     """One puzzle to decode."""
 
     key: str
-    """Puzzle hash; the result carries it."""
+    """Puzzle hash, copied into the result."""
     board: Board
     """Board of the puzzle."""
     givens: Grid
     """Digits, uint8 (num_cells,), 0 for blank."""
     mode: EvaluationMode
-    """`cot`: one segment; `scot`: a summary ends a segment and is the prompt of the next; `text`:
-    the text protocol."""
+    """`cot`: one segment; `scot`: the summary at the end of a segment is the prompt of the next
+    one; `text`: the text protocol."""
     caps: Caps
-    """Limits."""
+    """Token limits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerFacts:
-    """What is known of an answer in text or of an imported grid beyond why it ended."""
+    """Additional scores of an answer in text or of an imported grid."""
 
-    lenient: EndedBy
-    """Outcome by the lenient parser; of a grid, its outcome."""
+    lenient: FinishReason
+    """Outcome by the lenient parser; for a grid, its only outcome."""
     num_right_cells: int
-    """Blank cells that the grid (of the lenient parser) fills as the solution does."""
+    """Blank cells filled with the digit of the solution (lenient parser)."""
     num_blank_cells: int
     """Blank cells of the puzzle."""
     num_samples: int = 1
-    """Replies to the puzzle."""
+    """Replies sampled for the puzzle."""
     num_solved_samples: int = 1
-    """Replies that are solved (by the strict parser)."""
+    """Replies that solve the puzzle (strict parser)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Result:
-    """What a model made of a puzzle."""
+    """Result of one puzzle."""
 
     key: str
-    """That of the request."""
-    ended_by: EndedBy
-    """Class of the end."""
+    """Key of the request."""
+    finish_reason: FinishReason
+    """Why decoding ended."""
     num_new_tokens: int
     """Generated tokens over all segments."""
     num_segments: int
-    """Segments begun."""
+    """Number of segments, including an unfinished last one."""
     output: Tokens | None
-    """Generated ids from the last `<output>` of the last segment, when `</output>` ended it;
-    enough to score the result again."""
+    """Ids of the output block: from the last `<output>` of the last segment to its `</output>`;
+    None without one. Sufficient for scoring the result again."""
     segments: tuple[Tokens, ...]
     """Generated ids of each segment, without the prompts."""
     seconds: float
-    """From the first to the last token of the puzzle, others in flight included."""
+    """Wall time from the first to the last token, including time spent on other requests."""
     answer: AnswerFacts | None = None
-    """Further facts of an answer in text."""
+    """Additional scores of an answer in text."""
 
 
 @dataclass(kw_only=True, slots=True)
 class EngineStats:
-    """Work of an engine since it was made."""
+    """Counters of an engine since its construction."""
 
     num_forward_passes: int = 0
-    """Calls of the model, of whatever shape."""
+    """Forward passes of the model, whatever their batch size."""
     num_prompt_tokens: int = 0
-    """Tokens that were given."""
+    """Tokens of prompts."""
     num_new_tokens: int = 0
-    """Tokens of results."""
+    """Generated tokens of all results."""
     num_drafted_tokens: int = 0
-    """Tokens that the solver proposed (`verify`)."""
+    """Draft tokens proposed by the solver (`verify`)."""
     num_accepted_tokens: int = 0
-    """Proposed tokens that were the model's own (`verify`)."""
+    """Draft tokens accepted by the model (`verify`)."""
     usd: float = 0.0
     """Price of the tokens, in US dollars (`api`)."""
 
 
 class Engine(Protocol):
-    """A model that is loaded and ready to decode."""
+    """A loaded model that decodes puzzles."""
 
     name: str
-    """Its name in `eval.engines.factory`."""
+    """Name of the engine in `eval.engines.factory.REGISTRY`."""
     precision: PrecisionPolicy
-    """Number formats that it really computes in."""
+    """Number formats of the computation."""
     stats: EngineStats
-    """Work so far."""
+    """Counters."""
 
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
-        """Decode the requests; results come in the order in which the puzzles end.
+        """Decode puzzles and yield results in order of completion.
 
-        Requests are drawn as slots get free, so the iterable may be endless.
+        Requests are drawn as slots become free, so the iterable may be infinite.
 
         Raises:
-            ValueError: a request does not fit the model: its board, or a prompt that is longer
-                than the model's positions.
-            FloatingPointError: the model's logits are not finite; the message names the key.
+            ValueError: The board of a request is not that of the model, or a prompt exceeds the
+                context length.
+            FloatingPointError: A logit is not finite; the message names the puzzle.
         """

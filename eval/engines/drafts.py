@@ -1,7 +1,6 @@
-"""What the solver would write after a prompt: the drafts that `verify` checks.
+"""Drafts for speculative decoding: the solver's continuation of a prompt.
 
-A draft is a guess at a model's tokens and nothing more, so a prompt that the solver cannot go on
-from simply has none.
+Drafts need not be correct; a prompt that the solver cannot continue gets an empty draft.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ def draft_segment(
     segment_tokens: int | None,
     max_tokens: int,
 ) -> Tokens:
-    """Return what the solver writes after a prompt, up to the end of the segment.
+    """Return the solver's continuation of a prompt, up to the end of the segment.
 
     Args:
-        board: the board.
-        prompt: an input block, or a summary whose first lines are the givens.
-        num_givens: givens of the puzzle.
-        segment_tokens: trace tokens after which a segment ends; None for CoT.
-        max_tokens: ids to return at most.
+        board: The board.
+        prompt: An input block, or a summary whose first lines are the givens.
+        num_givens: Number of givens of the puzzle.
+        segment_tokens: Trace tokens after which a segment ends; None for CoT.
+        max_tokens: Maximum number of ids.
 
     Returns:
-        Ids, the stop token included if they reach it. None at all if the prompt is malformed, its
-        lines clash, or those of the givens are not a cell and a digit each.
+        Ids, including the stop token if it is within `max_tokens`. Empty if the prompt is
+        malformed, its lines conflict, or a line of a given is not a cell and a digit.
     """
     if segment_tokens is None:
         room = max_tokens
     else:
-        # The trace of a segment, whose last line starts before `segment_tokens`, the cell of the
-        # line after it, and an output block.
+        # Upper bound: a trace whose last line starts before `segment_tokens`, the coordinate of
+        # the next line, and an output block.
         room = segment_tokens + board.side + 2 * board.num_cells + 4
     out: Tokens = np.empty(room, dtype=prompt.dtype)
     try:

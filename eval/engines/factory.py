@@ -1,7 +1,7 @@
-"""Registry of engines: names and the classes that implement them, imported on demand.
+"""Registry of engines: maps names to classes, which are imported on demand.
 
-An engine decodes token ids (`EngineEntry.ids`, for models trained on sudocot's ids), text
-(`EngineEntry.text`, for any language model), or both. A class has a class method that loads it:
+An engine decodes token ids (`EngineEntry.ids`, for models with sudocot's vocabulary), text
+(`EngineEntry.text`, for any language model), or both. Each class has a class method `load`:
 
     ids   load(folder: ModelFolder, options: EngineOptions) -> Engine
     text  load(model: str, options: EngineOptions, sampling: ReplySampling, form: PromptForm)
@@ -32,17 +32,17 @@ class EngineEntry:
     """Classes of an engine, as `module:Class`."""
 
     ids: str | None = None
-    """Decodes token ids."""
+    """Class that decodes token ids."""
     text: str | None = None
-    """Generates replies in text."""
+    """Class that generates replies in text."""
     has_arguments: bool = False
-    """Whether it takes `--engine-args`."""
+    """Whether the engine accepts `--engine-args`."""
 
 
 REGISTRY: dict[str, EngineEntry] = {
     "hf": EngineEntry(ids="eval.engines.hf:HfEngine", text="eval.engines.text.hf:HfTextModel"),
     "segment": EngineEntry(ids="eval.engines.segment:SegmentEngine"),
-    "verify": EngineEntry(ids="eval.engines.verify:VerifyEngine"),
+    "verify": EngineEntry(ids="eval.engines.verify.engine:VerifyEngine"),
     "vllm": EngineEntry(
         ids="eval.engines.vllm:VllmEngine",
         text="eval.engines.text.vllm:VllmTextModel",
@@ -55,9 +55,9 @@ REGISTRY: dict[str, EngineEntry] = {
     ),
 }
 EngineName = Literal["hf", "segment", "verify", "vllm"]
-"""Engines that load a model folder themselves."""
+"""Engines that run the model in this process."""
 AnyEngineName = Literal["hf", "segment", "verify", "vllm", "api"]
-"""The names of `REGISTRY`."""
+"""All names of `REGISTRY`."""
 ENGINES: tuple[str, ...] = get_args(EngineName)
 
 
@@ -79,14 +79,14 @@ def make_engine(
         folder: The model.
         precision: Number formats.
         device: Device of the model; None for `api`.
-        num_slots: Segments in flight.
-        num_replicas: Copies of the model that share the puzzles; more than one for `vllm` only.
-        arguments: Further arguments of the engine.
-        server: The server, for `api`.
+        num_slots: Number of segments decoded concurrently.
+        num_replicas: Data-parallel replicas of the model; more than one for `vllm` only.
+        arguments: Engine-specific arguments.
+        server: Options of the server, for `api`.
 
     Raises:
-        ValueError: no such engine, or an option that it does not support.
-        ImportError: the library of the engine is not installed.
+        ValueError: Unknown engine or unsupported option.
+        ImportError: The library of the engine is not installed.
     """
     options = EngineOptions(
         precision=precision,
@@ -96,6 +96,11 @@ def make_engine(
         arguments=arguments or {},
         server=server,
     )
+    return load_engine(name, folder, options)
+
+
+def load_engine(name: str, folder: ModelFolder, options: EngineOptions) -> Engine:
+    """Load a model into an engine for token ids; see `make_engine`."""
     check_engine(name, options)
     engine: Engine = _load_class(name, REGISTRY[name].ids).load(folder, options)
     return engine
@@ -119,9 +124,9 @@ def make_text_model(
         form: Form of the prompts.
 
     Raises:
-        ValueError: no such engine, or it does not support text or an option.
-        OSError: the model is not there, or the server cannot be reached.
-        ImportError: the library of the engine is not installed.
+        ValueError: Unknown engine, or one that does not support text or an option.
+        OSError: The model does not exist, or the server cannot be reached.
+        ImportError: The library of the engine is not installed.
     """
     check_engine(name, options)
     if REGISTRY[name].text is None:
@@ -133,10 +138,10 @@ def make_text_model(
 
 
 def check_engine(name: str, options: EngineOptions) -> None:
-    """Check the options of an engine before anything is loaded.
+    """Check the options of an engine before loading it.
 
     Raises:
-        ValueError: an unknown engine, or an option that it does not support.
+        ValueError: Unknown engine or unsupported option.
     """
     if name not in REGISTRY:
         raise ValueError(f"engine: got {name!r}, allowed are {', '.join(REGISTRY)}")
@@ -150,10 +155,11 @@ def check_engine(name: str, options: EngineOptions) -> None:
 def make_network(
     folder: ModelFolder, *, precision: PrecisionPolicy, device: torch.device
 ) -> TokenNetwork:
-    """Load a model into the network that computes its family.
+    """Load the weights of a model folder into the network class of its family.
 
     Raises:
-        ValueError: none does, or the folder's files changed since it was opened, and are unfit now.
+        ValueError: The family is not implemented, or the files have changed since the folder was
+            opened and are no longer valid.
     """
     from eval.network.compiled.config import CompiledConfig
     from eval.network.compiled.network import CompiledNetwork
@@ -164,17 +170,17 @@ def make_network(
 
 
 def check_replicas(name: str, num_replicas: int) -> None:
-    """Check the number of replicas.
+    """Check the number of data-parallel replicas.
 
     Raises:
-        ValueError: the engine does not support it.
+        ValueError: The engine does not support it.
     """
     if num_replicas < 1:
         raise ValueError(f"data_parallel: got {num_replicas}, allowed is at least 1")
     if num_replicas > 1 and name != "vllm":
         raise ValueError(
             f"data_parallel: got {num_replicas}, allowed with engine {name} is 1; the engine vllm "
-            "spreads puzzles over GPUs, and --shard i/n evaluates a part with any engine"
+            "distributes puzzles over GPUs, and --shard i/n evaluates a part with any engine"
         )
 
 

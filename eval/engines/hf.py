@@ -1,7 +1,7 @@
-"""The `hf` engine: plain `model.generate` with static batches, the baseline.
+"""The `hf` engine: `model.generate` of transformers with static batches, as a baseline.
 
-Rows of a batch are padded on the left, with the mask from which transformers derives the positions
-of each row, so that a row does not see its padding. A batch lasts until its slowest row has ended.
+Batches are padded on the left. The attention mask hides the padding, and transformers derives the
+position ids from it. A batch runs until its longest row has finished.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from data.model_format.precision import PrecisionPolicy
-from eval.engines.begin import begin_run
 from eval.engines.contract import EngineStats, Request, Result
 from eval.engines.options import EngineOptions
 from eval.engines.puzzle_run import PuzzleRun
+from eval.engines.run_queue import begin_run
 from eval.network.model_folder import ModelFolder
 from eval.network.transformers_model import load_model
 from solver.vocabulary import DECODING_STOPS, PAD, Tokens
 
 
 class HfEngine:
-    """Engine over a model that transformers loads.
+    """Engine that runs a model of transformers.
 
-    `bf16` is autocast over fp32 weights, as in training. Keys then lie in the cache as fp32 and are
-    rounded when attention reads them, which gives the same numbers.
+    `bf16` is autocast over fp32 weights, as in training. The KV cache is fp32 then; keys and values
+    are rounded when attention reads them, which gives the same numbers as a bf16 cache.
     """
 
     name = "hf"
@@ -41,7 +41,14 @@ class HfEngine:
         device: torch.device,
         num_slots: int,
     ) -> None:
-        """Load the model; `num_slots` is the number of rows of a batch."""
+        """Load the model.
+
+        Args:
+            folder: The model.
+            precision: Number formats.
+            device: Device of the model.
+            num_slots: Batch size.
+        """
         self.precision = precision
         self.stats = EngineStats()
         self._num_slots, self._device = num_slots, device
@@ -72,39 +79,39 @@ class HfEngine:
                 return
             for run, tokens in zip(runs, self._generate(runs), strict=True):
                 run.end_segment(tokens)
-                if run.ended_by is not None:
+                if run.finish_reason is not None:
                     self.stats.num_new_tokens += run.num_new_tokens
                     yield run.result()
-            runs = [run for run in runs if run.ended_by is None]
+            runs = [run for run in runs if run.finish_reason is None]
 
     def _generate(self, runs: Sequence[PuzzleRun]) -> list[Tokens]:
         """Generate the current segment of each run.
 
-        Rows of a batch go on until the last one has ended, so that a batch ends where its longest
-        sequence has no position left, and the rest goes on as a batch of its own.
+        A batch stops when its longest sequence reaches the context length; the unfinished rows
+        continue as a new batch.
         """
         written: list[Tokens] = [run.prompt[:0] for run in runs]
         active = list(range(len(runs)))
         while active:
             sequences = [_joined(runs[row].prompt, written[row]) for row in active]
-            missing = max(runs[row].allowance - len(written[row]) for row in active)
+            missing = max(runs[row].token_budget - len(written[row]) for row in active)
             room = self._max_positions - max(map(len, sequences))
             keys = [runs[row].request.key for row in active]
             new = self._generate_batch(sequences, min(missing, room), keys)
-            ended = set()
+            finished = set()
             for row, tokens in zip(active, new, strict=True):
-                written[row] = _cut(_joined(written[row], tokens)[: runs[row].allowance])
+                written[row] = _cut(_joined(written[row], tokens)[: runs[row].token_budget])
                 is_stopped = int(written[row][-1]) in DECODING_STOPS
-                if is_stopped or len(written[row]) == runs[row].allowance:
-                    ended.add(row)
-            active = [row for row in active if row not in ended]
+                if is_stopped or len(written[row]) == runs[row].token_budget:
+                    finished.add(row)
+            active = [row for row in active if row not in finished]
         return written
 
     @torch.inference_mode()
     def _generate_batch(
         self, sequences: Sequence[Tokens], num_new_tokens: int, keys: Sequence[str]
     ) -> Tokens:
-        """Continue sequences of the puzzles `keys`; (B, at most `num_new_tokens`)."""
+        """Continue sequences; returns ids (B, T) with T at most `num_new_tokens`."""
         ids, mask = _pad_left(sequences, self._device)
         watch = _BoardIds(self._num_ids, len(sequences), self._device)
         is_bf16 = self.precision.activations == "bf16"
@@ -132,7 +139,7 @@ class HfEngine:
 
 
 class _BoardIds(LogitsProcessor):
-    """Keeps generation to the ids of the board, and notes rows whose logits are not finite."""
+    """Masks logits outside the board's vocabulary, and records rows with non-finite logits."""
 
     def __init__(self, num_ids: int, num_rows: int, device: torch.device) -> None:
         self._num_ids = num_ids
@@ -146,7 +153,7 @@ class _BoardIds(LogitsProcessor):
 
 
 def _pad_left(prompts: Sequence[Tokens], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Ids and mask of a batch, int64 (B, longest prompt)."""
+    """Return ids and attention mask of a batch, int64 (B, longest prompt)."""
     width = max(len(prompt) for prompt in prompts)
     ids = np.full((len(prompts), width), PAD, dtype=np.int64)
     mask = np.zeros_like(ids)
@@ -161,6 +168,6 @@ def _joined(ids: Tokens, more: Tokens) -> Tokens:
 
 
 def _cut(ids: Tokens) -> Tokens:
-    """Ids up to the first stop token; what follows it is padding."""
+    """Return the ids up to the first stop token; the rest is padding."""
     stops = np.flatnonzero(np.isin(ids, DECODING_STOPS))
     return ids[: int(stops[0]) + 1] if len(stops) else ids

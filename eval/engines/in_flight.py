@@ -16,17 +16,17 @@ def run_in_flight(
 ) -> Iterator[_Result]:
     """Yield results in the order of completion, with at most `limit` items in flight.
 
-    Items are drawn lazily. After the first failure no item is drawn; the results of the items in
-    flight are still yielded, then the failure is raised. If the iterator is closed before its
-    end, the items in flight are canceled.
+    Items are drawn lazily. After the first failure no more items are drawn; the results of the
+    items in flight are yielded, then the failure is raised. If the iterator is closed early, the
+    items in flight are canceled.
 
     Args:
         items: Items, drawn as others complete.
         submit: Starts the work on an item.
-        limit: Items in flight.
+        limit: Maximum number of items in flight.
 
     Raises:
-        Exception: the first failure of an item.
+        Exception: The first failure of an item.
     """
     waiting = iter(items)
     done: SimpleQueue[Future[_Result]] = SimpleQueue()

@@ -1,7 +1,7 @@
-"""An asyncio event loop in a thread of its own.
+"""An asyncio event loop in a background thread.
 
-The loop makes progress while the caller writes results, and works where the caller already runs an
-event loop, as in a notebook.
+The loop makes progress while the caller writes results. It can be used where the calling thread
+already runs an event loop, as in a notebook.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
-        """Cancel what is left, and stop the thread."""
+        """Cancel pending tasks and stop the thread."""
         if self._loop.is_closed():
             return
         self.submit(_cancel_others()).result()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge, Gt, Le
@@ -25,9 +25,9 @@ class ServerOptions:
     api_key_env: str = "OPENAI_API_KEY"
     """Environment variable that holds the key; servers without keys need none."""
     timeout_s: Annotated[float, Gt(0), Le(1e6)] = 600.0
-    """Seconds after which a request is given up and sent again."""
+    """Seconds after which a request times out and is sent again."""
     max_retries: Annotated[int, Ge(0), Le(1000)] = 8
-    """Further attempts after 408, 409, 429, 5xx, lost connections, time-outs and bad replies."""
+    """Retries after status 408, 409, 429, 5xx, lost connections, time-outs and bad replies."""
     stream: bool = False
     """Receive replies as streams, for proxies that close idle connections."""
     price_in: Annotated[float, Ge(0), Le(1e6)] = 0.0
@@ -47,20 +47,20 @@ class ServerOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineOptions:
-    """Options that all engines have in common."""
+    """Options common to all engines."""
 
     precision: PrecisionPolicy
     """Number formats."""
     device: torch.device | None
     """Device of the model; None for `api`."""
     num_slots: int
-    """Segments, puzzles or requests in flight."""
+    """Number of segments, puzzles or requests in flight."""
     num_replicas: int = 1
-    """Copies of the model that share the puzzles (`vllm`)."""
+    """Data-parallel replicas of the model (`vllm`)."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """`--engine-args`: arguments of vLLM, or further fields of the requests to a server."""
+    """`--engine-args`: arguments of vLLM, or additional fields of requests to a server."""
     server: ServerOptions | None = None
-    """The server (`api`)."""
+    """Options of the server (`api`)."""
 
     def __post_init__(self) -> None:
         if self.num_slots < 1:
@@ -68,16 +68,28 @@ class EngineOptions:
 
     @property
     def local_device(self) -> torch.device:
-        """Device of a model that the engine loads itself."""
+        """Device of a model that runs in this process."""
         assert self.device is not None
         return self.device
 
 
+def with_bf16_weights(precision: PrecisionPolicy, *, rotary: str) -> PrecisionPolicy:
+    """Return the precision of a library that also stores weights in bf16 if activations are bf16.
+
+    Args:
+        precision: Requested precision.
+        rotary: str of the rotary embeddings in bf16.
+    """
+    if precision.activations != "bf16":
+        return precision
+    return replace(precision, weights="bf16", rotary=rotary)
+
+
 def parse_engine_args(words: Sequence[str]) -> dict[str, Any]:
-    """Parse `key=value` words; a value that is JSON is decoded, any other is text.
+    """Parse `key=value` words; values are decoded as JSON if possible, else taken as strings.
 
     Raises:
-        ValueError: a word without `=`, or a key twice.
+        ValueError: A word has no `=`, or a key is repeated.
     """
     arguments: dict[str, Any] = {}
     for word in words:

@@ -1,7 +1,7 @@
-"""The decoding of one puzzle from prompt to prompt: the rules that all engines share.
+"""State of the decoding of one puzzle, shared by all engines.
 
-An engine asks for `prompt` and `allowance`, generates, and reports the end of the segment; what
-that means for the puzzle is decided here and nowhere else.
+An engine reads `prompt` and `token_budget`, generates a segment and passes it to `end_segment`,
+which determines the next prompt or the finish reason.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 
-from eval.engines.contract import EndedBy, Request, Result
+from eval.engines.contract import FinishReason, Request, Result
 from solver.boards import Board, Grid, is_solution
 from solver.vocabulary import (
     DECODING_STOPS,
@@ -49,7 +49,7 @@ def output_block(board: Board, grid: Grid) -> Tokens:
 
 
 def read_output(request: Request, output: Tokens) -> Grid | None:
-    """Read an output block, uint8 (num_cells,); None unless it is complete and row-major."""
+    """Return the grid of an output block, uint8 (num_cells,); None unless it is well formed."""
     vocabulary, num_cells = Vocabulary(request.board), request.board.num_cells
     if len(output) != 2 * num_cells + 2 or output[0] != OUTPUT or output[-1] != END_OUTPUT:
         return None
@@ -62,39 +62,39 @@ def read_output(request: Request, output: Tokens) -> Grid | None:
     return digits.astype(np.uint8)
 
 
-def score_output(request: Request, output: Tokens) -> EndedBy:
-    """Class of a puzzle that ended with an output block."""
+def score_output(request: Request, output: Tokens) -> FinishReason:
+    """Return the finish reason of a puzzle that ended with an output block."""
     grid = read_output(request, output)
     if grid is None:
-        return EndedBy.MALFORMED
+        return FinishReason.MALFORMED
     is_solved = is_solution(request.board, grid=grid, givens=request.givens)
-    return EndedBy.SOLVED if is_solved else EndedBy.WRONG
+    return FinishReason.SOLVED if is_solved else FinishReason.WRONG
 
 
 class PuzzleRun:
-    """Where one puzzle stands.
+    """Decoding state of one puzzle.
 
     Attributes:
-        request: the puzzle.
-        prompt: ids of the current segment's prompt.
-        num_new_tokens: generated tokens of the segments before it.
-        ended_by: class of the end; None while there is a segment to generate.
+        request: The puzzle.
+        prompt: Prompt of the current segment.
+        num_new_tokens: Number of generated tokens of all previous segments.
+        finish_reason: Why decoding ended; None while it continues.
     """
 
     def __init__(self, request: Request, *, max_positions: int) -> None:
-        """Begin a puzzle.
+        """Initialize the state with the input block as prompt.
 
         Args:
-            request: the puzzle.
-            max_positions: longest sequence, prompt included, that the model takes.
+            request: The puzzle.
+            max_positions: Context length of the model.
 
         Raises:
-            ValueError: the input block leaves no position for a new token.
+            ValueError: The input block leaves no position for a new token.
         """
         self.request = request
         self.prompt = input_prompt(request)
         self.num_new_tokens = 0
-        self.ended_by: EndedBy | None = None
+        self.finish_reason: FinishReason | None = None
         self._max_positions = max_positions
         self._seen = {_digest(self.prompt)}
         self._segments: list[Tokens] = []
@@ -107,8 +107,8 @@ class PuzzleRun:
             )
 
     @property
-    def allowance(self) -> int:
-        """Tokens that the current segment may have, its stop token included."""
+    def token_budget(self) -> int:
+        """Maximum number of generated tokens of the current segment, including its stop token."""
         caps = self.request.caps
         return min(
             caps.max_segment_tokens,
@@ -117,71 +117,71 @@ class PuzzleRun:
         )
 
     def end_segment(self, tokens: Tokens) -> None:
-        """Take the generated ids of the current segment, and set the next prompt or the end.
+        """Add the current segment, and set the next prompt or the finish reason.
 
         Args:
-            tokens: ids up to the first stop token, or `allowance` ids without one.
+            tokens: Generated ids up to the first stop token, or `token_budget` ids without one.
 
         Raises:
-            ValueError: fewer ids without a stop token, or more than were allowed.
+            ValueError: More ids than `token_budget`, or fewer without a stop token.
         """
         is_stopped = len(tokens) > 0 and int(tokens[-1]) in DECODING_STOPS
-        if len(tokens) > self.allowance or (not is_stopped and len(tokens) < self.allowance):
-            raise ValueError(f"tokens: got {len(tokens)}, allowed are {self.allowance}")
-        out_of = self._exhausted()
+        if len(tokens) > self.token_budget or (not is_stopped and len(tokens) < self.token_budget):
+            raise ValueError(f"tokens: got {len(tokens)}, allowed are {self.token_budget}")
+        exhausted_limit = self._exhausted_limit()
         tokens = cast("Tokens", tokens.astype(self.prompt.dtype))
         self._segments.append(tokens)
         self.num_new_tokens += len(tokens)
         if not is_stopped:
-            self.ended_by = out_of
+            self.finish_reason = exhausted_limit
         elif tokens[-1] == END_OUTPUT:
             self._end_output(tokens)
         elif tokens[-1] == PAD:
-            self.ended_by = EndedBy.MALFORMED
+            self.finish_reason = FinishReason.MALFORMED
         else:
             self._end_summary(tokens)
 
     def _end_output(self, tokens: Tokens) -> None:
         start = _last_position(tokens, OUTPUT)
         if start is None:
-            self.ended_by = EndedBy.MALFORMED
+            self.finish_reason = FinishReason.MALFORMED
             return
         self._output = tokens[start:]
-        self.ended_by = score_output(self.request, self._output)
+        self.finish_reason = score_output(self.request, self._output)
 
     def _end_summary(self, tokens: Tokens) -> None:
         start = _last_position(tokens, SUMMARY)
         if self.request.mode == "cot" or start is None:
-            self.ended_by = EndedBy.MALFORMED
+            self.finish_reason = FinishReason.MALFORMED
             return
         self.prompt = tokens[start:]
         digest = _digest(self.prompt)
         if digest in self._seen:
-            self.ended_by = EndedBy.LOOP
-        elif self.allowance < 1:
-            self.ended_by = self._exhausted()
+            self.finish_reason = FinishReason.LOOP
+        elif self.token_budget < 1:
+            self.finish_reason = self._exhausted_limit()
         self._seen.add(digest)
 
-    def _exhausted(self) -> EndedBy:
-        """Class of the cap that binds first; of equal ones the larger scope."""
+    def _exhausted_limit(self) -> FinishReason:
+        """Return the limit that is reached first; ties go to the one with the larger scope."""
         caps = self.request.caps
-        if self.allowance == caps.max_new_tokens - self.num_new_tokens:
-            return EndedBy.TOTAL_CAP
-        if self.allowance == caps.max_segment_tokens:
-            return EndedBy.SEGMENT_CAP
-        return EndedBy.CONTEXT
+        if self.token_budget == caps.max_new_tokens - self.num_new_tokens:
+            return FinishReason.TOTAL_CAP
+        if self.token_budget == caps.max_segment_tokens:
+            return FinishReason.SEGMENT_CAP
+        return FinishReason.CONTEXT
 
     def result(self) -> Result:
-        """Return the result of a puzzle that has ended.
+        """Return the result.
 
         Raises:
-            ValueError: it has not.
+            ValueError: Decoding has not ended.
         """
-        if self.ended_by is None:
+        if self.finish_reason is None:
             raise ValueError(f"puzzle {self.request.key}: has not ended")
         return Result(
             key=self.request.key,
-            ended_by=self.ended_by,
+            finish_reason=self.finish_reason,
             num_new_tokens=self.num_new_tokens,
             num_segments=len(self._segments),
             output=self._output,

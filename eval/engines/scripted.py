@@ -1,8 +1,8 @@
-"""A network without weights: it predicts what a script says, behind the engines' own code.
+"""A network without weights that predicts scripted tokens, for tests and benchmarks of engines.
 
-A script is a function from the prompt of a segment to what follows it. `solver_script` answers with
-the solver's tokens, so that an engine can be run over millions of tokens without a trained model.
-Logits are 1 at the token of the script and 0 elsewhere.
+A script maps the prompt of a segment to its continuation. `solver_script` returns the tokens of
+the solver, so that engines can decode millions of tokens without a trained model. Logits are 1 at
+the scripted token and 0 elsewhere.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from solver.boards import Board
 from solver.vocabulary import END_INPUT, END_SUMMARY, PAD, Tokens, Vocabulary
 
 Script = Callable[[Tokens], Tokens]
-"""From the prompt of a segment to the tokens after it; `<pad>` for ever where they end."""
+"""Maps the prompt of a segment to the tokens after it, which `<pad>` tokens follow."""
 
 
 def solver_script(board: Board, *, num_givens: int, segment_tokens: int | None) -> Script:
-    """Return the script of a model that makes no mistake."""
+    """Return a script that writes the tokens of the solver."""
 
     def script(prompt: Tokens) -> Tokens:
         return draft_segment(
@@ -43,7 +43,7 @@ _MAX_COT_TOKENS = 1 << 20
 
 
 class ScriptedCache:
-    """The ids in each slot, and the script of each slot's prompt."""
+    """Ids of each slot, and the scripted continuation of its prompt."""
 
     def __init__(self, *, num_slots: int, capacity: int) -> None:
         self.num_slots = num_slots
@@ -53,25 +53,24 @@ class ScriptedCache:
 
     @property
     def capacity(self) -> int:
-        """Positions of a slot."""
+        """Maximum number of positions of a slot."""
         return self.ids.shape[1]
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the ids."""
+        """Memory of the ids in bytes."""
         return self.ids.nbytes
 
     def grow(self, capacity: int) -> None:
-        """Enlarge every slot and keep what is in it."""
+        """Enlarge all slots and keep their content."""
         self.ids = np.pad(self.ids, ((0, 0), (0, capacity - self.capacity)))
 
 
 class ScriptedNetwork:
-    """Predicts the tokens of a script, by position after the prompt.
+    """A `TokenNetwork` that predicts the tokens of a script by position after the prompt.
 
-    It sees as much as a network does: a prediction depends on the ids in the slot up to the
-    position. What an engine feeds after the prompt is not looked at, so a wrong token of the script
-    changes nothing later in the segment.
+    As in any causal network, a prediction depends on the ids of the slot up to its position only.
+    Ids after the prompt are ignored, so that a wrong one has no effect on later predictions.
     """
 
     def __init__(
@@ -82,13 +81,13 @@ class ScriptedNetwork:
         max_positions: int,
         precision: PrecisionPolicy | None = None,
     ) -> None:
-        """Keep the script.
+        """Initialize the network.
 
         Args:
-            board: board of the puzzles.
-            script: what to predict.
-            max_positions: longest sequence that it takes.
-            precision: what it says to compute in; fp32 if not given.
+            board: Board of the puzzles.
+            script: Predictions.
+            max_positions: Context length.
+            precision: Precision policy to report; fp32 by default.
         """
         self.precision = get_precision("fp32") if precision is None else precision
         self.device = torch.device("cpu")
@@ -147,7 +146,7 @@ class ScriptedNetwork:
         )
 
     def _find_prompt(self, cache: ScriptedCache, slot: int, *, end: int) -> None:
-        """Ask the script once the prompt of a slot is complete."""
+        """Evaluate the script once the prompt of a slot is complete."""
         if cache.prompt_lengths[slot]:
             return
         closing = np.flatnonzero(np.isin(cache.ids[slot, :end], (END_INPUT, END_SUMMARY)))
@@ -158,12 +157,12 @@ class ScriptedNetwork:
             cache.answers[slot] = self._script(prompt)
 
     def _predict(self, cache: ScriptedCache, slot: int, *, first: int, end: int) -> Tokens:
-        """Tokens after the positions `first` to `end`."""
+        """Return the tokens after the positions `first` to `end`."""
         answer = cache.answers[slot]
-        places = np.arange(first, end) - (cache.prompt_lengths[slot] - 1)
-        known = (places >= 0) & (places < len(answer)) & (cache.prompt_lengths[slot] > 0)
-        chosen: Tokens = np.full(len(places), PAD, dtype=self._dtype)
-        chosen[known] = answer[places[known]]
+        indices = np.arange(first, end) - (cache.prompt_lengths[slot] - 1)
+        known = (indices >= 0) & (indices < len(answer)) & (cache.prompt_lengths[slot] > 0)
+        chosen: Tokens = np.full(len(indices), PAD, dtype=self._dtype)
+        chosen[known] = answer[indices[known]]
         return chosen
 
     def _one_hot(self, chosen: Sequence[Tokens]) -> Tensor:

@@ -1,27 +1,28 @@
-"""The `segment` engine: fixed slots, each refilled the moment its segment ends.
+"""The `segment` engine: continuous batching of segments in fixed slots.
 
-A segment is a sequence of its own: an SCoT's next prompt is prefilled afresh, in the slot of the
-segment that wrote it. So a step costs what the segments in the slots cost, however long the chains
-of thought have become, and no slot waits for another one.
+Each segment is a sequence of its own: the next prompt of an SCoT is prefilled into the slot of the
+previous segment. The cost of a decode step therefore depends on the length of the running segments
+only, not on the length of the whole chain of thought, and a slot is refilled as soon as its
+sequence finishes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from eval.engines.begin import RunQueue
 from eval.engines.contract import EngineStats, Request, Result
 from eval.engines.factory import make_network
 from eval.engines.options import EngineOptions
 from eval.engines.puzzle_run import PuzzleRun
-from eval.engines.slots.base import OUT_OF_MEMORY, Start
+from eval.engines.run_queue import RunQueue
+from eval.engines.slots.base import OUT_OF_MEMORY, NewSequence
 from eval.engines.slots.factory import make_slots
 from eval.network.model_folder import ModelFolder
 from eval.network.types import TokenNetwork
 
 
 class SegmentEngine:
-    """Engine over a network of ours."""
+    """Engine that runs a `TokenNetwork`."""
 
     name = "segment"
 
@@ -29,8 +30,8 @@ class SegmentEngine:
         """Allocate the slots.
 
         Args:
-            network: the network.
-            num_slots: segments that are decoded side by side.
+            network: The network.
+            num_slots: Number of segments decoded concurrently.
         """
         self.precision = network.precision
         self.stats = EngineStats()
@@ -45,7 +46,7 @@ class SegmentEngine:
 
     @property
     def num_cache_bytes(self) -> int:
-        """Memory of keys and values."""
+        """Memory of the KV cache in bytes."""
         return self._slots.cache.num_bytes
 
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
@@ -64,18 +65,18 @@ class SegmentEngine:
                 return
             try:
                 if ready:
-                    slots.begin([_start(slot, runs[slot]) for slot in ready])
+                    slots.add([_new_sequence(slot, runs[slot]) for slot in ready])
                 ready.clear()
-                ended = slots.advance()
+                finished = slots.advance()
             except OUT_OF_MEMORY as error:
                 slots.halve(error)
                 waiting.put_back(runs.values())
                 runs, ready, free = {}, [], list(reversed(range(slots.num_slots)))
                 continue
-            for slot, tokens in ended.items():
+            for slot, tokens in finished.items():
                 run = runs[slot]
                 run.end_segment(tokens)
-                if run.ended_by is None:
+                if run.finish_reason is None:
                     ready.append(slot)
                     continue
                 del runs[slot]
@@ -89,5 +90,7 @@ class SegmentEngine:
         self.stats.num_prompt_tokens = self._slots.num_prompt_tokens
 
 
-def _start(slot: int, run: PuzzleRun) -> Start:
-    return Start(slot=slot, key=run.request.key, tokens=run.prompt, allowance=run.allowance)
+def _new_sequence(slot: int, run: PuzzleRun) -> NewSequence:
+    return NewSequence(
+        slot=slot, key=run.request.key, tokens=run.prompt, token_budget=run.token_budget
+    )

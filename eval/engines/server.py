@@ -1,7 +1,7 @@
-"""Client of an OpenAI-compatible server: concurrency, retries with backoff, one-line errors.
+"""Client of an OpenAI-compatible server with retries, backoff and one-line errors.
 
-The key is read from an environment variable and is neither stored nor logged; where a server
-repeats it in a message, it is masked.
+The API key is read from an environment variable and is neither stored nor logged; it is masked in
+messages of the server.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ logger = logging.getLogger(__name__)
 
 
 class BadReplyError(Exception):
-    """A reply of the server that is not what its interface promises; it is asked again."""
+    """A reply that violates the API; the request is retried."""
 
 
 class Completion(NamedTuple):
-    """What a server returned for one prompt."""
+    """Reply of a server to one prompt."""
 
     text: str
     """Generated text."""
     finish_reason: str
     """`stop`, `length`, `content_filter`, ..."""
     is_refused: bool
-    """Whether the model declined, by a field of its own."""
+    """Whether the reply has a `refusal` field."""
     num_prompt_tokens: int
-    """Tokens of the prompt, as the server counts them; 0 where it does not."""
+    """Prompt tokens as reported by the server, or 0."""
     num_new_tokens: int
-    """Generated tokens, as the server counts them; 0 where it does not."""
+    """Generated tokens as reported by the server, or 0."""
 
 
 class Server:
     """A model of an OpenAI-compatible server; its methods run on one event loop."""
 
     def __init__(self, model: str, options: ServerOptions, *, num_in_flight: int) -> None:
-        """Open the client; nothing is sent.
+        """Create the client without sending a request.
 
         Raises:
             ImportError: openai is not installed.
-            ValueError: the server needs a key, and the environment variable is not set.
+            ValueError: The server needs a key, and the environment variable is not set.
         """
         import openai
 
@@ -80,7 +80,7 @@ class Server:
             api_key=key or "none",
             base_url=url,
             timeout=options.timeout_s,
-            max_retries=0,  # `_retry` also asks again after malformed replies
+            max_retries=0,  # `_retry` handles malformed replies, too
             http_client=openai.DefaultAsyncHttpxClient(limits=limits, timeout=options.timeout_s),
         )
         self.url = _without_user(str(self._client.base_url))
@@ -90,11 +90,11 @@ class Server:
 
         Args:
             messages: The messages.
-            fields: Further fields of the request; `max_new_tokens` is the limit of the reply.
+            fields: Additional fields of the request; `max_new_tokens` limits the reply.
 
         Raises:
-            ValueError: the server refuses the request.
-            OSError: the server fails, or cannot be reached.
+            ValueError: The server rejects the request.
+            OSError: The server fails or cannot be reached.
         """
         create = self._client.chat.completions.create
 
@@ -115,11 +115,11 @@ class Server:
         return await self._retry(send)
 
     async def max_model_len(self) -> int | None:
-        """Return the context length that the server states for the model, if it does.
+        """Return the context length of the model as reported by the server, or None.
 
         Raises:
-            ValueError: the server has no such model.
-            OSError: the server cannot be reached.
+            ValueError: The server does not serve the model.
+            OSError: The server cannot be reached.
         """
 
         async def send() -> Any:
@@ -147,7 +147,7 @@ class Server:
         }
 
     async def _retry(self, send: Callable[[], Awaitable[_Value]]) -> _Value:
-        """Send a request until it is answered; once another request failed, without retries."""
+        """Send a request with retries, or without them once another request has failed."""
         errors = self._openai
         attempt = 0
         while True:
@@ -177,7 +177,7 @@ class Server:
             await asyncio.sleep(backoff * self._random.uniform(0.5, 1) if delay is None else delay)
 
     def _switches_limit_field(self, error: openai.APIStatusError) -> bool:
-        """Switch to the newer name of the limit, which some models require."""
+        """Switch to the newer name of the token limit, which some models require."""
         newer = "max_completion_tokens"
         if error.status_code != 400 or newer not in str(error) or self._limit_field == newer:
             return False
@@ -196,7 +196,7 @@ class Server:
 
 
 def _without_user(url: str) -> str:
-    """Return a URL without user name, password and query, which may hold a key."""
+    """Return a URL without user name, password and query, which may contain a key."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
@@ -209,7 +209,7 @@ def _is_retried(error: openai.APIStatusError) -> bool:
 
 
 def _retry_after(error: openai.APIStatusError) -> float | None:
-    """Return the delay that the server asks for, in seconds."""
+    """Return the delay requested by the server in seconds, or None."""
     try:
         delay = float(error.response.headers.get("retry-after", ""))
     except ValueError:
@@ -218,10 +218,10 @@ def _retry_after(error: openai.APIStatusError) -> float | None:
 
 
 def _read(reply: Any) -> Completion:
-    """Read a reply that came in one piece.
+    """Read a non-streaming reply.
 
     Raises:
-        BadReplyError: it has another form.
+        BadReplyError: The reply violates the API.
     """
     try:
         choice = reply.choices[0]
@@ -239,10 +239,10 @@ def _read(reply: Any) -> Completion:
 
 
 async def _read_stream(stream: Any, read_delta: Callable[[Any], tuple[Any, Any]]) -> Completion:
-    """Read a reply that comes in pieces.
+    """Read a streaming reply.
 
     Raises:
-        BadReplyError: the stream ended before the reply did, or has another form.
+        BadReplyError: The stream was interrupted or violates the API.
     """
     parts: list[str] = []
     refusals: list[str] = []
@@ -260,7 +260,7 @@ async def _read_stream(stream: Any, read_delta: Callable[[Any], tuple[Any, Any]]
     except Exception as error:  # the HTTP library raises errors of its own in a stream
         raise BadReplyError(f"the stream was interrupted: {error}") from error
     finally:
-        await stream.close()  # or a broken one would keep its connection
+        await stream.close()  # an interrupted stream would keep its connection open
     if finish_reason is None:
         raise BadReplyError("the stream ended without a finish reason")
     refusal = "".join(refusals)

@@ -1,7 +1,7 @@
-"""How many slots an engine gets: no more than there are puzzles, and than fit into free memory.
+"""Number of slots of an engine, limited by the number of puzzles and by the free memory.
 
-Slots grow with their sequences (`eval.engines.slots`), so what is planned is the most that they can
-come to take: every slot at the longest sequence that the caps allow. Plans are made without torch.
+Slots grow with their sequences (`eval.engines.slots`); the plan assumes that each slot reaches the
+longest sequence that the token limits allow. Planning does not import torch.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ if TYPE_CHECKING:
     from eval.network.model_folder import ModelFolder
 
 BUCKET = 256
-"""Capacities of slots are multiples of it, unless the model's positions end before."""
+"""Capacities of slots are multiples of this, except at the context length of the model."""
 DEFAULT_SLOTS = {"cpu": 64, "cuda": 1_024}
-"""Slots where memory and puzzles allow them, by type of device; more are hardly faster."""
+"""Default number of slots by device type; more are hardly faster."""
 MEMORY_SHARE = 0.7
-"""Share of the free memory for the KV cache. Activations need the rest, and copies of one layer of
-it, while slots grow and in a prefill."""
+"""Share of the free memory for the KV cache. The rest is for activations and for the copy of one
+layer of the cache while slots grow or a prompt is prefilled."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlotPlan:
-    """Slots of an engine, and the KV cache that they can come to need."""
+    """Number of slots of an engine and the size of their KV cache."""
 
     num_slots: int
-    """Sequences that are decoded at a time."""
+    """Number of sequences decoded concurrently."""
     slot_tokens: int
-    """Longest sequence of a slot, in tokens."""
+    """Maximum length of a sequence in tokens."""
     bytes_per_token: int
-    """Keys and values of a token, all layers together; 0 where the engine plans for itself."""
+    """KV cache of one token in all layers; 0 if the engine manages its own memory."""
     free_bytes: int
-    """Memory that was free."""
+    """Free memory."""
 
     @property
     def max_cache_bytes(self) -> int:
-        """KV cache with every slot at its longest."""
+        """Size of the KV cache when each slot has reached its maximum length."""
         return self.num_slots * self.slot_tokens * self.bytes_per_token
 
     def __str__(self) -> str:
-        """One line for people."""
+        """Return a one-line summary."""
         slots = f"{self.num_slots:,} slot{'s' if self.num_slots != 1 else ''}"
         if not self.bytes_per_token:
             return slots
         return (
             f"{slots} of up to {self.slot_tokens:,} tokens; the KV cache takes "
-            f"{self.bytes_per_token:,} bytes a token, at most "
-            f"{_gigabytes(self.max_cache_bytes)} of {_gigabytes(self.free_bytes)} that are free"
+            f"{self.bytes_per_token:,} bytes per token, at most "
+            f"{_gigabytes(self.max_cache_bytes)} of {_gigabytes(self.free_bytes)} free memory"
         )
 
 
@@ -71,29 +71,29 @@ def plan_slots(
     bytes_per_token: int,
     free_bytes: int,
 ) -> SlotPlan:
-    """Choose the number of slots; a warning says why it is smaller than what was asked for.
+    """Choose the number of slots; logs a warning if memory limits a requested number.
 
     Args:
-        num_slots: slots that were asked for; None for the default.
-        default: slots where nothing was asked for.
-        num_puzzles: puzzles to decode.
-        slot_tokens: longest sequence of a slot.
-        bytes_per_token: keys and values of a token; 0 for no limit on memory.
-        free_bytes: memory that is free.
+        num_slots: Requested number of slots; None for the default.
+        default: Default number of slots.
+        num_puzzles: Number of puzzles to decode.
+        slot_tokens: Maximum length of a sequence.
+        bytes_per_token: KV cache per token; 0 for no limit by memory.
+        free_bytes: Free memory.
     """
-    asked = default if num_slots is None else num_slots
+    requested = default if num_slots is None else num_slots
     slot_bytes = slot_tokens * bytes_per_token
-    fitting = int(MEMORY_SHARE * free_bytes) // slot_bytes if slot_bytes else asked
+    fitting = int(MEMORY_SHARE * free_bytes) // slot_bytes if slot_bytes else requested
     if num_slots is not None and fitting < min(num_slots, num_puzzles):
         logger.warning(
-            "num_slots: got %d, but the KV cache of one may grow to %s and %s are free: %d now",
+            "num_slots: got %d, but each may need %s of KV cache and %s are free; using %d",
             num_slots,
             _gigabytes(slot_bytes),
             _gigabytes(free_bytes),
             max(1, fitting),
         )
     return SlotPlan(
-        num_slots=max(1, min(asked, num_puzzles, fitting)),
+        num_slots=max(1, min(requested, num_puzzles, fitting)),
         slot_tokens=slot_tokens,
         bytes_per_token=bytes_per_token,
         free_bytes=free_bytes,
@@ -111,21 +111,21 @@ def plan_engine_slots(
     mode: Mode,
     caps: Caps,
 ) -> SlotPlan:
-    """Choose the number of slots of an engine before it is made.
+    """Choose the number of slots of an engine before it is loaded.
 
     Args:
-        name: the engine.
-        folder: the model.
-        precision: formats to compute in.
-        device: device to compute on.
-        num_slots: slots that were asked for; None for as many as suit device, memory and puzzles.
-        num_puzzles: puzzles to decode.
-        mode: what the model writes.
-        caps: limits of a puzzle.
+        name: Name of the engine.
+        folder: The model.
+        precision: Number formats.
+        device: Device of the model.
+        num_slots: Requested number of slots; None to choose by device, memory and puzzles.
+        num_puzzles: Number of puzzles to decode.
+        mode: Output of the model.
+        caps: Token limits of a puzzle.
     """
     size = 0
     if name != "vllm" and folder.computed is not None:
-        # The engine hf keeps fp32 keys whatever the precision.
+        # The engine hf stores fp32 keys and values in any precision.
         stored = "fp32" if name == "hf" else precision.cache
         size = folder.computed.cache_size * FORMAT_BYTES[stored]
     length = longest_sequence(folder.board, mode=mode, caps=caps)
@@ -140,12 +140,12 @@ def plan_engine_slots(
 
 
 def slot_capacity(length: int, *, max_positions: int) -> int:
-    """Return the capacity to which slots grow for sequences of `length` tokens."""
+    """Return the capacity of slots for sequences of `length` tokens."""
     return min(-(-length // BUCKET) * BUCKET, max_positions)
 
 
 def longest_sequence(board: Board, *, mode: Mode, caps: Caps) -> int:
-    """Return the longest sequence in tokens that a segment can become, its prompt included."""
+    """Return the maximum length of a segment in tokens, including its prompt."""
     prompt = 2 * board.num_cells + 2
     if mode == "scot":  # a summary is the prompt of the next segment
         prompt = max(prompt, caps.max_segment_tokens)
@@ -153,7 +153,7 @@ def longest_sequence(board: Board, *, mode: Mode, caps: Caps) -> int:
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the bytes that are free on a device, those that torch holds in reserve included."""
+    """Return the free bytes of a device, including memory cached by PyTorch's allocator."""
     if device.type != "cuda":
         return available_memory()[0]
     import torch

@@ -1,4 +1,4 @@
-"""One puzzle, token by token, as a model writes it."""
+"""Greedy decoding of a single puzzle, token by token."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from solver.vocabulary import DECODING_STOPS, Tokens
 
 
 class TokenSequence(Protocol):
-    """A model that goes on with one sequence, token by token."""
+    """A model that decodes one sequence incrementally."""
 
     num_ids: int
     """Width of the logits."""
     max_positions: int
-    """Longest sequence in tokens."""
+    """Context length in tokens."""
 
     def begin(self, prompt: Tokens) -> Tensor:
-        """Begin a new sequence; the logits (1, num_ids) of its next token."""
+        """Start a new sequence and return the logits (1, num_ids) of its next token."""
 
     def append(self, token: int) -> Tensor:
-        """Append a token to the sequence; the logits (1, num_ids) of the next."""
+        """Append a token and return the logits (1, num_ids) of the next one."""
 
 
 class SlotSequence:
-    """A `TokenSequence` in the only slot of a network's cache."""
+    """A `TokenSequence` over a `TokenNetwork`, in a KV cache with one slot."""
 
     def __init__(self, network: TokenNetwork) -> None:
         self.num_ids, self.max_positions = network.num_ids, network.max_positions
         self._network, self._length = network, 0
-        # On a CPU, what is not written to takes no memory.
+        # On a CPU, pages that are never written take no memory.
         self._cache = network.new_cache(num_slots=1, capacity=network.max_positions)
 
     def begin(self, prompt: Tokens) -> Tensor:
@@ -54,14 +54,14 @@ class SlotSequence:
 
 
 def stream_tokens(model: TokenSequence, run: PuzzleRun) -> Iterator[int]:
-    """Decode a puzzle greedily and yield each token at once; `run` has the result in the end.
+    """Decode a puzzle greedily and yield its tokens; `run` holds the result afterwards.
 
-    `run.prompt` is the prompt of a token's segment until the next token is asked for.
+    When a token is yielded, `run.prompt` is the prompt of its segment.
 
     Raises:
-        FloatingPointError: the model's logits are not finite.
+        FloatingPointError: A logit is not finite.
     """
-    while run.ended_by is None:
+    while run.finish_reason is None:
         tokens = list[int]()
         logits = model.begin(run.prompt)
         while True:
@@ -71,7 +71,7 @@ def stream_tokens(model: TokenSequence, run: PuzzleRun) -> Iterator[int]:
                 )
             tokens.append(int(logits[0].argmax()))
             yield tokens[-1]
-            if tokens[-1] in DECODING_STOPS or len(tokens) == run.allowance:
+            if tokens[-1] in DECODING_STOPS or len(tokens) == run.token_budget:
                 break
             logits = model.append(tokens[-1])
         run.end_segment(cast("Tokens", np.array(tokens)))

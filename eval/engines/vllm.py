@@ -1,35 +1,34 @@
-"""The `vllm` engine: vLLM with token ids in and out.
+"""The `vllm` engine: vLLM with token ids as input and output.
 
-Each puzzle is a coroutine: its segments are requests one after another, a CoT is one request. As
-many puzzles as there are slots are in flight, and vLLM batches what they ask for, so that the next
-segment joins the batch as soon as its prompt is known. Stop tokens are ids of our vocabulary;
-vLLM gets no tokenizer and reads no generation settings from the folder.
+Each puzzle is a coroutine that sends one request per segment. `num_slots` puzzles are in flight;
+vLLM batches their requests continuously, so that the next segment joins the batch as soon as its
+prompt is known. Stop tokens are given as ids; vLLM loads no tokenizer and no generation config.
 
-What computes: `llama` and `qwen3` run on classes of vLLM's own, `gpt_neox` through its backend for
-models of transformers; `VllmEngine.backend` says which. Formats differ from our network's in bf16:
-weights and the residual stream are bf16 as well (`VllmEngine.precision`). In fp32 tokens agree, but
-for ties below rounding. vLLM has no FlashAttention for fp32 and falls back to slower kernels.
+`llama` and `qwen3` run on vLLM's native model classes, `gpt_neox` on its Transformers backend;
+`VllmEngine.backend` names the class. In bf16, weights and the residual stream are bf16 as well
+(`VllmEngine.precision`), unlike in `eval.network`. In fp32, tokens agree with the other engines
+except for ties within rounding. vLLM has no FlashAttention for fp32 and falls back to slower
+kernels.
 
-Replicas are the data parallelism of vLLM: each is a process with a GPU (or a share of the CPUs) and
-a batch of its own, and vLLM spreads the requests among them. A model is never split: what this
-project trains fits a GPU whole, so that tensor parallelism could only add traffic to each token.
+Replicas use the data parallelism of vLLM: each is a process with its own GPU (or share of the CPUs)
+and batch, and vLLM distributes the requests. Tensor parallelism is not used: all supported models
+fit on one GPU, where it would only add communication.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 
 from data.model_format.precision import PrecisionPolicy
-from eval.engines.begin import begin_run
 from eval.engines.contract import EngineStats, Request, Result
 from eval.engines.in_flight import run_in_flight
-from eval.engines.options import EngineOptions
+from eval.engines.options import EngineOptions, with_bf16_weights
 from eval.engines.puzzle_run import PuzzleRun
+from eval.engines.run_queue import begin_run
 from eval.engines.vllm_runtime import VllmRuntime, check_platform, quiet_start
 from eval.network.model_folder import ModelFolder
 from solver.vocabulary import DECODING_STOPS, Tokens
@@ -41,10 +40,10 @@ _MAX_CPU_CACHE_BYTES = 1 << 30
 
 
 class VllmEngine:
-    """Engine over vLLM.
+    """Engine that runs vLLM.
 
     Attributes:
-        backend: class that computes the network, and vLLM's version.
+        backend: Model class and version of vLLM.
     """
 
     name = "vllm"
@@ -62,26 +61,25 @@ class VllmEngine:
         """Start vLLM, which takes about a minute.
 
         Args:
-            folder: the model.
-            precision: formats to compute in.
-            device: `cpu` or `cuda`; vLLM is installed for one of them.
-            num_slots: puzzles in flight, on each replica.
-            num_replicas: copies of the model, among which vLLM spreads the puzzles: each on a GPU
-                of its own, or all on the CPU, which only tests them.
-            arguments: Further arguments of vLLM.
+            folder: The model.
+            precision: Number formats.
+            device: `cpu` or `cuda`; an installation of vLLM supports one of them.
+            num_slots: Number of puzzles in flight per replica.
+            num_replicas: Data-parallel replicas, each on its own GPU, or all on the CPU (for
+                tests).
+            arguments: Additional engine arguments of vLLM.
 
         Raises:
             ImportError: vLLM is not installed.
-            ValueError: it is installed for another device, or cannot compute this model.
+            ValueError: vLLM is installed for another device, or does not support the model.
         """
         is_bf16 = precision.activations == "bf16"
-        # The table of sines and cosines is rounded too.
-        rounded = replace(precision, weights="bf16", rotary="bf16")
-        self.precision = rounded if is_bf16 else precision
+        # vLLM also rounds the rotary cos/sin cache.
+        self.precision = with_bf16_weights(precision, rotary="bf16")
         self.stats = EngineStats()
         self._num_in_flight = num_slots * num_replicas
         self._num_ids, self._max_positions = folder.vocabulary.size, folder.max_positions
-        # Rows of the output matrix that mean nothing are not to be chosen.
+        # Ids beyond the board's vocabulary (padding rows of the output matrix) are never sampled.
         has_more_rows = folder.network.vocab_size > self._num_ids
         self._allowed_ids = list(range(self._num_ids)) if has_more_rows else None
         with quiet_start():
@@ -127,23 +125,21 @@ class VllmEngine:
             yield result
 
     def close(self) -> None:
-        """Stop vLLM's processes; the end of the program does it too."""
+        """Stop vLLM's processes; also called at interpreter exit."""
         self._runtime.close()
 
     async def _decode_puzzle(self, run: PuzzleRun) -> Result:
         num_segments = 0
-        while run.ended_by is None:
+        while run.finish_reason is None:
             self.stats.num_prompt_tokens += len(run.prompt)
             prompt = {"prompt_token_ids": run.prompt.tolist()}
             name = f"{run.request.key}/{num_segments}"
-            outputs = self._runtime.llm.generate(prompt, self._sampling(run.allowance), name)
+            outputs = self._runtime.llm.generate(prompt, self._sampling(run.token_budget), name)
             ids = [output.outputs[0].token_ids async for output in outputs][-1]
-            if (
-                self._runtime.has_invalid_logits
-            ):  # vLLM counts such segments when they end, without their names
+            if self._runtime.has_invalid_logits:  # vLLM reports a count, not the requests
                 raise FloatingPointError(
-                    f"puzzle {run.request.key}, or one that ended beside it: the model's logits "
-                    "are not finite"
+                    f"puzzle {run.request.key}, or one in the same batch: the model's logits are "
+                    "not finite"
                 )
             run.end_segment(cast("Tokens", np.array(ids, dtype=np.uint16)))
             num_segments += 1
@@ -165,7 +161,7 @@ class VllmEngine:
 
 
 def _check_head_size(folder: ModelFolder, device: torch.device) -> None:
-    """Check what vLLM would report on the first request only."""
+    """Check the head size, which vLLM would reject on the first request only."""
     if device.type == "cpu":
         from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
@@ -178,7 +174,7 @@ def _check_head_size(folder: ModelFolder, device: torch.device) -> None:
 
 
 def _cpu_cache_bytes(folder: ModelFolder, *, num_slots: int) -> int:
-    """Memory of keys and values: one sequence at least, as vLLM demands, else as far as it goes."""
+    """Return the size of the KV cache: all slots, up to a limit, but at least two sequences."""
     network = folder.network
     sequence = folder.max_positions * 2 * 4 * network.num_layers
     sequence *= network.num_kv_heads * network.head_size

@@ -1,4 +1,4 @@
-"""Runtime of vLLM: quiet start-up, an event loop thread, and shutdown, for both vLLM engines."""
+"""Start-up, event loop and shutdown of vLLM, shared by the engines for ids and for text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eval.engines.loop_thread import LoopThread
 _COUNT_NANS = "VLLM_COMPUTE_NANS_IN_LOGITS"
 _ENVIRONMENT = {
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-    # Below errors it warns of what is intended: eager mode, no tokenizer, no Triton on a CPU.
+    # Hides warnings about intended settings: eager mode, no tokenizer, no Triton on a CPU.
     "VLLM_LOGGING_LEVEL": "ERROR",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
@@ -37,12 +37,12 @@ logger = logging.getLogger(__name__)
 
 
 class VllmRuntime:
-    """A running vLLM.
+    """A running instance of vLLM.
 
     Attributes:
         llm: `vllm.v1.engine.async_llm.AsyncLLM`.
-        backend: class that computes the network, and vLLM's version.
-        has_invalid_logits: whether a request that ended had logits that are not finite.
+        backend: Model class and version of vLLM.
+        has_invalid_logits: Whether a finished request had non-finite logits.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class VllmRuntime:
         """Start vLLM, which takes about a minute.
 
         Args:
-            defaults: Arguments of the engine.
-            arguments: Arguments of the user, which take precedence.
-            device: `cpu` or `cuda`; vLLM is installed for one of them.
-            stats: Counts the forward passes.
+            defaults: Engine arguments.
+            arguments: Engine arguments of the user, which take precedence.
+            device: `cpu` or `cuda`; an installation of vLLM supports one of them.
+            stats: Counters to update.
 
         Raises:
             ImportError: vLLM is not installed.
@@ -81,7 +81,7 @@ class VllmRuntime:
             self.llm = self.submit(
                 _start({**common, **defaults, **arguments}, self._record_step)
             ).result()
-        # The interpreter would tear vLLM down in an order that makes it report errors.
+        # Interpreter shutdown would otherwise destroy vLLM's objects in an order that logs errors.
         atexit.register(self.close)
         model_config = self.llm.vllm_config.model_config
         is_native = not model_config.using_transformers_backend()
@@ -94,14 +94,14 @@ class VllmRuntime:
         return self._loop.submit(work)
 
     def close(self) -> None:
-        """Stop vLLM's processes; the end of the program does it too."""
+        """Stop vLLM's processes; also called at interpreter exit."""
         if self.llm is None:
             return
         atexit.unregister(self.close)
         self.submit(_shut_down(self.llm)).result()
         self._loop.close()
         with warnings.catch_warnings():
-            # vLLM leaves a socket context to the garbage collector, which warns of it.
+            # vLLM leaves a socket context to the garbage collector, which emits a warning.
             warnings.simplefilter("ignore", ResourceWarning)
             self.llm = None
             gc.collect()
@@ -112,22 +112,22 @@ class VllmRuntime:
 
 
 def check_platform(device: torch.device, *, num_replicas: int) -> None:
-    """Check that the installed vLLM computes on a device.
+    """Check that the installed vLLM supports a device.
 
     Raises:
-        ValueError: it does not, or there are fewer GPUs than replicas.
+        ValueError: It does not, or there are fewer GPUs than replicas.
         ImportError: vLLM is not installed.
     """
     if device.index:
         raise ValueError(
-            f"device: got {device}, but vLLM computes on the first GPU that it sees; "
+            f"device: got {device}, but vLLM uses the first visible GPU; "
             f"set CUDA_VISIBLE_DEVICES={device.index}"
         )
     from vllm.platforms import current_platform
 
     if current_platform.device_type != device.type:
         raise ValueError(
-            f"device: got {device.type}, the vLLM that is installed computes on "
+            f"device: got {device.type}, allowed with the installed vLLM is "
             f"{current_platform.device_type}"
         )
     if device.type == "cuda" and num_replicas > torch.cuda.device_count():
@@ -143,16 +143,16 @@ def _check_arguments(arguments: Mapping[str, Any]) -> None:
     known = {field.name for field in dataclasses.fields(AsyncEngineArgs)}
     for name in arguments:
         if name in _RESERVED:
-            raise ValueError(f"engine_args: got {name}, which other options of sudocot set")
+            raise ValueError(f"engine_args: got {name}, which is set by other options")
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             guess = f"; did you mean {close[0]}?" if close else ""
-            raise ValueError(f"engine_args: got {name}, no argument of vLLM{guess}")
+            raise ValueError(f"engine_args: got {name}, not an argument of vLLM{guess}")
 
 
 @contextlib.contextmanager
 def quiet_start() -> Iterator[None]:
-    """Set what vLLM and its processes read at start-up, where the user has not set it."""
+    """Set environment variables for a quiet start of vLLM, unless the user has set them."""
     os.environ.setdefault(_COUNT_NANS, "1")
     added = {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
     os.environ.update(added)
@@ -169,10 +169,10 @@ def quiet_start() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _hidden_main() -> Iterator[None]:
-    """Let processes start without the main module, which they would import anew.
+    """Replace the main module, so that spawned processes do not import it again.
 
-    They need nothing of it, and vLLM on a CPU fails where it has imported llvmlite: vLLM asks every
-    object of every module for its variables, and one there answers anything with a function.
+    They do not need it. On a CPU, vLLM fails if it has imported llvmlite, since vLLM inspects the
+    attributes of all objects of all modules, and an object of llvmlite has every attribute.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -194,7 +194,7 @@ async def _start(arguments: dict[str, Any], record_step: Callable[[int], None]) 
     from vllm.v1.metrics.loggers import StatLoggerBase
 
     class StepLogger(StatLoggerBase):  # type: ignore[misc]
-        """Passes on what vLLM reports of each step."""
+        """Forwards the number of corrupted requests of each engine step."""
 
         def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
             del vllm_config, engine_index

@@ -15,7 +15,7 @@ from solver.puzzles import read_puzzles
 
 
 class Document(TypedDict):
-    """One puzzle, as plain values."""
+    """One puzzle as a JSON object."""
 
     key: str
     """Puzzle hash, 16 hex digits."""
@@ -46,13 +46,13 @@ def load_documents(
     """Read a puzzle list of any format; puzzles without a solution are skipped.
 
     Args:
-        puzzles: The file.
-        shots: Solved examples before each question.
-        limit: Documents at most.
+        puzzles: Puzzle file.
+        shots: Number of solved examples before each question.
+        limit: Maximum number of documents.
 
     Raises:
-        OSError: the file cannot be read.
-        ValueError: it holds no puzzles, or a malformed row.
+        OSError: The file cannot be read.
+        ValueError: There are no puzzles, or a row is malformed.
     """
     documents: list[Document] = []
     for document in _documents(puzzles, shots=shots):
@@ -96,7 +96,7 @@ def question_of(document: Document) -> str:
 
 
 def answer_of(document: Document) -> str:
-    """Return the solution in the form in which a model has to write it."""
+    """Return the solution in the required answer format."""
     board = get_board(document["board"])
     return answer_block(board, read_grid(board, document["solution"]))
 

@@ -29,8 +29,8 @@ def sudoku(puzzles: str, shots: int = 0, limit: int | None = None) -> Task:
 
     Args:
         puzzles: Puzzle file.
-        shots: Solved examples before each question.
-        limit: Puzzles at most.
+        shots: Number of solved examples before each question.
+        limit: Maximum number of puzzles.
     """
     documents = load_documents(puzzles, shots=shots, limit=limit)
     samples = [

@@ -24,9 +24,9 @@ class SudocotConfig:
     puzzles: str
     """Puzzle file."""
     size: int | None = None
-    """Puzzles at most."""
+    """Maximum number of puzzles."""
     seed: int | None = None
-    """Not used: the puzzles keep their order."""
+    """Unused: the order of the puzzles is fixed."""
     partial_credit: float = 0.0
     """Weight of the share of right cells in the score of an unsolved puzzle, below 1."""
 
@@ -34,7 +34,7 @@ class SudocotConfig:
         """Check the options.
 
         Raises:
-            ValueError: a weight out of range.
+            ValueError: The weight is out of range.
         """
         if not 0 <= self.partial_credit < 1:
             raise ValueError(f"partial_credit: got {self.partial_credit}, allowed is 0 to below 1")

@@ -1,1 +1,1 @@
-"""Inspecting a model's output: replay, differences, line checks."""
+"""Analysis of model outputs: replay, differences, line checks and certificates."""

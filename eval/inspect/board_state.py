@@ -1,4 +1,4 @@
-"""The board in the middle of a trace: what the ids up to a position have placed."""
+"""State of the board after a prefix of a trace."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from solver.vocabulary import END_INPUT, END_SUMMARY, INPUT, OUTPUT, SUMMARY, To
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class BoardState:
-    """Digits on the board, and the line that is being written."""
+    """Digits on the board and the current trace line."""
 
     grid: Grid
-    """Digits placed, uint8 (num_cells,); each line of the decision stack places its first one."""
+    """Assigned digits, uint8 (num_cells,): the first digit of each line of the decision stack."""
     cell: int | None
-    """Cell of the latest line; None before the first one."""
+    """Cell of the current line; None before the first one."""
     written: tuple[int, ...]
-    """Candidates written in this line so far."""
+    """Candidates written in the current line."""
     allowed: tuple[int, ...]
-    """Digits that the other cells leave for it."""
+    """Candidates of the cell on the board."""
 
 
 def board_state(board: Board, ids: Tokens) -> BoardState:
-    """Follow a prompt and what was written after it, well formed or not.
+    """Return the state after a prompt and generated ids, which need not be well formed.
 
-    A line of a cell that is on the stack replaces it and drops all above.
+    A line of a cell that is on the decision stack replaces it and removes all cells above.
     """
     vocabulary = Vocabulary(board)
     stack: list[tuple[int, list[int]]] = []
@@ -43,15 +43,15 @@ def board_state(board: Board, ids: Tokens) -> BoardState:
             if stack:
                 stack[-1][1].append(token - vocabulary.first_digit + 1)
         elif token >= vocabulary.first_coordinate:
-            place = token - vocabulary.first_coordinate
+            line_cell = token - vocabulary.first_coordinate
             cells = [line[0] for line in stack]
-            if place in cells:
-                del stack[cells.index(place) :]
-            stack.append((place, []))
-            cell = None if is_prompt else place
+            if line_cell in cells:
+                del stack[cells.index(line_cell) :]
+            stack.append((line_cell, []))
+            cell = None if is_prompt else line_cell
     grid = np.zeros(board.num_cells, dtype=np.uint8)
-    for place, digits in stack:
-        grid[place] = digits[0] if digits else 0
+    for line_cell, digits in stack:
+        grid[line_cell] = digits[0] if digits else 0
     if cell is None:
         return BoardState(grid=grid, cell=None, written=(), allowed=())
     taken = set(grid[board.is_peer[cell]].tolist())

@@ -1,12 +1,13 @@
-"""Certificates: whether another order of summation could have changed a token of an evaluation.
+"""Certifies that the tokens of an evaluation do not depend on the order of summation.
 
-The order in which a matrix product adds depends on the rows beside it, on chunks and on threads,
-and moves logits by their rounding. A greedy token is safe if its logit exceeds every other one by
-more than two logits can move. So each generated token is scored again:
+The order of summation in a matrix product depends on the batch, on chunked prefill and on the
+number of threads, and changes logits by rounding errors. A greedy token is safe if its logit
+exceeds all others by more than twice the bound on this change. Each generated token is therefore
+scored again:
 
-    certified  the margin of every token exceeds twice the bound on the movement of a logit
-    replayed   one does not, and decoding the puzzle alone, in fp32, gives the same tokens
-    different  decoding it alone gives other tokens
+    certified  the margins of all tokens exceed twice the bound on the change of a logit
+    replayed   a margin does not, but decoding the puzzle alone in fp32 gives the same tokens
+    different  decoding the puzzle alone in fp32 gives different tokens
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ from eval.results.certificates import Certificate, ReorderingBound, Status
 from solver.vocabulary import SUMMARY, Tokens
 
 BATCH_ROWS = (255, 256, 257)
-"""Rows of the batches in which a sequence is scored beside others; kernels change near 256."""
+"""Batch sizes in rows; matrix libraries switch kernels near 256."""
 CHUNK_TOKENS = (1, 7, 64)
-"""Tokens of a pass in which a sequence is scored alone."""
-_LONGEST = 192
-"""Tokens of a sequence that the bound is measured on, at most."""
+"""Chunk sizes of chunked prefill."""
+_MAX_LENGTH = 192
+"""Maximum length of the sequences used to measure the bound."""
 
 
 def measure_bound(
     network: TokenNetwork, pairs: Sequence[tuple[Tokens, Tokens]], *, num_additions: int
 ) -> ReorderingBound:
-    """Measure how far batches, chunks and threads move logits.
+    """Measure the change of logits over batch sizes, chunk sizes and numbers of threads.
 
     Args:
-        network: the model.
-        pairs: prompts, and what was generated after each.
-        num_additions: terms that are added on the way to a logit (`additions_of`).
+        network: The model.
+        pairs: Prompts and their generated ids.
+        num_additions: Number of additions per logit (`count_additions`).
     """
-    longest = min(_LONGEST, network.max_positions)
+    longest = min(_MAX_LENGTH, network.max_positions)
     sequences = [cast("Tokens", np.concatenate(pair)[:longest]) for pair in pairs]
     alone = [_score(network, [ids])[0] for ids in sequences]
     worst, worst_case = 0.0, "none"
@@ -89,11 +90,11 @@ def certify(
     """Certify the tokens of a puzzle, or decode it again.
 
     Args:
-        network: the model, in the precision of the evaluation.
-        bound: bound of that model and precision.
-        request: the puzzle.
-        segments: generated ids of each segment.
-        replay_network: the model in fp32, to decode the puzzle alone.
+        network: The model in the precision of the evaluation.
+        bound: Bound for this model and precision.
+        request: The puzzle.
+        segments: Generated ids of each segment.
+        replay_network: The model in fp32, used to decode the puzzle alone.
     """
     margins = _margins(network, request, segments)
     status = Status.CERTIFIED
@@ -109,16 +110,16 @@ def certify(
     )
 
 
-def additions_of(folder: ModelFolder) -> int:
-    """Return the number of terms that are added on the way to a logit of a model."""
+def count_additions(folder: ModelFolder) -> int:
+    """Return the number of additions on the path to a logit of a model."""
     shape = folder.computed
     assert shape is not None, "a network computes it"
-    of_layer = 2 * shape.hidden_size + shape.feed_forward_size + _LONGEST
-    return shape.num_layers * of_layer + shape.hidden_size
+    per_layer = 2 * shape.hidden_size + shape.feed_forward_size + _MAX_LENGTH
+    return shape.num_layers * per_layer + shape.hidden_size
 
 
 def sequences_of(request: Request, segments: Sequence[Tokens]) -> list[tuple[Tokens, Tokens]]:
-    """Return prompt and generated ids of each segment."""
+    """Return the prompt and the generated ids of each segment."""
     prompts = [input_prompt(request)]
     for before, _ in pairwise(segments):
         prompts.append(before[np.flatnonzero(before == SUMMARY)[-1] :])
@@ -126,7 +127,7 @@ def sequences_of(request: Request, segments: Sequence[Tokens]) -> list[tuple[Tok
 
 
 def _margins(network: TokenNetwork, request: Request, segments: Sequence[Tokens]) -> Logits:
-    """Logit of each generated token minus that of the likeliest other one."""
+    """Return the logit of each generated token minus the largest other logit."""
     margins = [np.empty(0, dtype=np.float32)]
     for prompt, tokens in sequences_of(request, segments):
         ids = cast("Tokens", np.concatenate((prompt, tokens)))
@@ -140,10 +141,10 @@ def _margins(network: TokenNetwork, request: Request, segments: Sequence[Tokens]
 
 
 def _score(network: TokenNetwork, sequences: Sequence[Tokens]) -> list[Logits]:
-    """Logits of every position of some sequences, in one pass."""
+    """Return the logits at all positions of sequences, computed in one pass."""
     longest = max(map(len, sequences))
     cache = network.new_cache(num_slots=len(sequences), capacity=longest)
-    # Slots in reverse, so that a row's slot is not its place in the batch.
+    # In reverse order, so that slots differ from batch indices.
     slots = reversed(range(len(sequences)))
     spans = [Span(slot=s, start=0, tokens=ids) for s, ids in zip(slots, sequences, strict=True)]
     logits: Logits = network.prefill(cache, spans).cpu().numpy()
@@ -163,7 +164,7 @@ def _score_chunks(network: TokenNetwork, ids: Tokens, size: int) -> Logits:
 def _score_beside(
     network: TokenNetwork, sequences: Sequence[Tokens], first: int, num_rows: int
 ) -> Logits:
-    """Score a sequence in a batch of `num_rows` rows, the rest of which others fill."""
+    """Score a sequence in a batch of `num_rows` rows filled up with other sequences."""
     batch, left, index = [sequences[first]], num_rows - len(sequences[first]), first
     while left > 0:
         index = (index + 1) % len(sequences)

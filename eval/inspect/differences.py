@@ -1,7 +1,7 @@
-"""Where two evaluations of the same puzzles part, token by token.
+"""Token-level differences between two evaluations of the same puzzles.
 
-In fp32 two engines write the same tokens. In bf16 they sum in another order, so that a near-tie can
-fall differently; the share of puzzles on which that happens is the disagreement rate.
+In fp32, all engines generate the same tokens. In bf16, different orders of summation can resolve
+near-ties differently; the disagreement rate is the share of puzzles with a different token.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ class Difference:
     """The first token in which two evaluations differ on a puzzle."""
 
     key: str
-    """Puzzle."""
+    """Puzzle hash."""
     segment: int
-    """Segment, from 0."""
+    """Index of the segment."""
     position: int
-    """Token after its prompt, from 0."""
+    """Index of the generated token in the segment."""
     before: Tokens
-    """Prompt and the tokens up to there, which are the same in both."""
+    """Common prefix: the prompt and the tokens before the position."""
     tokens: tuple[int | None, int | None]
-    """What each writes; None where it had ended."""
+    """Tokens of both evaluations; None if the segment had ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Two evaluations of the same puzzles, token by token."""
+    """Token-level comparison of two evaluations."""
 
     num_puzzles: int
     """Puzzles with a result in both."""
     num_unmatched: int
-    """Puzzles of the samples without a result in both, as where one is unfinished."""
+    """Puzzles of the samples without a result in both."""
     num_tokens: int
-    """Tokens up to the first difference of each, or all."""
+    """Number of equal tokens before the first difference of each puzzle."""
     differences: tuple[Difference, ...]
-    """By key."""
+    """First difference of each puzzle, by key."""
     settings: tuple[str, ...]
     """Settings in which they differ."""
 
 
 def compare(first: EvaluationFolder, second: EvaluationFolder) -> Comparison:
-    """Find the first token in which two evaluations differ, for each puzzle that both have.
+    """Find the first different token of each puzzle with a result in both evaluations.
 
     Raises:
-        ValueError: other boards or modes, no puzzle in common, or tokens that were not kept.
+        ValueError: Boards or modes differ, there is no common puzzle, or tokens were not stored.
     """
     for name in ("board", "mode"):
         ours, theirs = getattr(first.config, name), getattr(second.config, name)
@@ -96,7 +96,7 @@ def compare(first: EvaluationFolder, second: EvaluationFolder) -> Comparison:
 
 
 def preference_at(network: TokenNetwork, difference: Difference) -> Preference:
-    """Return what a model makes of the position at which two evaluations part."""
+    """Return the most likely ids of a model at a difference."""
     before = difference.before
     [logits] = logits_after(network, before, first=len(before) - 1)
     return preference_of(logits[-1])
@@ -105,17 +105,17 @@ def preference_at(network: TokenNetwork, difference: Difference) -> Preference:
 def first_difference(
     request: Request, pair: tuple[Sequence[Tokens], Sequence[Tokens]]
 ) -> tuple[int, Difference | None]:
-    """Return how many tokens two results of a puzzle share, and where they part if they do.
+    """Return the number of equal leading tokens of two results, and their first difference.
 
     Args:
-        request: the puzzle.
-        pair: generated ids of each segment, of both.
+        request: The puzzle.
+        pair: Generated ids of each segment of both results.
     """
     prompt = input_prompt(request)
-    nothing = prompt[:0]
+    empty = prompt[:0]
     num_same = 0
     for segment in range(max(map(len, pair))):
-        ours, theirs = (part[segment] if segment < len(part) else nothing for part in pair)
+        ours, theirs = (part[segment] if segment < len(part) else empty for part in pair)
         common = min(len(ours), len(theirs))
         wrong = np.flatnonzero(ours[:common] != theirs[:common])
         position = int(wrong[0]) if len(wrong) else common
@@ -130,7 +130,7 @@ def first_difference(
                 tokens=(_token(ours, position), _token(theirs, position)),
             )
         starts = np.flatnonzero(ours == SUMMARY)
-        prompt = ours[starts[-1] :] if len(starts) else nothing
+        prompt = ours[starts[-1] :] if len(starts) else empty
     return num_same, None
 
 

@@ -1,7 +1,7 @@
-"""Checking what a model writes, line by line, against the solver in the same state.
+"""Compares the lines of a model with those of the solver in the same state.
 
-A model's own lines are taken as they are: the solver is asked what it would write after them. So a
-line that is wrong is found, and the lines after it are judged by what a solver would make of it.
+The state is that of the model's own lines, so that each line is compared with the solver's
+continuation of the lines before it, even after a wrong line.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from solver.vocabulary import (
 
 
 class LineChecker:
-    """What the solver would write next in one segment.
+    """Predicts the next line of the solver within one segment.
 
     Attributes:
-        lines: givens and decision stack, a line each, as the prompt and the lines since give them.
+        lines: Lines of the givens and of the decision stack.
     """
 
     def __init__(
         self, board: Board, prompt: Tokens, *, num_givens: int, segment_tokens: int | None
     ) -> None:
-        """Take up the state of a prompt.
+        """Initialize the state from a prompt.
 
         Args:
-            board: the board.
-            prompt: an input block or a summary.
-            num_givens: givens of the puzzle.
-            segment_tokens: trace tokens after which a summary is due; None for CoT.
+            board: The board.
+            prompt: An input block or a summary.
+            num_givens: Number of givens of the puzzle.
+            segment_tokens: Trace tokens after which a summary is due; None for CoT.
         """
         self._board, self._vocabulary = board, Vocabulary(board)
         self._num_givens, self._segment_tokens = num_givens, segment_tokens
@@ -48,13 +48,13 @@ class LineChecker:
 
     @property
     def num_open(self) -> int:
-        """Cells on the decision stack that have candidates left to try."""
+        """Number of cells on the decision stack with remaining candidates."""
         return sum(len(line) > 2 for line in self.lines)
 
     def expected(self) -> list[int] | None:
-        """Return the line, summary or output block that the solver writes now.
+        """Return the next line, summary or output block of the solver.
 
-        None if the lines are no state of the solver: they clash, or nothing is left to try.
+        None if the solver cannot continue: the lines conflict, or no candidate is left.
         """
         prompt = self._summary()
         room = self._board.side + 2 * self._board.num_cells + 4
@@ -74,8 +74,8 @@ class LineChecker:
             return prompt
         return cast("list[int]", next(split_lines(self._board, trace.tokens)).tolist())
 
-    def take(self, line: list[int]) -> None:
-        """Put a trace line that was written on the decision stack; blocks change nothing."""
+    def push(self, line: list[int]) -> None:
+        """Push a trace line onto the decision stack; blocks are ignored."""
         if not self._vocabulary.first_coordinate <= line[0] < self._vocabulary.first_digit:
             return
         self._num_written += len(line)
@@ -91,7 +91,7 @@ class LineChecker:
 
 
 def split_lines(board: Board, tokens: Tokens) -> Iterator[Tokens]:
-    """Yield trace lines and blocks: a line begins at a coordinate or at the mark of a block."""
+    """Split tokens into trace lines and blocks, which start at a coordinate or a block token."""
     vocabulary = Vocabulary(board)
     is_start = (tokens >= vocabulary.first_coordinate) & (tokens < vocabulary.first_digit)
     is_start |= (tokens == SUMMARY) | (tokens == OUTPUT)

@@ -1,8 +1,7 @@
-"""Where a model leaves the solver's trace, and by what margin.
+"""First deviation of a model from the trace of the solver, and its logit margin.
 
-Greedy decoding writes the solver's tokens up to the first position at which, after the solver's
-tokens, another one is most likely. So forward passes over the trace find it, segment by segment,
-and nothing is decoded.
+Greedy decoding follows the solver up to the first position where the argmax differs from the
+solver's token. Teacher-forced forward passes over the trace find this position without decoding.
 """
 
 from __future__ import annotations
@@ -28,67 +27,70 @@ Logits = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Preference:
-    """What a model makes of one position."""
+    """The two most likely ids of a model at a position."""
 
     token: int
     """Most likely id."""
     runner_up: int
-    """Next likely id."""
+    """Second most likely id."""
     margin: float
-    """Logit of the first minus that of the second."""
+    """Difference of their logits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Deviation:
-    """The first token of a model that is not the solver's."""
+    """The first token of a model that differs from the solver's."""
 
     segment: int
-    """Segment, from 0."""
+    """Index of the segment."""
     position: int
-    """Token after its prompt, from 0."""
+    """Index of the generated token in the segment."""
     before: Tokens
-    """Prompt and the tokens up to there."""
+    """Prompt and the tokens before the position."""
     solver_token: int
-    """What the solver writes."""
+    """Token of the solver."""
     preference: Preference
-    """What the model writes."""
+    """Most likely ids of the model."""
     gap: float
     """Logit of the model's token minus that of the solver's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Replay:
-    """A model along the solver's trace of a puzzle."""
+    """Comparison of a model with the trace of the solver."""
 
     num_segments: int
-    """Segments looked at."""
+    """Number of segments compared."""
     num_followed: int
-    """Tokens that are the solver's, up to the deviation or the end."""
+    """Number of equal tokens before the deviation or the end."""
     least_margin: float | None
-    """Smallest margin of these."""
+    """Smallest logit margin of these tokens."""
     deviation: Deviation | None
-    """Where the model leaves the trace; None if it never does."""
+    """First deviation; None if there is none."""
     is_cut: bool
-    """Whether the positions of the model ran out before the trace did."""
+    """Whether the trace exceeds the context length of the model."""
 
 
 def replay(network: TokenNetwork, request: Request, *, segment_tokens: int | None) -> Replay:
-    """Follow a model along the solver's trace until it leaves it.
+    """Compare a model with the trace of the solver up to the first deviation.
 
     Args:
         network: The model.
-        request: The puzzle; its caps are not looked at.
+        request: The puzzle; its token limits are ignored.
         segment_tokens: Trace tokens after which a segment ends; None for CoT.
 
     Raises:
-        ValueError: givens that clash, or a prompt that is longer than the model's positions.
+        ValueError: The givens conflict, or a prompt exceeds the context length.
     """
     num_segments = num_followed = 0
     least_margin, deviation, is_cut = float("inf"), None, False
     for prompt, answer in _solver_segments(request, segment_tokens=segment_tokens):
         room = network.max_positions - len(prompt)
         if room < 1:
-            raise ValueError(f"puzzle: a prompt has {len(prompt)} tokens, the model takes less")
+            raise ValueError(
+                f"puzzle: a prompt has {len(prompt)} tokens, the model's context length is "
+                f"{network.max_positions}"
+            )
         num, least, preferred = _follow(network, prompt, answer[:room])
         num_segments += 1
         num_followed += num
@@ -116,7 +118,7 @@ def replay(network: TokenNetwork, request: Request, *, segment_tokens: int | Non
 
 
 def preference_of(logits: Logits) -> Preference:
-    """Return the two most likely ids (n,); of equal logits the smaller id comes first."""
+    """Return the two most likely ids of logits (num_ids,); ties go to the smaller id."""
     token, runner_up = np.argsort(-logits, kind="stable")[:2].tolist()
     return Preference(
         token=token, runner_up=runner_up, margin=float(logits[token] - logits[runner_up])
@@ -124,7 +126,7 @@ def preference_of(logits: Logits) -> Preference:
 
 
 def logits_after(network: TokenNetwork, ids: Tokens, *, first: int) -> Iterator[Logits]:
-    """Yield the logits after the positions from `first` on, float32 (n, num_ids), in pieces."""
+    """Yield the logits at the positions from `first` on in chunks, float32 (n, num_ids)."""
     cache = network.new_cache(num_slots=1, capacity=len(ids))
     for start in range(0, len(ids), _PASS_TOKENS):
         span = Span(slot=0, start=start, tokens=ids[start : start + _PASS_TOKENS])
@@ -136,7 +138,12 @@ def logits_after(network: TokenNetwork, ids: Tokens, *, first: int) -> Iterator[
 def _follow(
     network: TokenNetwork, prompt: Tokens, answer: Tokens
 ) -> tuple[int, float, Logits | None]:
-    """Check an answer; returns its right tokens, their least margin, the logits at a wrong one."""
+    """Compare a segment with the model.
+
+    Returns:
+        The number of equal leading tokens, their smallest margin, and the logits at the first
+        difference, if there is one.
+    """
     num, least = 0, float("inf")
     ids = _join(prompt, answer)[:-1]
     for logits in logits_after(network, ids, first=len(prompt) - 1):
@@ -154,7 +161,7 @@ def _follow(
 def _solver_segments(
     request: Request, *, segment_tokens: int | None
 ) -> Iterator[tuple[Tokens, Tokens]]:
-    """Yield prompt and answer of each segment that the solver writes."""
+    """Yield the prompt and the tokens of each segment of the solver."""
     prompt: Tokens | None = input_prompt(request)
     while prompt is not None:
         answer = draft_segment(

@@ -1,4 +1,4 @@
-"""`sudocot solve --model`: a model solves puzzles on the CPU, line by line, beside the solver."""
+"""`sudocot solve --model`: solves puzzles with a model and compares each line with the solver."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rich.text import Text
 
 from data.model_format.precision import get_precision
 from data.text import tokens_to_text
-from eval.engines.begin import begin_run
-from eval.engines.contract import EndedBy, Request, Result, paper_caps
+from eval.engines.contract import FinishReason, Request, Result, paper_caps
 from eval.engines.factory import make_network
 from eval.engines.puzzle_run import PuzzleRun, read_output
+from eval.engines.run_queue import begin_run
 from eval.engines.streaming import SlotSequence, TokenSequence, stream_tokens
 from eval.inspect.line_checks import LineChecker
 from eval.network.model_folder import ModelFolder
@@ -27,52 +27,52 @@ from solver.puzzles import format_board
 from solver.vocabulary import DECODING_STOPS, END_OUTPUT, END_SUMMARY, OUTPUT, SUMMARY, Vocabulary
 
 _ENDINGS = {
-    EndedBy.SOLVED: "the model solved it",
-    EndedBy.WRONG: "the model's grid is not the solution",
-    EndedBy.MALFORMED: "the model's last block is malformed",
-    EndedBy.LOOP: "the model came back to a summary that it had written before: it would go on so",
-    EndedBy.SEGMENT_CAP: "the model wrote no summary and no output within the tokens of a segment",
-    EndedBy.TOTAL_CAP: "the model ran out of tokens; --max-tokens sets how far to go",
-    EndedBy.CONTEXT: "the model ran out of positions",
+    FinishReason.SOLVED: "the model solved the puzzle",
+    FinishReason.WRONG: "the model's grid is not the solution",
+    FinishReason.MALFORMED: "the model's last block is malformed",
+    FinishReason.LOOP: "the model repeated a summary and would not terminate",
+    FinishReason.SEGMENT_CAP: "the model reached the token limit of a segment",
+    FinishReason.TOTAL_CAP: "the model reached the token limit; --max-tokens raises it",
+    FinishReason.CONTEXT: "the model reached its context length",
 }
 _MAX_WRONG_LINES = 8
-"""Lines in a row that are shown though the solver would not write them; more are counted."""
+"""Maximum number of consecutive deviating lines to print; the rest is counted."""
 _MAX_WRONG_TOKENS = 40
-"""Tokens of such a line that are shown."""
+"""Maximum number of tokens to print of a deviating line."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedLine:
-    """A trace line, summary or output block that a model wrote."""
+    """A trace line, summary or output block of a model."""
 
     tokens: list[int]
-    """What it wrote."""
+    """Tokens of the model."""
     expected: list[int] | None
-    """What the solver would have written after the lines before; None if it knows nothing."""
+    """Tokens of the solver in the same state; None if the solver cannot continue."""
     depth: int
-    """Cells with candidates left to try before it."""
+    """Number of cells on the decision stack with remaining candidates."""
 
     @property
     def is_right(self) -> bool:
-        """Whether the solver would have written the same."""
+        """Whether the line equals that of the solver."""
         return self.tokens == self.expected
 
 
 def checked_lines(
     model: TokenSequence, run: PuzzleRun, *, segment_tokens: int | None
 ) -> Iterator[CheckedLine]:
-    """Decode a puzzle and yield each line as soon as the model has finished it.
+    """Decode a puzzle and yield each line on completion; `run` holds the result afterwards.
 
     Args:
-        model: the model.
-        run: a puzzle that has not begun; it has the result in the end.
-        segment_tokens: trace tokens after which the model should end a segment; None for CoT.
+        model: The model.
+        run: State of a puzzle before its first token.
+        segment_tokens: Trace tokens after which a segment should end; None for CoT.
     """
     vocabulary = Vocabulary(run.request.board)
     coordinates = range(vocabulary.first_coordinate, vocabulary.first_digit)
     checker: LineChecker | None = None
     line: list[int] = []
-    closing: int | None = None  # the mark that ends the block that is being written
+    closing: int | None = None  # end token of the current block
     for token in stream_tokens(model, run):
         if checker is None:
             checker = LineChecker(
@@ -97,24 +97,24 @@ def checked_lines(
 
 def _check(checker: LineChecker, tokens: list[int]) -> CheckedLine:
     line = CheckedLine(tokens=tokens, expected=checker.expected(), depth=checker.num_open)
-    checker.take(tokens)
+    checker.push(tokens)
     return line
 
 
 class ModelSolver:
-    """A model that solves puzzles for people."""
+    """Solves puzzles with a model and prints the lines."""
 
     def __init__(self, folder: Path, *, console: Console, max_tokens: int) -> None:
         """Load the model.
 
         Args:
-            folder: model folder.
-            console: where to write.
-            max_tokens: tokens that a puzzle may have, if fewer than the paper's limit.
+            folder: Model folder.
+            console: Output.
+            max_tokens: Token limit of a puzzle, at most that of the paper.
 
         Raises:
-            ValueError: the folder is malformed, or its network is of a kind that is not known.
-            OSError: it cannot be read.
+            ValueError: The folder is malformed, or its model is not supported.
+            OSError: The folder cannot be read.
         """
         self._folder = ModelFolder.open(folder)
         self._model = _load(self._folder)
@@ -123,19 +123,19 @@ class ModelSolver:
         self._caps = replace(caps, max_new_tokens=min(caps.max_new_tokens, max_tokens))
 
     def solve(self, board: Board, givens: Grid, *, name: str, is_brief: bool = False) -> bool:
-        """Let the model solve a puzzle, write each line as it comes, then the result.
+        """Solve a puzzle and print each line on completion, then the result.
 
         Args:
-            board: board of the puzzle.
-            givens: digits, uint8 (num_cells,).
-            name: what to call the puzzle.
-            is_brief: write the lines of the trace only, all of them whole.
+            board: Board of the puzzle.
+            givens: Digits, uint8 (num_cells,).
+            name: Name of the puzzle.
+            is_brief: Print only the lines of the trace, all of them in full.
 
         Returns:
-            Whether it solved the puzzle.
+            Whether the puzzle is solved.
 
         Raises:
-            ValueError: the model is for another board.
+            ValueError: The model is for another board.
         """
         facts = self._folder.facts
         request = Request(key=name, board=board, givens=givens, mode=facts.mode, caps=self._caps)
@@ -166,12 +166,12 @@ class ModelSolver:
         if not is_brief:
             self._show(request, result)
             self._console.print(_counts_text(result, num_lines, num_right, first_wrong))
-        return result.ended_by is EndedBy.SOLVED
+        return result.finish_reason is FinishReason.SOLVED
 
     def _write_fold(self, num_folded: int) -> None:
         if num_folded > 0:
             lines = "line" if num_folded == 1 else "lines"
-            fold = f"... {num_folded:,} more {lines} that the solver would not write"
+            fold = f"... {num_folded:,} more deviating {lines}"
             self._console.print(Text(fold, style="red"))
 
     def _show(self, request: Request, result: Result) -> None:
@@ -182,8 +182,10 @@ class ModelSolver:
         table = Table.grid(padding=(0, 6, 0, 0))
         table.add_row(*(Text(format_board(request.board, shown)) for shown in grids))
         self._console.print(table)
-        is_solved = result.ended_by is EndedBy.SOLVED
-        self._console.print(Text(_ENDINGS[result.ended_by], style="green" if is_solved else "red"))
+        is_solved = result.finish_reason is FinishReason.SOLVED
+        self._console.print(
+            Text(_ENDINGS[result.finish_reason], style="green" if is_solved else "red")
+        )
 
 
 def _load(folder: ModelFolder) -> TokenSequence:
@@ -203,7 +205,7 @@ def _line_text(board: Board, line: CheckedLine, *, is_first: bool, is_cut: bool)
         text.append(f" ... {len(line.tokens) - len(tokens):,} more tokens")
     text.append("   <- " + ("first deviation, " if is_first else ""), style="bold red")
     if line.expected is None:
-        return text.append("the solver cannot go on from the lines above", style="red")
+        return text.append("the solver cannot continue the lines above", style="red")
     return text.append(f"solver: {tokens_to_text(board, line.expected)}", style="red")
 
 

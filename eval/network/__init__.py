@@ -1,1 +1,1 @@
-"""Inference networks: Llama, Qwen3, GPT-NeoX, and compiled transformers."""
+"""Inference of Llama, Qwen3, GPT-NeoX and compiled transformers."""

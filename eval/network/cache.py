@@ -1,9 +1,9 @@
-"""Keys and values in fixed slots, and attention over them: for any device, padded.
+"""KV cache with fixed slots and padded attention, for any device.
 
     keys, values of a layer: (num_slots, num_kv_heads, capacity, key_size or value_size)
 
-Rows of different length go through one call of torch's attention each layer, under a mask. Every
-row of a mask sees some position, so none gives NaN.
+Sequences of different lengths share one call of `scaled_dot_product_attention` per layer, with a
+boolean mask. Each row of the mask has at least one True entry, so that no output is NaN.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from eval.network.transfer import to_device
 from eval.network.types import SlotCache, Span
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""Attention of one layer: its index, q (N, num_heads, key_size), k (N, num_kv_heads, key_size) and
-v (N, num_kv_heads, value_size) to (N, num_heads, value_size); it writes k and v into the cache
-first."""
+"""Attention of one layer, which first writes k and v into the cache. Maps the index of the layer,
+q (N, num_heads, key_size), k (N, num_kv_heads, key_size) and v (N, num_kv_heads, value_size) to
+(N, num_heads, value_size)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CacheShape:
-    """What a cache holds of one layer, or of heads that attend together."""
+    """Shape of the keys and values of a layer, or of a group of heads with a cache of their own."""
 
     num_kv_heads: int
-    """Key and value heads; the query heads are a multiple of them."""
+    """Number of key/value heads, a divisor of the number of query heads."""
     key_size: int
     """Width of a key."""
     value_size: int
@@ -51,15 +51,15 @@ class PaddedCache:
         dtype: torch.dtype,
         scale: float | None = None,
     ) -> None:
-        """Allocate it.
+        """Allocate the cache.
 
         Args:
-            layers: shape of each layer.
-            num_slots: sequences.
-            capacity: positions of a slot.
-            device: where.
-            dtype: format of keys and values.
-            scale: factor of the scores; None for one over the root of a key's width.
+            layers: Shape of each layer.
+            num_slots: Number of sequences.
+            capacity: Maximum number of positions of a slot.
+            device: Device of the tensors.
+            dtype: Data type of keys and values.
+            scale: Scaling factor of the attention scores; 1 / sqrt(key_size) if None.
         """
         self.num_slots, self.capacity = num_slots, capacity
         self._scale = scale
@@ -70,11 +70,11 @@ class PaddedCache:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of keys and values."""
+        """Memory of keys and values in bytes."""
         return sum(part.nbytes for part in (*self.keys, *self.values))
 
     def grow(self, capacity: int) -> None:
-        """See `SlotCache`; one layer after another, so that there are never two of all."""
+        """See `SlotCache`; layers are copied one at a time to bound the peak memory."""
         if capacity <= self.capacity:
             return
         old, self.capacity = self.capacity, capacity
@@ -84,18 +84,18 @@ class PaddedCache:
                 parts[index][:, :, :old] = part
 
     def _allocate(self, num_heads: int, size: int) -> Tensor:
-        # Zeros, since a masked value still counts 0 times what it is: that must be finite.
+        # Masked values are multiplied by a weight of 0, so they must be finite.
         shape = (self.num_slots, num_heads, self.capacity, size)
         if self._rows.device.type != "cpu":
             return torch.zeros(shape, device=self._rows.device, dtype=self._dtype)
-        # The system commits such memory as it is written to; torch's zeros are written at once.
+        # Memory of np.zeros is committed when first written; torch.zeros writes it immediately.
         zeros = np.zeros(math.prod(shape) * self._dtype.itemsize, dtype=np.uint8)
         return torch.from_numpy(zeros).view(self._dtype).view(shape)
 
     def step_attention(
         self, positions: Tensor, *, slots: Tensor | None, max_seq_len: int
     ) -> Attend:
-        """Attention of one position a row; arguments as in `TokenNetwork.decode_step`."""
+        """Return the attention of a decode step; arguments as in `TokenNetwork.decode_step`."""
         rows = self._rows if slots is None else slots
         mask = torch.arange(max_seq_len, device=positions.device) <= positions[:, None, None, None]
 
@@ -108,13 +108,13 @@ class PaddedCache:
         return attend
 
     def span_attention(self, spans: Sequence[Span]) -> Attend:
-        """Attention of packed spans, padded to the longest of them."""
+        """Return the attention of packed spans, padded to the longest one."""
         device = self._rows.device
         sizes = [len(span.tokens) for span in spans]
         longest, max_seq_len = max(sizes), max(span.end for span in spans)
         slots_of_spans = np.array([span.slot for span in spans])
         starts_of_spans = np.array([span.start for span in spans])
-        # All indices are made on the host: to read lengths back from a GPU would stall it.
+        # Indices are computed on the host: reading lengths back from a GPU would synchronize.
         slots, starts, lengths, rows, positions, number, offset = to_device(
             slots_of_spans,
             starts_of_spans,
@@ -126,7 +126,7 @@ class PaddedCache:
             device=device,
         )
         ahead = torch.arange(longest, device=device)
-        # Padding of a span attends to the first position, which is least work.
+        # Padding rows attend to position 0 only: the smallest non-empty mask.
         last = torch.where(ahead < lengths[:, None], starts[:, None] + ahead, 0)
         mask = (torch.arange(max_seq_len, device=device) <= last[:, :, None])[:, None]
 
@@ -144,14 +144,14 @@ class PaddedCache:
     def _attend(
         self, q: Tensor, keys: Tensor, values: Tensor, slots: Tensor | None, mask: Tensor
     ) -> Tensor:
-        """Attention of rows (B, num_heads, T, key_size) to the leading positions of slots.
+        """Compute attention over the leading positions of slots.
 
         Args:
-            q: queries.
-            keys: of all slots.
-            values: of all slots.
-            slots: slot of each row (B,); None for all slots in order.
-            mask: whether a query sees a position (B, 1, T, positions).
+            q: Queries (B, num_heads, T, key_size).
+            keys: Keys of all slots.
+            values: Values of all slots.
+            slots: Slot of each row (B,); None for all slots in order.
+            mask: Whether a query attends to a position (B, 1, T, max_seq_len).
 
         Returns:
             (B, num_heads, T, value_size).
@@ -169,15 +169,15 @@ class PaddedCache:
 
 
 def span_positions(spans: Sequence[Span]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Positions of the packed tokens of spans, (T,)."""
+    """Return the positions (T,) of the packed tokens of spans."""
     return np.concatenate([np.arange(span.start, span.end) for span in spans])
 
 
 def check_spans(spans: Sequence[Span], *, cache: SlotCache) -> None:
-    """Refuse spans that do not fit a cache.
+    """Check that spans fit a cache.
 
     Raises:
-        ValueError: a span does not fit, or two are for one slot.
+        ValueError: A span does not fit, or two spans use the same slot.
     """
     slots = [span.slot for span in spans]
     if len(set(slots)) != len(slots):

@@ -1,4 +1,4 @@
-"""The device that `--device` names."""
+"""Opens the device of the option `--device`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from data.runtime.environment import check_environment
 
 
 def open_device(name: str) -> torch.device:
-    """Return a device by name, checked; a GPU becomes the current one of the process.
+    """Return a device by name and make a GPU the current device of the process.
 
-    Streams, CUDA graphs and Triton kernels are made on the current device, whatever device their
-    tensors are on.
+    Streams, CUDA graphs and Triton kernels use the current device, regardless of the device of
+    their tensors.
 
     Args:
-        name: `auto` for a GPU if there is one, `cpu`, `cuda`, or `cuda:1` and the like.
+        name: `cpu`, `cuda`, `cuda:N`, or `auto` for a GPU if available.
 
     Raises:
-        ValueError: there is no such device, or an environment variable changes what is computed.
+        ValueError: There is no such device, or an environment variable affects the results.
     """
     check_environment()
     if name == "auto":

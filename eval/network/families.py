@@ -1,6 +1,6 @@
-"""Families of networks that transformers knows only once a module has been imported.
+"""Model families that must be registered with transformers by importing a module.
 
-Nothing here imports such a module: commands enter its name, and a model's family asks for it.
+Commands add the names of these modules to `FAMILY_MODULES`; they are imported on demand.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import importlib
 
 COMPILED_FAMILY = "compiled_transformer"
-"""Family of models that were compiled: nobody trained them, and reports do not rank them."""
+"""Family of compiled models, which reports show as references without a rank."""
 FAMILY_MODULES: dict[str, str] = {}
-"""Module that registers a family with the Auto classes of transformers, by `model_type`."""
+"""Maps a `model_type` to the module that registers it with the Auto classes of transformers."""
 
 
 def register_family(family: str) -> None:
-    """Make a family known to transformers, if a module is named for it."""
+    """Import the module of a family, if there is one in `FAMILY_MODULES`."""
     if family in FAMILY_MODULES:
         importlib.import_module(FAMILY_MODULES[family])

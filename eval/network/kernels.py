@@ -1,15 +1,15 @@
-"""What lies between the matrix products of a forward pass over rows, in fp32 on the CPU.
+"""Attention, norms and gating of a forward pass over rows, in fp32 on the CPU.
 
-A row is a token at a position of a slot. It reads the positions that its slot has and no more, in
-an order that depends on nothing else, so that its result is the same, bit for bit, whatever the
-other rows are. Keys and values lie in blocks of `BLOCK` positions, the blocks of all slots side by
-side: so memory fills from its beginning, and no power of two lies between what is read together:
+A row is a token at a position of a slot. It attends to the positions of its slot only, in a fixed
+order, so that its result does not depend, bit for bit, on the other rows of the batch. The KV cache
+consists of blocks of `BLOCK` positions, with the blocks of all slots interleaved: memory fills from
+the beginning, and strides are not powers of two, which avoids cache-set conflicts.
 
     keys    (num_blocks, num_slots, num_kv_heads, head_size, BLOCK)
     values  (num_blocks, num_slots, num_kv_heads, BLOCK, head_size)
 
-Compilers may not reorder sums of floats. Loops are therefore written over several sums that go on
-side by side, or over `eval.network.vector_instructions`.
+Compilers must not reorder floating-point sums. Loops are therefore unrolled by hand with several
+accumulators, or use `eval.network.vector_instructions`.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from eval.network.vector_instructions import WIDTH, add_combination, fma
 from solver.jit import inline_kernel, kernel
 
 BLOCK = WIDTH
-"""Positions of a block."""
+"""Positions per KV cache block."""
 UNROLLED = 4
-"""Sums that go on side by side; it divides the sizes of heads and of the residual stream."""
+"""Number of accumulators of a sum; must divide the sizes of heads and of the residual stream."""
 
 _LEAST_EXPONENT, _HALF = np.float32(-87), np.float32(0.5)
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _LOG2_E = np.float32(1 / math.log(2))
-_LN2_HIGH = np.float32(0.693359375)  # 9 bits: its product with a k is exact
+_LN2_HIGH = np.float32(0.693359375)  # 9 significant bits: its product with k is exact
 _LN2_LOW = np.float32(math.log(2) - 0.693359375)
 _TERMS = tuple(np.float32(1 / math.factorial(power)) for power in range(8))
 
 
 @inline_kernel
 def exponential(x: Any) -> Any:
-    """Exp of a float32 that is not above 0, to 1.2e-7 of its value; below -87, that of -87.
+    """Exponential of a float32 x <= 0, with a relative error of 1.2e-7; x is clamped to -87.
 
-    With x = k ln 2 + r and |r| <= ln 2 / 2 it is 2**k times the Taylor series of r, whose terms
-    after the 7th are below 1e-8; 2**k is written as the bits of a float. The library's function
-    does not go through vector registers, and took a quarter of the time of attention.
+    With x = k ln 2 + r and |r| <= ln 2 / 2, exp(x) is 2**k times the Taylor series of exp(r), whose
+    terms after the 7th are below 1e-8; 2**k is assembled from the bits of a float. The function of
+    the standard library is not vectorized and took a quarter of the time of attention.
     """
     x = max(x, _LEAST_EXPONENT)
     k = np.floor(fma(x, _LOG2_E, _HALF))
@@ -55,7 +55,7 @@ def exponential(x: Any) -> Any:
 
 @inline_kernel
 def _score(query: Any, keys: Any, slot: int, head: int, scores: Any) -> None:
-    """Put products of a query (head_size,) with whole blocks of keys into `scores`."""
+    """Write the products of a query (head_size,) with whole blocks of keys to `scores`."""
     scores[:] = _ZERO
     for block in range(len(scores) // BLOCK):
         add_combination(query, keys[block, slot, head], 0, scores[BLOCK * block :])
@@ -63,7 +63,7 @@ def _score(query: Any, keys: Any, slot: int, head: int, scores: Any) -> None:
 
 @inline_kernel
 def _softmax(scores: Any) -> None:
-    """Turn scores into weights that sum to one."""
+    """Softmax in place."""
     even = len(scores) - len(scores) % UNROLLED
     m0 = m1 = m2 = m3 = scores[0]
     for t in range(0, even, UNROLLED):
@@ -87,7 +87,7 @@ def _softmax(scores: Any) -> None:
 
 @inline_kernel
 def _mix(weights: Any, values: Any, slot: int, head: int, out: Any) -> None:
-    """Put the weighted sum of values into `out` (head_size,)."""
+    """Write the weighted sum of values to `out` (head_size,)."""
     out[:] = _ZERO
     even = len(out) - len(out) % WIDTH
     for block in range((len(weights) + BLOCK - 1) // BLOCK):
@@ -109,16 +109,17 @@ def attend_rows(
     work: Any,
     out: Any,
 ) -> None:
-    """Attend from some rows, each over its slot up to its own position.
+    """Causal attention of a range of rows, each over the positions of its slot.
 
     Args:
-        qkv: queries first, rotated and scaled, (N, num_heads + 2 num_kv_heads, head_size).
-        cache: keys and values of a layer, those of these rows included.
-        slots: slot of each row (N,).
-        positions: position of each row (N,).
-        rows: first row and the one after the last.
-        work: scratch, room for the blocks of a slot.
-        out: result (N, num_heads, head_size).
+        qkv: Queries, rotated and scaled, then keys and values
+            (N, num_heads + 2 num_kv_heads, head_size).
+        cache: Keys and values of a layer, including those of these rows.
+        slots: Slot of each row (N,).
+        positions: Position of each row (N,).
+        rows: Range of rows, [first, end).
+        work: Scratch memory for the scores of a slot.
+        out: Output (N, num_heads, head_size).
     """
     keys, values = cache
     num_heads = out.shape[1]
@@ -142,15 +143,15 @@ def rotate_and_store(
     slots: Any,
     positions: Any,
 ) -> None:
-    """Rotate queries and keys, scale queries, all in place; write keys and values into the cache.
+    """Rotate queries and keys and scale queries in place; write keys and values to the cache.
 
     Args:
-        qkv: queries, keys, values (N, num_heads + 2 num_kv_heads, head_size).
-        num_heads: how many of them are queries.
-        phases: cosines and sines (max_positions, rotary_dims / 2).
-        cache: keys and values of a layer.
-        slots: slot of each row (N,).
-        positions: position of each row (N,).
+        qkv: Queries, keys and values (N, num_heads + 2 num_kv_heads, head_size).
+        num_heads: Number of query heads.
+        phases: Cosines and sines (max_positions, rotary_dims / 2).
+        cache: Keys and values of a layer.
+        slots: Slot of each row (N,).
+        positions: Position of each row (N,).
     """
     keys, values = cache
     num_kv = keys.shape[2]
@@ -168,18 +169,18 @@ def rotate_and_store(
             if head < num_heads:
                 for d in range(len(x)):
                     x[d] *= scale
-        block, place = position // BLOCK, position % BLOCK
+        block, offset = position // BLOCK, position % BLOCK
         for kv_head in range(num_kv):
             key = keys[block, slots[row], kv_head]
             x = qkv[row, num_heads + kv_head]
             for d in range(len(x)):
-                key[d, place] = x[d]
-            values[block, slots[row], kv_head, place] = qkv[row, num_heads + num_kv + kv_head]
+                key[d, offset] = x[d]
+            values[block, slots[row], kv_head, offset] = qkv[row, num_heads + num_kv + kv_head]
 
 
 @inline_kernel
 def _sum_of_squares(x: Any, mean: Any) -> Any:
-    """Sum of the squared differences from `mean`, over a length that `UNROLLED` divides."""
+    """Sum of the squared differences from `mean`; the length must be a multiple of `UNROLLED`."""
     s0 = s1 = s2 = s3 = _ZERO
     for d in range(0, len(x), UNROLLED):
         d0, d1, d2, d3 = x[d] - mean, x[d + 1] - mean, x[d + 2] - mean, x[d + 3] - mean
@@ -190,7 +191,7 @@ def _sum_of_squares(x: Any, mean: Any) -> Any:
 
 @inline_kernel
 def _scale_to_unit(x: Any, weight: Any, eps: Any, out: Any) -> None:
-    """RMSNorm of a vector; `out` may be `x`."""
+    """RMSNorm of a vector; `out` may alias `x`."""
     inverse = _ONE / np.sqrt(_sum_of_squares(x, _ZERO) / np.float32(len(x)) + eps)
     for d in range(len(x)):
         out[d] = x[d] * inverse * weight[d]
@@ -198,22 +199,22 @@ def _scale_to_unit(x: Any, weight: Any, eps: Any, out: Any) -> None:
 
 @kernel
 def scale_rows(x: Any, weight: Any, eps: Any, out: Any) -> None:
-    """RMSNorm of rows (N, size); `out` may be `x`."""
+    """RMSNorm of rows (N, size); `out` may alias `x`."""
     for row in range(len(x)):
         _scale_to_unit(x[row], weight, eps, out[row])
 
 
 @kernel
 def scale_heads(heads: Any, first: int, end: int, weight: Any, eps: Any) -> None:
-    """RMSNorm in place of the heads `first` to `end` of (N, heads, size)."""
+    """RMSNorm in place of the heads [first, end) of (N, num_heads, head_size)."""
     for row in range(len(heads)):
         for head in range(first, end):
             _scale_to_unit(heads[row, head], weight, eps, heads[row, head])
 
 
 @kernel
-def normalise_rows(x: Any, weight: Any, bias: Any, eps: Any, out: Any) -> None:
-    """LayerNorm of rows (N, size); `out` may be `x`."""
+def normalize_rows(x: Any, weight: Any, bias: Any, eps: Any, out: Any) -> None:
+    """LayerNorm of rows (N, size); `out` may alias `x`."""
     size = np.float32(x.shape[1])
     for row in range(len(x)):
         s0 = s1 = s2 = s3 = _ZERO
@@ -228,12 +229,12 @@ def normalise_rows(x: Any, weight: Any, bias: Any, eps: Any, out: Any) -> None:
 
 @kernel
 def gate_rows(hidden: Any, out: Any) -> None:
-    """Gate times its sigmoid, times up: gate and up side by side (N, 2 F), out (N, F)."""
+    """SwiGLU: `silu(gate) * up`, with gate and up concatenated (N, 2 F); out (N, F)."""
     size = out.shape[1]
     for row in range(len(out)):
         gate, up, product = hidden[row, :size], hidden[row, size:], out[row]
         for d in range(size):
-            # Of the exponential of minus the magnitude, which is not above 0.
+            # Stable sigmoid: only exponentials of arguments <= 0.
             power = exponential(-abs(gate[d]))
             numerator = _ONE if gate[d] >= _ZERO else power
             product[d] = gate[d] * up[d] * (np.divide(numerator, _ONE + power))

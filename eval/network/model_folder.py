@@ -1,8 +1,7 @@
-"""A Hugging Face model folder, opened for evaluation: facts, shape and checked weights.
+"""Hugging Face model folders: metadata, configuration and validated weights.
 
-Nothing is loaded through transformers here, and nothing that could run code is read: pickled
-weights are refused. Of a family that no network of ours computes, only sizes are read: the engine
-`hf` leaves the rest to transformers.
+Files are read without transformers and without executing code: pickled weights are rejected. For a
+family that `eval.network` does not implement, only sizes are read; the engine `hf` runs it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,11 @@ from torch import Tensor
 from data.model_format.facts import FACTS_FILE, ModelFacts, read_facts
 from data.model_format.weights import weights_digest
 from data.runtime.documents import read_json
-from eval.network.compiled.config import FOREIGN_KEYS, CompiledConfig, read_compiled_config
+from eval.network.compiled.config import (
+    TRANSFORMERS_ONLY_KEYS,
+    CompiledConfig,
+    read_compiled_config,
+)
 from eval.network.compiled.weights import check_entries
 from eval.network.config import (
     FAMILIES,
@@ -40,9 +43,9 @@ WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-# In memory transformers has the name that the other families have, in a file this one.
+# Name of the output matrix of gpt_neox in files; in memory transformers calls it `lm_head`.
 _NEOX_OUTPUT_MATRIX = "embed_out.weight"
-# Constants that older versions of transformers wrote beside the weights.
+# Constant buffers that older versions of transformers saved with the weights.
 _BUFFERS = ("rotary_emb.inv_freq", "attention.bias", "attention.masked_bias")
 
 logger = logging.getLogger(__name__)
@@ -50,30 +53,30 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ModelFolder:
-    """A model folder whose files were read and checked."""
+    """A model folder whose files have been validated."""
 
     path: Path
     """The folder."""
     facts: ModelFacts
-    """What the model was trained on and for."""
+    """Facts about the training of the model."""
     config: dict[str, Any]
     """Content of `config.json`."""
     computed: NetworkConfig | CompiledConfig | None
-    """Shape of the network; None where transformers alone computes it."""
+    """Configuration of the network; None if only transformers supports it."""
     num_parameters: int
-    """Weights, a tied matrix once; integers beside them are places of sparse weights."""
+    """Number of floating-point weights; tied embeddings count once."""
     weights_digest: str
-    """Hex sha256 of the names, shapes, types and bytes of all weights."""
+    """Hex SHA-256 of the names, shapes, dtypes and bytes of all weights."""
 
     @classmethod
     def open(cls, path: Path) -> ModelFolder:
-        """Read a folder and check it, weights included.
+        """Read and validate a folder, including its weights.
 
         Raises:
-            ValueError: a file is malformed, weights are missing, left over, damaged or of another
-                shape, the vocabulary is smaller than the board's, or the network is of a kind that
-                is not implemented.
-            OSError: a file is missing.
+            ValueError: A file is malformed, weights are missing, unknown, damaged or have the wrong
+                shape, the vocabulary is smaller than the board's, or the configuration is not
+                supported.
+            OSError: A file is missing.
         """
         facts = read_facts(path)
         config = read_json(path / CONFIG_FILE)
@@ -104,59 +107,59 @@ class ModelFolder:
 
     @property
     def network(self) -> NetworkConfig:
-        """Shape of a network of `FAMILIES`.
+        """Configuration of a network of `FAMILIES`.
 
         Raises:
-            ValueError: it is of another family.
+            ValueError: The model is of another family.
         """
         if isinstance(self.computed, NetworkConfig):
             return self.computed
         key, got = "model_type", self.family
-        engines = "the engine hf alone decodes it"
+        engines = "only the engine hf supports it"
         if self.family == COMPILED_FAMILY:
-            for name in FOREIGN_KEYS:
+            for name in TRANSFORMERS_ONLY_KEYS:
                 if self.config.get(name) is not None:
                     key, got = name, self.config[name]
             if self.computed is not None:
-                engines = "the engines hf, segment and verify decode it"
+                engines = "the engines hf, segment and verify support it"
         raise ValueError(
             f"{self.path / CONFIG_FILE}: {key}: got {got!r}, {engines}, "
-            f"the others take {', '.join(FAMILIES)}"
+            f"allowed with the others are {', '.join(FAMILIES)}"
         )
 
     @property
     def family(self) -> str:
-        """Family of the network, as transformers names it."""
+        """`model_type` of transformers."""
         family: str = self.config["model_type"]
         return family
 
     @property
     def board(self) -> Board:
-        """Board whose puzzles the model solves."""
+        """Board of the model."""
         return get_board(self.facts.board)
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """Ids that the model may write; the network may have more rows than these."""
+        """Vocabulary of the board; the output matrix may have more rows."""
         return Vocabulary(self.board)
 
     @property
     def max_positions(self) -> int:
-        """Longest sequence in tokens, prompt included."""
+        """Context length in tokens."""
         positions: int = self.config["max_position_embeddings"]
         return positions
 
     def weight_bytes(self, device: torch.device) -> int:
-        """Memory of the weights on a device, with a copy of the matrices in bf16."""
+        """Return the memory of the weights on a device, including a bf16 copy of the matrices."""
         if isinstance(self.computed, CompiledConfig) and device.type != "cpu":
             return 4 * sum(math.prod(shape) for shape in self.computed.matrices.values())
         return 6 * self.num_parameters
 
     def read_weights(self) -> dict[str, Tensor]:
-        """Read all weights, as fp32 on the CPU, by their names in the folder.
+        """Read all weights as fp32 on the CPU, by name.
 
         Raises:
-            ValueError: the files changed since `open` and are unfit now.
+            ValueError: The files have changed since `open` and are no longer valid.
         """
         tensors = _read_tensors(self.path, self.computed)
         return {
@@ -220,7 +223,7 @@ def _weight_files(path: Path) -> list[Path]:
 
 
 def _digest(tensors: dict[str, Tensor], config: dict[str, Any]) -> str:
-    """Digest as training writes it: of a state dict, where a tied matrix has both its names."""
+    """Return the digest of the state dict as saved by training, which lists tied weights twice."""
     if config.get("tie_word_embeddings"):
         prefix = "gpt_neox.embed_in" if config["model_type"] == "gpt_neox" else "model.embed_tokens"
         tensors = {**tensors, OUTPUT_MATRIX: tensors[f"{prefix}.weight"]}

@@ -1,4 +1,4 @@
-"""Keys and values in fixed slots: fp32 on the CPU, each sequence at the cost of its own length."""
+"""KV cache without padding, in fp32 on the CPU."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Floats = npt.NDArray[np.float32]
 
 
 class RaggedCache:
-    """A `SlotCache` for `eval.network.rows`; the layout is that of `eval.network.kernels`.
+    """A `SlotCache` for `eval.network.rows`, with the layout of `eval.network.kernels`.
 
-    The system commits memory as it is first written to, and it fills from the beginning: so a large
-    capacity costs nothing until a sequence gets that long.
+    The operating system commits memory on first write, and the layout fills from the beginning, so
+    that a large capacity takes no memory until a sequence reaches it.
 
     Attributes:
-        layers: keys and values of each layer.
-        length: positions that were written to, in any slot.
+        layers: Keys and values of each layer.
+        length: Number of positions used by the longest sequence.
     """
 
     def __init__(self, config: NetworkConfig, *, num_slots: int, capacity: int) -> None:
-        """Reserve it."""
+        """Reserve the memory."""
         self.num_slots, self.capacity = num_slots, capacity
         self.length = 0
         self._config = config
@@ -32,17 +32,17 @@ class RaggedCache:
 
     @staticmethod
     def can_hold(config: NetworkConfig, *, device: torch.device, dtype: torch.dtype) -> bool:
-        """Whether the kernels take a network: fp32 on the CPU, and widths of a multiple of 4."""
+        """Whether the kernels support a network: fp32, CPU, sizes divisible by `UNROLLED`."""
         is_plain = device.type == "cpu" and dtype == torch.float32
         return is_plain and not (config.head_size % UNROLLED or config.hidden_size % UNROLLED)
 
     @property
     def num_bytes(self) -> int:
-        """Memory of keys and values, when every slot is full."""
+        """Memory of keys and values in bytes when all slots are full."""
         return sum(part.nbytes for layer in self.layers for part in layer)
 
     def grow(self, capacity: int) -> None:
-        """See `SlotCache`; one layer after another, so that there are never two of all."""
+        """See `SlotCache`; layers are copied one at a time to bound the peak memory."""
         if capacity <= self.capacity:
             return
         num_blocks = -(-self.length // BLOCK)
@@ -54,7 +54,7 @@ class RaggedCache:
             self.layers[index] = grown
 
     def _reserve(self) -> tuple[Floats, Floats]:
-        """Keys and values of a layer."""
+        """Return keys and values of a layer."""
         size = self._config.head_size
         shape = (-(-self.capacity // BLOCK), self.num_slots, self._config.num_kv_heads)
         return (

@@ -1,7 +1,7 @@
-"""What `eval.network.rows` works with: buffers, and weights in the form that costs least to use.
+"""Preallocated buffers and prepared weights for `eval.network.rows`.
 
-A step calls some tens of operations, each of which takes microseconds: as long as it takes to make
-a numpy array of a tensor, or to transpose a matrix. So both are made once.
+A decode step calls dozens of operations of a few microseconds each, which is the cost of converting
+a tensor to a numpy array or of transposing a matrix. Both are therefore done once in advance.
 """
 
 from __future__ import annotations
@@ -13,48 +13,48 @@ import torch
 from torch import Tensor
 
 from eval.network.config import NetworkConfig
-from eval.network.kernels import normalise_rows, scale_rows
+from eval.network.kernels import normalize_rows, scale_rows
 from eval.network.ragged_cache import Floats
 from eval.network.weights import Layer, Norm, Projection
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """Rows for torch, and the same memory for numpy."""
+    """A tensor and a numpy array that share memory."""
 
     tensor: Tensor
     array: Floats
 
     @classmethod
     def of(cls, tensor: Tensor) -> Buffer:
-        """Show a tensor both ways."""
+        """Return a tensor and its array view."""
         return cls(tensor, tensor.numpy())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Buffers:
-    """Results of the parts of a layer, for N rows."""
+    """Intermediate results of a layer for N rows."""
 
     x: Buffer
     """Residual stream (N, hidden_size)."""
     normal: Buffer
-    """It after a norm."""
+    """Normalized residual stream (N, hidden_size)."""
     qkv: Tensor
     """Queries, keys, values (N, (num_heads + 2 num_kv_heads) head_size)."""
     heads: Floats
     """The same, by head (N, num_heads + 2 num_kv_heads, head_size)."""
     attended: Tensor
-    """Result of attention (N, num_heads head_size)."""
+    """Output of attention (N, num_heads head_size)."""
     attended_heads: Floats
     """The same, by head (N, num_heads, head_size)."""
     hidden: Buffer
-    """First half of the feed-forward layer (N, feed_forward_size), twice as wide with gates."""
+    """Output of the first feed-forward projection (N, feed_forward_size), doubled with gates."""
     gated: Buffer
-    """What goes into the second half (N, feed_forward_size)."""
+    """Input of the second feed-forward projection (N, feed_forward_size)."""
 
     @classmethod
     def allocate(cls, config: NetworkConfig, *, num_rows: int) -> Buffers:
-        """Allocate them."""
+        """Allocate the buffers."""
         size, width = config.head_size, config.feed_forward_size
         qkv = torch.empty(num_rows, config.num_heads + 2 * config.num_kv_heads, size)
         attended = torch.empty(num_rows, config.num_heads, size)
@@ -71,7 +71,7 @@ class Buffers:
         )
 
     def first(self, num_rows: int) -> Buffers:
-        """The first rows of each."""
+        """Return views of the first rows."""
         return Buffers(
             x=Buffer.of(self.x.tensor[:num_rows]),
             normal=Buffer.of(self.normal.tensor[:num_rows]),
@@ -94,40 +94,40 @@ class RowNorm:
 
     @classmethod
     def of(cls, norm: Norm) -> RowNorm:
-        """Bring a norm into form."""
+        """Prepare a norm."""
         bias = None if norm.bias is None else norm.bias.numpy()
         return cls(norm.weight.numpy(), bias, np.float32(norm.eps))
 
     def apply(self, x: Floats, out: Floats) -> None:
-        """Norm of rows; `out` may be `x`."""
+        """Normalize rows; `out` may alias `x`."""
         if self.bias is None:
             scale_rows(x, self.weight, self.eps, out)
         else:
-            normalise_rows(x, self.weight, self.bias, self.eps, out)
+            normalize_rows(x, self.weight, self.bias, self.eps, out)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowProjection:
-    """A matrix and a bias."""
+    """Linear layer with a transposed matrix."""
 
     weight: Tensor
-    """Of shape (in, out)."""
+    """Matrix (in, out)."""
     bias: Tensor | None
 
     @classmethod
     def of(cls, projection: Projection) -> RowProjection:
-        """Bring a projection into form."""
+        """Prepare a projection."""
         return cls(projection.weight.t(), projection.bias)
 
     def write(self, x: Tensor, out: Tensor) -> None:
-        """Map rows into `out`."""
+        """Write the projection of rows to `out`."""
         if self.bias is None:
             torch.mm(x, self.weight, out=out)
         else:
             torch.addmm(self.bias, x, self.weight, out=out)
 
     def add(self, x: Tensor, to: Tensor) -> None:
-        """Map rows and add the result to `to`."""
+        """Add the projection of rows to `to`."""
         to.addmm_(x, self.weight)
         if self.bias is not None:
             to.add_(self.bias)
@@ -135,7 +135,7 @@ class RowProjection:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class RowLayer:
-    """A `Layer` in this form."""
+    """Prepared weights of a `Layer`."""
 
     attention_norm: RowNorm
     qkv: RowProjection
@@ -147,7 +147,7 @@ class RowLayer:
 
     @classmethod
     def of(cls, layer: Layer) -> RowLayer:
-        """Bring a layer into form."""
+        """Prepare a layer."""
         qk_norms = None
         if layer.qk_norms is not None:
             qk_norms = RowNorm.of(layer.qk_norms[0]), RowNorm.of(layer.qk_norms[1])

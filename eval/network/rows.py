@@ -1,11 +1,12 @@
-"""Forward passes over rows of any slots and positions: fp32 on the CPU, in buffers made before.
+"""Forward passes over rows of any slots and positions, in fp32 on the CPU.
 
-A step of some tens of rows takes less time than a hundred small operations of torch would. So all
-between two matrix products is one kernel, the products write where their result belongs, and
-residuals are added by the products. What remains is mostly the products' own time.
+A decode step of dozens of rows takes less time than a hundred small PyTorch operations would.
+Therefore one fused kernel runs between two matrix products, outputs are written to preallocated
+buffers, and residuals are added by the products themselves. Most of the time is spent in the
+matrix products.
 
-Many rows go through the network some at a time, all layers of these before the next ones: what a
-row attends to was written before it, and the buffers stay in the processor's cache.
+Large batches are processed in parts, each through all layers before the next one. This preserves
+causality, as earlier positions are written first, and keeps the buffers in the CPU cache.
 """
 
 from __future__ import annotations
@@ -30,31 +31,31 @@ from eval.network.kernels import (
 )
 from eval.network.ragged_cache import Floats, RaggedCache
 from eval.network.row_parts import Buffers, RowLayer, RowNorm, RowProjection
-from eval.network.types import ACTIVATIONS
+from eval.network.types import ACTIVATIONS, SlotCache
 from eval.network.weights import Weights
 
 Rows = npt.NDArray[np.int64]
 
 _PASS_ROWS = 128
-"""Rows that go through all layers at a time, for each thread."""
-_LONG_RUN, _FAR_END = 48, 160
-"""Least rows, and least last position, of a run that is attended from by matrix products."""
+"""Rows per part and thread."""
+_MIN_RUN_ROWS, _MIN_RUN_END = 48, 160
+"""Minimum number of rows and minimum last position of a run with attention by matrix products."""
 _PART_POSITIONS = 2_048
-"""Least positions for a thread; fewer are read before another one has begun."""
+"""Minimum number of positions per thread; fewer take less time than starting a thread."""
 
 
 class RowPasses:
-    """Computes a network row by row; one pass at a time."""
+    """Runs forward passes of a network over rows; not thread-safe."""
 
     def __init__(
         self, weights: Weights, config: NetworkConfig, phases: tuple[Tensor, Tensor]
     ) -> None:
-        """Bring weights into form and allocate buffers.
+        """Prepare the weights and allocate buffers.
 
         Args:
-            weights: fp32, on the CPU.
-            config: their shape.
-            phases: cosines and sines (max_positions, rotary_dims / 2).
+            weights: Weights, fp32 on the CPU.
+            config: Configuration of the network.
+            phases: Cosines and sines (max_positions, rotary_dims / 2).
         """
         self._config, self._embedding = config, weights.embedding
         self._activate = ACTIVATIONS[config.activation]
@@ -68,26 +69,31 @@ class RowPasses:
         self._all = Buffers.allocate(config, num_rows=self._max_rows)
         self._buffers: dict[int, Buffers] = {}
 
+    def new_cache(self, *, num_slots: int, capacity: int) -> RaggedCache:
+        """Allocate a KV cache."""
+        return RaggedCache(self._config, num_slots=num_slots, capacity=capacity)
+
     def run(
         self,
-        cache: RaggedCache,
+        cache: SlotCache,
         tokens: Rows,
         slots: Rows,
         positions: Rows,
         logits_indices: Rows | None,
     ) -> Tensor:
-        """Write rows into a cache and predict.
+        """Run a forward pass.
 
         Args:
-            cache: a cache of this network.
-            tokens: ids (N,).
-            slots: slot of each row (N,); the rows of one slot in order of their positions.
-            positions: position of each row (N,).
-            logits_indices: ascending indices of the rows whose logits are returned; None for all.
+            cache: KV cache of this network.
+            tokens: Ids (N,).
+            slots: Slot of each row (N,); rows of the same slot are in order of their positions.
+            positions: Position of each row (N,).
+            logits_indices: Ascending indices of the rows whose logits are returned; None for all.
 
         Returns:
             Logits (len(logits_indices), num_ids).
         """
+        assert isinstance(cache, RaggedCache), "cache of another network"
         if logits_indices is None:
             logits_indices = np.arange(len(tokens))
         cache.length = max(cache.length, int(positions.max()) + 1)
@@ -105,7 +111,7 @@ class RowPasses:
         return out
 
     def _run_part(self, cache: RaggedCache, tokens: Rows, slots: Rows, positions: Rows) -> Buffers:
-        """Take some rows through all layers; the result is in `x`."""
+        """Run some rows through all layers; the result is in `x`."""
         buffers = self._buffers.get(len(tokens))
         if buffers is None:
             buffers = self._buffers[len(tokens)] = self._all.first(len(tokens))
@@ -139,7 +145,7 @@ class RowPasses:
         plan: _Plan,
         buffers: Buffers,
     ) -> None:
-        """From projected heads to `attended`."""
+        """Compute attention from the projected heads and write it to `attended`."""
         num_heads, heads, out = self._config.num_heads, buffers.heads, buffers.attended_heads
         if layer.qk_norms is not None:
             edges = (0, num_heads, num_heads + self._config.num_kv_heads)
@@ -162,14 +168,14 @@ class RowPasses:
 def _attend_run(
     heads: Floats, kept: tuple[Floats, Floats], out: Floats, *, slot: int, start: int
 ) -> None:
-    """Attend from consecutive positions of one slot, by products of matrices.
+    """Compute attention of consecutive positions of one slot by matrix products.
 
     Args:
-        heads: as for `attend_rows`, of the rows of the run.
-        kept: keys and values of a layer.
-        out: result (rows, num_heads, head_size).
-        slot: slot of the rows.
-        start: position of the first.
+        heads: Queries, keys and values of the rows, as in `attend_rows`.
+        kept: Keys and values of a layer.
+        out: Output (rows, num_heads, head_size).
+        slot: Slot of the rows.
+        start: Position of the first row.
     """
     num_rows, num_heads, size = out.shape
     end = start + num_rows
@@ -187,22 +193,22 @@ def _attend_run(
 
 
 class _Plan(NamedTuple):
-    """How rows are attended from; ranges are [first, after the last)."""
+    """Partition of the rows into ranges [first, end) for attention."""
 
     long_runs: list[tuple[int, int]]
-    """Runs of consecutive positions of a slot, for which matrix products pay."""
+    """Runs of consecutive positions of a slot, processed by matrix products."""
     rows: list[list[tuple[int, int]]]
-    """The rows between them, each range in parts for threads."""
+    """Ranges of the other rows, each split into parts for threads."""
 
 
 def _plan(slots: Rows, positions: Rows, *, num_threads: int) -> _Plan:
     long_runs: list[tuple[int, int]] = []
-    if len(slots) >= _LONG_RUN:
+    if len(slots) >= _MIN_RUN_ROWS:
         edges = [0, *(np.flatnonzero(np.diff(slots)) + 1).tolist(), len(slots)]
         long_runs = [
             (first, end)
             for first, end in pairwise(edges)
-            if end - first >= _LONG_RUN and positions[end - 1] >= _FAR_END
+            if end - first >= _MIN_RUN_ROWS and positions[end - 1] >= _MIN_RUN_END
         ]
     edges = [0, *(edge for run in long_runs for edge in run), len(slots)]
     between = zip(edges[::2], edges[1::2], strict=True)
@@ -215,7 +221,7 @@ def _plan(slots: Rows, positions: Rows, *, num_threads: int) -> _Plan:
 
 
 def _equal_parts(positions: Rows, first: int, end: int, *, num_parts: int) -> list[tuple[int, int]]:
-    """Split rows into runs that read about as many positions each."""
+    """Split rows into ranges that attend to about equally many positions."""
     if num_parts == 1:
         return [(first, end)]
     read = np.cumsum(positions[first:end] + 1)

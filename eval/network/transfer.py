@@ -1,4 +1,4 @@
-"""Copies from the host to a device that the host does not wait for."""
+"""Asynchronous copies from the host to a device."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ Integers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def to_device(*arrays: Integers, device: torch.device) -> tuple[Tensor, ...]:
-    """Copy arrays to a device, in one transfer.
-
-    The transfer to a GPU is queued behind the work that runs there, so the host can go on.
+    """Copy integer arrays to a device in one transfer, without synchronization.
 
     Returns:
-        A tensor of each array, int64.
+        An int64 tensor for each array.
     """
     packed = torch.from_numpy(np.concatenate(arrays, dtype=np.int64))
     if device.type == "cuda":

@@ -1,4 +1,4 @@
-"""Models that transformers loads and computes, of any family that it knows."""
+"""Models of any family that transformers supports."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from solver.vocabulary import Tokens
 CACHE_ARGUMENT = (
     "cache" if "cache" in signature(LlamaForCausalLM.forward).parameters else "past_key_values"
 )
-"""Name of the KV cache argument of models: `cache` from transformers 5.24 on."""
+"""Name of the KV cache argument of models, which is `cache` since transformers 5.24."""
 
 
 class TransformersSequence:
-    """A `TokenSequence` on the CPU, in fp32."""
+    """A `TokenSequence` in fp32 on the CPU."""
 
     def __init__(self, folder: ModelFolder) -> None:
         """Load the model."""
@@ -54,10 +54,10 @@ class TransformersSequence:
 
 
 def load_model(folder: ModelFolder) -> PreTrainedModel:
-    """Load the weights of a folder, as fp32 on the CPU.
+    """Load a model folder in fp32 on the CPU.
 
     Raises:
-        ValueError: transformers does not know the family.
+        ValueError: transformers does not support the family.
     """
     settle_vector_math()
     register_family(folder.family)
@@ -65,7 +65,7 @@ def load_model(folder: ModelFolder) -> PreTrainedModel:
     model: PreTrainedModel
     with no_progress_bars():
         model = load(folder.path, dtype=torch.float32, local_files_only=True)
-    # The folder's own settings, a longest length among them, would be merged into ours.
+    # The generation config of the folder, such as its maximum length, would override ours.
     model.generation_config = GenerationConfig()
     nn.Module.eval(model)
     return model

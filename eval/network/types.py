@@ -1,4 +1,4 @@
-"""What the engines ask of a network; `eval.network.network.Network` is the real one."""
+"""Interface between engines and networks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from data.model_format.precision import PrecisionPolicy
 from solver.vocabulary import Tokens
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-"""Number formats of torch, by their names in a `PrecisionPolicy`."""
+"""Data types by their names in a `PrecisionPolicy`."""
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": gelu, "relu": relu, "silu": silu}
-"""Activations, by their names in a config."""
+"""Activations by their names in `config.json`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -24,9 +24,9 @@ class Span:
     """Tokens to append to the sequence in a slot."""
 
     slot: int
-    """Slot of the cache."""
+    """Slot of the KV cache."""
     start: int
-    """Position of the first token: how many earlier tokens of the slot it sees."""
+    """Position of the first token, equal to the number of earlier tokens it attends to."""
     tokens: Tokens
     """Ids, at least one."""
 
@@ -37,66 +37,66 @@ class Span:
 
 
 class SlotCache(Protocol):
-    """Preallocated keys and values of sequences, one a slot.
+    """Preallocated KV cache with one sequence per slot.
 
-    What stands in a slot beyond its sequence's length is never seen. So to truncate a slot is to
-    go on from an earlier position, and nothing has to be cleared.
+    Entries beyond the length of a sequence are never read. A sequence is truncated by continuing
+    from an earlier position; slots need not be cleared.
     """
 
     @property
     def num_slots(self) -> int:
-        """Sequences that it holds."""
+        """Number of sequences."""
 
     @property
     def capacity(self) -> int:
-        """Positions of a slot."""
+        """Maximum number of positions of a slot."""
 
     @property
     def num_bytes(self) -> int:
-        """Memory of keys and values."""
+        """Memory of keys and values in bytes."""
 
     def grow(self, capacity: int) -> None:
-        """Enlarge every slot and keep what is in it; recorded CUDA graphs become invalid."""
+        """Enlarge all slots and keep their content; captured CUDA graphs become invalid."""
 
 
 class TokenNetwork(Protocol):
-    """A network for sequences of different lengths at once, without padding."""
+    """A network that runs batches of sequences of different lengths."""
 
     precision: PrecisionPolicy
-    """Formats that it computes in."""
+    """Number formats of the computation."""
     device: torch.device
-    """Where its tensors are."""
+    """Device of the weights."""
     num_ids: int
     """Width of the logits."""
     max_positions: int
-    """Longest sequence in tokens."""
+    """Context length in tokens."""
 
     @property
     def supports_mixed_batches(self) -> bool:
-        """Whether a decode step may hold several rows of a slot, so that prompts join it."""
+        """Whether `decode_step` accepts several positions of one slot, so that it can prefill."""
 
     def new_cache(self, *, num_slots: int, capacity: int) -> SlotCache:
-        """Allocate keys and values for `num_slots` sequences of at most `capacity` tokens."""
+        """Allocate a KV cache for `num_slots` sequences of at most `capacity` tokens."""
 
     def prefill(
         self, cache: SlotCache, spans: Sequence[Span], *, is_last_only: bool = False
     ) -> Tensor:
-        """Append tokens to slots, each from its own position, in one forward pass.
+        """Append spans of tokens to slots in one forward pass.
 
-        A token sees the tokens before it in its span and the positions below `start` of its slot,
-        as earlier calls left them. Each span needs a slot of its own.
+        A token attends to the earlier tokens of its span and to the cached positions of its slot
+        below `start`.
 
         Args:
-            cache: a cache of this network.
-            spans: what to append.
-            is_last_only: return the logits after the last token of each span only.
+            cache: KV cache of this network.
+            spans: Tokens to append, at most one span per slot.
+            is_last_only: Return only the logits after the last token of each span.
 
         Returns:
-            Logits in fp32: (tokens of all spans, num_ids), packed in the order of the spans, or
-            (spans, num_ids).
+            fp32 logits: (tokens of all spans, num_ids), packed in the order of the spans, or
+            (num_spans, num_ids).
 
         Raises:
-            ValueError: a span does not fit the cache.
+            ValueError: A span does not fit the cache.
         """
 
     def decode_step(
@@ -112,17 +112,17 @@ class TokenNetwork(Protocol):
         """Append one token to each of several slots, or more if `supports_mixed_batches`.
 
         Args:
-            cache: a cache of this network.
-            tokens: ids, int64 (B,).
-            positions: position of each token in its slot, int64 (B,).
-            slots: slot of each row, int64 (B,), distinct, or with the rows of a slot in order of
-                their positions; None for all slots in order, which is the form that a CUDA graph
-                can record.
-            max_seq_len: upper bound on the lengths of the sequences, at most the capacity; the cost
+            cache: KV cache of this network.
+            tokens: Ids, int64 (B,).
+            positions: Position of each token in its slot, int64 (B,).
+            slots: Slot of each row, int64 (B,): distinct, or in order of positions within a slot if
+                `supports_mixed_batches`; None for all slots in order, as needed for CUDA graph
+                capture.
+            max_seq_len: Upper bound on the lengths of the sequences, at most the capacity; the cost
                 of attention may grow with it.
-            logits_indices: ascending indices of the rows whose logits are returned, if
+            logits_indices: Ascending indices of the rows whose logits are returned, if
                 `supports_mixed_batches`; None for all.
 
         Returns:
-            Logits in fp32, (B, num_ids) or (len(logits_indices), num_ids).
+            fp32 logits, (B, num_ids) or (len(logits_indices), num_ids).
         """

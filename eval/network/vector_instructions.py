@@ -1,8 +1,8 @@
-"""Two operations that LLVM has and numba does not: what kernels of the network are made of.
+"""LLVM intrinsics for numba kernels: fused multiply-add and sums of scaled vectors.
 
-A fused multiply-add rounds once and takes one instruction; LLVM may not fuse by itself, since that
-changes results. And a sum of scaled vectors stays in one register only if it is written so: a loop
-over arrays, which might overlap, loads and stores it again for each term.
+LLVM must not contract a multiplication and an addition by itself, since that changes the result. A
+sum of scaled vectors is kept in a register explicitly: for a loop over arrays, which may alias, the
+compiler would load and store the sum for each term.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from solver.jit import IS_JIT
 
 WIDTH = 16
-"""Floats of a vector: one register of AVX-512, two of AVX2, four of NEON."""
+"""Floats per vector: one register of AVX-512, two of AVX2, four of NEON."""
 
 if IS_JIT:
     from llvmlite import ir
@@ -40,10 +40,10 @@ if IS_JIT:
         column: Any,
         out: Any,
     ) -> Any:
-        """Add combined rows: out[:WIDTH] += coefficients @ vectors[:, column : column + WIDTH].
+        """Compute out[:WIDTH] += coefficients @ vectors[:, column : column + WIDTH].
 
-        All are float32: coefficients (n,), vectors (n, columns), which are added in their order,
-        and at least `WIDTH` numbers of `out`.
+        All arrays are float32: coefficients (n,), vectors (n, columns) and `out` with at least
+        `WIDTH` elements. The terms are added in order.
         """
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -77,7 +77,7 @@ else:
         return a * b + c
 
     def add_combination(coefficients: Any, vectors: Any, column: int, out: Any) -> None:
-        """Add combined rows: out[:WIDTH] += coefficients @ vectors[:, column : column + WIDTH]."""
+        """Compute out[:WIDTH] += coefficients @ vectors[:, column : column + WIDTH]."""
         rows = vectors[: len(coefficients), column : column + WIDTH]
         for number, row in zip(coefficients, rows, strict=True):
             out[:WIDTH] += number * row

@@ -1,4 +1,4 @@
-"""Weights of a network, brought from the names of each family into one form."""
+"""Weights of a network in a layout common to all families."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from eval.network.config import OUTPUT_MATRIX, NetworkConfig
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """A matrix (out, in) in the type that products are computed in, and a bias (out,) or None."""
+    """Linear layer: a matrix (out, in) in the compute dtype and an optional bias (out,)."""
 
     weight: Tensor
     bias: Tensor | None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Map (..., in) to (..., out); `x` is cast to the type of the matrix."""
+        """Map (..., in) to (..., out); `x` is cast to the dtype of the matrix."""
         return linear(x.to(self.weight.dtype), self.weight, self.bias)
 
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """RMSNorm, or LayerNorm where there is a bias; computed in fp32."""
+    """RMSNorm, or LayerNorm if there is a bias; computed in fp32."""
 
     weight: Tensor
     bias: Tensor | None
     eps: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Normalise the last axis; fp32 where `x` is not, since the weight is."""
+        """Normalize the last axis; the result is fp32, as is the weight."""
         if self.bias is None:
             scaled = rms_norm(x.float(), self.weight.shape, eps=self.eps)
             return scaled.to(x.dtype) * self.weight
@@ -45,19 +45,19 @@ class Layer:
     """Weights of one layer."""
 
     attention_norm: Norm
-    """Before attention."""
+    """Norm before attention."""
     qkv: Projection
-    """Queries of all heads, then keys, then values."""
+    """Projection to the queries of all heads, then keys, then values."""
     qk_norms: tuple[Norm, Norm] | None
-    """Of the queries and of the keys of a head (qwen3)."""
+    """Norms of queries and keys per head (qwen3)."""
     attention_out: Projection
-    """From all heads to the residual stream."""
+    """Projection of all heads to the residual stream."""
     mlp_norm: Norm
-    """Before the feed-forward layer."""
+    """Norm before the feed-forward layer."""
     mlp_in: Projection
-    """Gate and up in a llama, one matrix in gpt_neox."""
+    """First feed-forward projection; gate and up are concatenated in a Llama."""
     mlp_out: Projection
-    """To the residual stream."""
+    """Second feed-forward projection."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,13 +65,13 @@ class Weights:
     """All weights of a network."""
 
     embedding: Tensor
-    """One row an id, (num_ids, hidden_size), fp32."""
+    """Embedding (num_ids, hidden_size), fp32."""
     layers: tuple[Layer, ...]
     """Layers, first to last."""
     norm: Norm
-    """After the last layer."""
+    """Norm after the last layer."""
     output: Projection
-    """Logits; it has the rows of the board's ids alone, so that no other id can be chosen."""
+    """Output matrix without padding rows, so that only ids of the vocabulary are predicted."""
 
 
 def make_weights(
@@ -82,31 +82,31 @@ def make_weights(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Weights:
-    """Bring the tensors of a folder into the form that is computed with.
+    """Convert the tensors of a model folder.
 
     Args:
-        tensors: fp32 tensors that `tensor_shapes` names.
-        config: shape of the network.
-        num_ids: ids of the board's vocabulary.
-        device: where to.
-        dtype: type of matrix products; norms and the embedding stay fp32.
+        tensors: fp32 tensors with the names of `tensor_shapes`.
+        config: Configuration of the network.
+        num_ids: Size of the board's vocabulary.
+        device: Target device.
+        dtype: Data type of matrix products; norms and the embedding stay fp32.
     """
-    maker = _Maker(tensors, config, device, dtype)
+    builder = _WeightsBuilder(tensors, config, device, dtype)
     is_neox = config.family == "gpt_neox"
     prefix = "gpt_neox" if is_neox else "model"
     embedding = tensors[f"{prefix}.{'embed_in' if is_neox else 'embed_tokens'}.weight"]
     output = embedding if config.has_tied_embeddings else tensors[OUTPUT_MATRIX]
-    make_layer = maker.neox_layer if is_neox else maker.llama_layer
+    make_layer = builder.neox_layer if is_neox else builder.llama_layer
     return Weights(
         embedding=embedding[:num_ids].to(device),
         layers=tuple(make_layer(f"{prefix}.layers.{i}") for i in range(config.num_layers)),
-        norm=maker.norm(f"{prefix}.{'final_layer_norm' if is_neox else 'norm'}"),
-        output=maker.projection(output[:num_ids], None),
+        norm=builder.norm(f"{prefix}.{'final_layer_norm' if is_neox else 'norm'}"),
+        output=builder.projection(output[:num_ids], None),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Maker:
+class _WeightsBuilder:
     tensors: Mapping[str, Tensor]
     config: NetworkConfig
     device: torch.device
@@ -129,7 +129,7 @@ class _Maker:
     def projection(self, weight: Tensor, bias: Tensor | None) -> Projection:
         weight = weight.to(self.device, self.dtype)
         return Projection(
-            # Columns in order: for tens of rows the CPU's products are up to 30% faster so.
+            # Column-major: products with dozens of rows are up to 30% faster on CPUs.
             weight.t().contiguous().t(),
             None if bias is None else bias.to(self.device, self.dtype),
         )
@@ -151,7 +151,7 @@ class _Maker:
 
     def neox_layer(self, name: str) -> Layer:
         heads, size = self.config.num_heads, self.config.head_size
-        # Stored head by head, each with its query, key and value; wanted are all queries first.
+        # Reorder from (q, k, v) of each head to the queries, keys and values of all heads.
         rows = torch.arange(3 * heads * size).view(heads, 3, size)
         return Layer(
             attention_norm=self.norm(f"{name}.input_layernorm"),

@@ -1,1 +1,1 @@
-"""Self-contained HTML pages: styles, scripts and data inlined, nothing fetched, names escaped."""
+"""Self-contained HTML pages with inlined styles, scripts and data."""

@@ -1,7 +1,7 @@
-"""Renders a page from a template, so that the file holds all that it needs.
+"""Renders self-contained HTML pages from Jinja templates.
 
-Jinja escapes every value. Data goes into a JSON block that no string can end, and the page's own
-policy lets a browser run the inlined scripts (by their hashes) and fetch nothing at all.
+Jinja escapes all values. Data is inlined as escaped JSON. The Content Security Policy of the page
+allows only the inlined scripts, by their hashes, and no network access.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _PACKAGE = "eval.page"
 def render_page(package: str, template: str, **values: Any) -> str:
     """Render a template that extends `base.html.j2`.
 
-    The template names its parts by `style("x.css")`, `script("x.js")` and `data("id", value)`.
+    Templates include their parts by `style("x.css")`, `script("x.js")` and `data("id", value)`.
 
     Args:
-        package: Package that the template, its styles and scripts lie in.
+        package: Package of the template, its styles and scripts.
         template: File name of the template.
         values: Variables of the template.
     """
@@ -54,12 +54,12 @@ def render_page(package: str, template: str, **values: Any) -> str:
         f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src "
         f"{' '.join(hashes)}; base-uri 'none'; form-action 'none'"
     )
-    # The hashes are known only once all scripts are in; the mark stands before any value.
+    # Hashes are known after rendering; the placeholder precedes all values in the template.
     return body.replace("@POLICY@", policy, 1)
 
 
 def script_json(value: Any) -> str:
-    """Serialise for a script block: no `<`, `>` or `&` in it, so nothing can close the block."""
+    """Serialize to JSON for a script element, with `<`, `>` and `&` escaped."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -70,9 +70,9 @@ def _data_block(name: str, value: Mapping[str, Any]) -> Markup:
 
 
 def _read(package: str, name: str) -> str:
-    """Text of a template, style or script: of the package, else of this one."""
+    """Read a template, style or script of the package, or of `eval.page` as a fallback."""
     for owner in (package, _PACKAGE):
         path = resources.files(owner).joinpath(name)
         if path.is_file():
             return path.read_text(encoding="utf-8")
-    raise FileNotFoundError(f"{package}: no page part {name}")
+    raise FileNotFoundError(f"{package}: no template, style or script {name}")

@@ -1,6 +1,6 @@
 
 "use strict";
-// Light or dark: as the system says, until the reader chooses; a choice is kept for both pages.
+// Light or dark mode: that of the system, unless the reader has chosen one, which is stored.
 (() => {
   const root = document.documentElement;
   const dark = matchMedia("(prefers-color-scheme: dark)");

@@ -1,1 +1,1 @@
-"""Importing predictions and logs of others as evaluations."""
+"""Import of predictions and logs of other programs as evaluations."""

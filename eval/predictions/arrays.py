@@ -1,10 +1,10 @@
-"""Predictions in arrays: npy, npz, and the dumps of HRM, TRM and their derivatives.
+"""Predictions as arrays: npy, npz, and the dumps of HRM, TRM and their derivatives.
 
-npy    (n, 2, cells) or (2, n, cells): puzzles and answers, 0 for blank
-npz    `puzzles` and `answers`; or the arrays of a dump
-dump   what the evaluation scripts of HRM and TRM save with torch, one file for each rank
-       (`step_N_all_preds.RANK`), if their configuration lists the outputs: `inputs` with ids
-       1 + digit (1 for blank, 0 pads a batch) and `preds` with such ids, or `logits` over them
+npy    puzzles and answers (n, 2, num_cells) or (2, n, num_cells), 0 for blank
+npz    arrays `puzzles` and `answers`, or those of a dump
+dump   PyTorch file of the evaluation scripts of HRM and TRM, one per rank
+       (`step_N_all_preds.RANK`): `inputs` and `preds` with ids 1 + digit (1 for blank, 0 for
+       padding), or `logits` over these ids
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _DAMAGE = (
     AttributeError,
     struct.error,
 )
-"""What reading a damaged pickle can raise."""
+"""Errors that reading a damaged pickle can raise."""
 _DUMP_NAMES = "inputs and preds, or inputs and logits"
 
 
 def read_npy(path: Path) -> PredictionFile:
-    """Read one array.
+    """Read a single array.
 
     Raises:
-        ValueError: another shape, or no numbers.
+        ValueError: The shape or the data type is not supported.
     """
     array = _load(path)
     if not isinstance(array, np.ndarray) or array.ndim < 3 or 2 not in array.shape[:2]:
@@ -58,7 +58,7 @@ def read_npz(path: Path) -> PredictionFile:
     """Read named arrays.
 
     Raises:
-        ValueError: arrays of other names, or of other shapes.
+        ValueError: Names or shapes are not supported.
     """
     arrays = _load(path)
     if "puzzles" in arrays and "answers" in arrays:
@@ -67,16 +67,16 @@ def read_npz(path: Path) -> PredictionFile:
 
 
 def read_torch_dump(path: Path) -> PredictionFile:
-    """Read a dump that torch saved; nothing in it is executed.
+    """Read a dump saved by PyTorch without executing code.
 
     Raises:
-        ValueError: it holds more than tensors, or others.
+        ValueError: The file contains other objects than tensors, or unsupported tensors.
     """
     import torch
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of other protocols than torch's own
+            warnings.simplefilter("ignore")  # warnings about other pickle protocols
             tensors = torch.load(path, map_location="cpu", weights_only=True)
     except _DAMAGE as error:
         reason = " ".join(str(error).split())[:100]
@@ -101,11 +101,11 @@ def _read_dump(arrays: Mapping[str, Array], *, file: str, others: str) -> Predic
     inputs = arrays["inputs"]
     if inputs.ndim != 2 or answers.shape != inputs.shape:
         raise ValueError(
-            f"{file}: got inputs {inputs.shape} and answers {answers.shape}, allowed is equally "
-            "many rows and cells"
+            f"{file}: got inputs {inputs.shape} and answers {answers.shape}, allowed are equal "
+            "shapes (n, num_cells)"
         )
     is_padding = (inputs == _PAD).all(axis=1)
-    # An id of 0 in an answer is no digit either; -1 would be an error, 0 is a blank.
+    # An id of 0 in an answer is not a digit either; map it to 0 (blank) instead of -1.
     digits = [np.maximum(ids[~is_padding].astype(np.int64) - 1, 0) for ids in (inputs, answers)]
     read = predictions_of_arrays(digits[0], digits[1], file=file)
     return replace(read, num_padding=int(is_padding.sum()))

@@ -1,4 +1,4 @@
-"""Evaluations made of imported predictions: the same folders as those of `sudocot eval run`."""
+"""Creates evaluation folders from imported predictions, as those of `sudocot eval run`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 from data.model_format.precision import UNKNOWN_PRECISION
 from data.runtime.code_commit import code_commit
 from data.runtime.files import staged_directory
-from eval.engines.contract import AnswerFacts, Caps, EndedBy
+from eval.engines.contract import AnswerFacts, Caps, FinishReason
 from eval.engines.puzzle_run import output_block
 from eval.engines.text.engine import PuzzleScore, score_replies
 from eval.engines.text.replies import ReplyLog, StoredReply
@@ -47,14 +47,14 @@ ENGINE = "import"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportCounts:
-    """What became of the rows; the numbers add up to all rows."""
+    """Number of rows by outcome; the sum is the number of all rows."""
 
     num_results: int
-    """Rows that are results."""
+    """Rows that became results."""
     num_duplicates: int
     """Rows that repeat a puzzle with the same answer."""
     num_outside: int
-    """Rows of puzzles outside the cohort, or without a unique solution."""
+    """Rows of puzzles that are not in the cohort or have no unique solution."""
     num_errors: int
     """Rows without a readable puzzle."""
 
@@ -76,19 +76,18 @@ def import_predictions(
     num_parameters: int | None = None,
     like: EvaluationFolder | None = None,
 ) -> tuple[EvaluationFolder, ImportCounts]:
-    """Score predictions, and write them as a finished evaluation.
+    """Score predictions and write them as a finished evaluation.
 
     Args:
         file: The predictions.
-        out: Folder to write.
+        out: Output folder.
         name: Name of the model.
-        source: Name of the file, which names the data where `like` is None.
-        num_parameters: Parameters of the model, if known.
-        like: Evaluation whose puzzles are the cohort; by default it is all puzzles of the file.
+        source: Name of the file, used as name of the data if `like` is None.
+        num_parameters: Number of parameters of the model, if known.
+        like: Evaluation whose puzzles form the cohort; all puzzles of the file if None.
 
     Raises:
-        ValueError: a puzzle twice with different answers, or a puzzle of the cohort without a
-            prediction.
+        ValueError: A puzzle has different answers, or a puzzle of the cohort has no prediction.
         FileExistsError: `out` exists.
     """
     by_key, num_duplicates = _by_key(file)
@@ -221,7 +220,7 @@ def _write_results(folder: EvaluationFolder, by_key: Mapping[str, Prediction]) -
             score = _score(folder.board, row, [] if stored is None else [stored])
             result = ResultRow(
                 puzzle=puzzle,
-                ended_by=score.ended_by,
+                finish_reason=score.finish_reason,
                 num_new_tokens=row.num_new_tokens,
                 num_segments=1,
                 output=score.output,
@@ -255,16 +254,16 @@ def _score(board: Board, row: Prediction, replies: Sequence[StoredReply]) -> Puz
         return score_replies(board, row.givens, replies)
     solution = trace(board, row.givens).solution
     assert solution is not None
-    ended_by = EndedBy.MALFORMED
+    finish_reason = FinishReason.MALFORMED
     if row.answer is not None:
-        ended_by = EndedBy(score_grid(board, row.givens, row.answer))
+        finish_reason = FinishReason(score_grid(board, row.givens, row.answer))
     return PuzzleScore(
-        ended_by=ended_by,
+        finish_reason=finish_reason,
         output=None if row.answer is None else output_block(board, row.answer),
         answer=AnswerFacts(
-            lenient=ended_by,
+            lenient=finish_reason,
             num_right_cells=count_right_cells(row.givens, row.answer, solution),
             num_blank_cells=int((row.givens == 0).sum()),
-            num_solved_samples=int(ended_by is EndedBy.SOLVED),
+            num_solved_samples=int(finish_reason is FinishReason.SOLVED),
         ),
     )

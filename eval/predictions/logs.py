@@ -1,6 +1,6 @@
-"""Logs of harnesses: `inspect_ai` and lm-evaluation-harness, of the tasks of `eval.harnesses`.
+"""Logs of `inspect_ai` and lm-evaluation-harness for the tasks of `eval.harnesses`.
 
-Replies are scored again, from their text. The puzzle comes from the metadata of a sample (inspect)
+Replies are scored again from their text. The puzzle is read from the metadata of a sample (inspect)
 or from its document (lm-eval), and the prompt must be that of the text protocol.
 """
 
@@ -25,10 +25,10 @@ _CUT = ("max_tokens", "model_length", "length")
 
 
 def read_inspect_log(path: Path) -> PredictionFile:
-    """Read a log of `inspect eval`: `.eval`, or `.json`.
+    """Read a log of `inspect eval` (`.eval` or `.json`).
 
     Raises:
-        ValueError: another file, or samples of another task.
+        ValueError: The file is not a log, or its samples are of another task.
     """
     samples = list(_inspect_samples(path))
     return _read(samples, file=str(path), read=_read_inspect_sample)
@@ -41,10 +41,10 @@ def is_inspect_json(path: Path) -> bool:
 
 
 def read_lm_eval_samples(path: Path) -> PredictionFile:
-    """Read a file of samples of `lm_eval --log_samples`.
+    """Read the samples of `lm_eval --log_samples`.
 
     Raises:
-        ValueError: another file, or samples of another task.
+        ValueError: The file is not a log, or its samples are of another task.
     """
     samples = []
     with path.open(encoding="utf-8") as file:
@@ -74,10 +74,10 @@ def _inspect_samples(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Read a file of an archive, also one in zstd, which inspect_ai writes and zipfile cannot read.
+    """Read a member of an archive, including zstd members, which `zipfile` does not support.
 
     Raises:
-        zipfile.BadZipFile: it is damaged.
+        zipfile.BadZipFile: The member is damaged.
     """
     info = archive.getinfo(name)
     if info.compress_type != _ZSTD:
@@ -131,7 +131,7 @@ def _read_lm_eval_sample(
 
 
 def _last_question(prompt: Any) -> str:
-    """Return the last message of a chat that lm-eval logged, as text or as JSON in text."""
+    """Return the last message of a prompt logged by lm-eval as text, JSON or a list."""
     value = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
     if isinstance(value, str) and value.lstrip().startswith("["):
         value = json.loads(value)

@@ -1,4 +1,4 @@
-"""Reading predictions of any format; it follows from the name and the first lines of a file."""
+"""Reads predictions; the format is detected from the name and the first lines of a file."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _FORMATS = ".jsonl, .csv, .tsv, .parquet, .npy, .npz, .pt, step_N_all_preds.RANK
 
 
 def read_predictions(paths: Sequence[Path]) -> PredictionFile:
-    """Read files of predictions, such as the parts of several ranks, as one.
+    """Read and concatenate files of predictions, such as those of several ranks.
 
     Raises:
-        ValueError: an unknown format, a damaged file, or files of different boards or prompts.
-        OSError: a file cannot be read.
+        ValueError: A format is unknown, a file is damaged, or boards or prompts differ.
+        OSError: A file cannot be read.
     """
     read = [_read(path) for path in paths]
     first = read[0]
     for path, other in zip(paths, read, strict=True):
         if (other.board, other.num_shots) != (first.board, first.num_shots):
-            raise ValueError(f"{path}: another board or another prompt than in {paths[0]}")
+            raise ValueError(f"{path}: board or prompt differs from that of {paths[0]}")
     return replace(
         first,
         predictions=[row for file in read for row in file.predictions],

@@ -1,4 +1,4 @@
-"""One prediction of another program: a puzzle and an answer, and where it stands."""
+"""Records of imported predictions."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from solver.boards import Board, Grid
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Prediction:
-    """A row of a file of predictions."""
+    """A puzzle and the answer of a model."""
 
     where: str
     """File and row, for messages."""
     givens: Grid
     """Puzzle, uint8 (num_cells,), 0 for blank."""
     answer: Grid | None
-    """Complete grid, uint8 (num_cells,); None for an answer that is not one."""
+    """Complete grid, uint8 (num_cells,); None if the answer is not a complete grid."""
     reply: Reply | None = None
-    """Reply in text, of harness logs."""
+    """Reply in text (harness logs)."""
     seconds: float = 0.0
     """Time of the puzzle; 0 if unknown."""
     num_prompt_tokens: int = 0
@@ -37,10 +37,10 @@ class PredictionFile:
     board: Board
     """Board of all puzzles."""
     predictions: list[Prediction]
-    """The rows, in order."""
+    """Predictions, in order."""
     errors: list[str]
     """Rows without a readable puzzle, each `file:row: reason`."""
     num_padding: int = 0
-    """Rows that only fill a batch; not counted elsewhere."""
+    """Padding rows of batches."""
     num_shots: int | None = None
-    """Of replies in text: solved examples in the prompts; None for grids."""
+    """Number of solved examples in the prompts; None for grids."""

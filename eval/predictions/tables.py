@@ -1,4 +1,4 @@
-"""Predictions in tables: JSONL, CSV, TSV and Parquet, columns by name."""
+"""Predictions as tables: JSONL, CSV, TSV and Parquet."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Row = tuple[str, Mapping[str, Any]]
 
 
 def read_table(path: Path) -> PredictionFile:
-    """Read a table; the format follows from the name.
+    """Read a table; the format is given by the file extension.
 
     Raises:
-        ValueError: no column of puzzles or answers, no readable puzzle, or another format.
-        OSError: the file cannot be read.
+        ValueError: There is no column of puzzles or answers, or no readable puzzle.
+        OSError: The file cannot be read.
     """
     readers = {
         ".jsonl": _jsonl_rows,
@@ -42,10 +42,10 @@ def read_table(path: Path) -> PredictionFile:
 
 
 def predictions_of_rows(rows: Iterable[Row], *, file: str) -> PredictionFile:
-    """Check rows one by one.
+    """Convert and check rows.
 
     Raises:
-        ValueError: no column of puzzles or answers, no readable puzzle, or two boards.
+        ValueError: There is no column of puzzles or answers, or no readable puzzle.
     """
     predictions: list[Prediction] = []
     errors: list[str] = []
@@ -86,10 +86,10 @@ def predictions_of_rows(rows: Iterable[Row], *, file: str) -> PredictionFile:
 
 
 def read_cells(board: Board, value: Any) -> Grid:
-    """Read the cells of a puzzle: text, or numbers in a list, 0 for blank.
+    """Read a grid from text or from a list of numbers, 0 for blank.
 
     Raises:
-        ValueError: the value holds no grid of the board.
+        ValueError: The value is not a grid of the board.
     """
     if isinstance(value, str):
         return read_grid(board, value)
@@ -97,7 +97,7 @@ def read_cells(board: Board, value: Any) -> Grid:
 
 
 def read_answer(board: Board, value: Any) -> Grid | None:
-    """Read an answer; None unless it is a complete grid."""
+    """Read an answer; None if it is not a complete grid."""
     try:
         grid = read_cells(board, value)
     except (ValueError, TypeError):
@@ -178,10 +178,10 @@ def predictions_of_arrays(
     *,
     file: str,
 ) -> PredictionFile:
-    """Check rows of arrays, both (n, num_cells), 0 for blank.
+    """Convert and check arrays of puzzles and answers, both (n, num_cells), 0 for blank.
 
     Raises:
-        ValueError: shapes that do not fit a board or each other, or no readable puzzle.
+        ValueError: The shapes differ or do not fit a board, or there is no readable puzzle.
     """
     puzzles, answers = (array.reshape(len(array), -1) for array in (puzzles, answers))
     if puzzles.shape != answers.shape:

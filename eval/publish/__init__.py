@@ -1,1 +1,1 @@
-"""Publishing results: the model card and W&B."""
+"""Publication of results in model cards and on W&B."""

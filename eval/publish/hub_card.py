@@ -1,9 +1,9 @@
-"""Results in a model folder, as the hub reads them.
+"""Writes evaluation results into a model folder in the formats of the Hugging Face Hub.
 
-`README.md` gets them as `model-index` in its front matter, which the hub shows on the model page;
-`.eval_results/*.yaml` holds them for the leaderboard of a benchmark data set, one file a variant.
-Both are written and read back with huggingface_hub. Doing it twice changes nothing; other results,
-other metadata and the text of the card stay as they are.
+`README.md` contains them as `model-index` in its metadata, which the hub shows on the model page;
+`.eval_results/*.yaml` contains them for the leaderboard of a benchmark data set, one file per
+variant. Both are written and verified with huggingface_hub. The operation is idempotent and
+preserves other results, other metadata and the text of the card.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TASK_TYPE = "text-generation"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Benchmark:
-    """The data set on the hub that puzzles were taken from."""
+    """Benchmark data set on the hub."""
 
     dataset_id: str
     """`owner/name`."""
@@ -44,11 +44,11 @@ class Benchmark:
     task_id: str
     """Task as the data set's `eval.yaml` names it."""
     source_url: str | None = None
-    """Where the evaluation can be looked up."""
+    """URL of the evaluation."""
 
 
 def benchmark_of(folder: EvaluationFolder) -> tuple[str, str | None] | None:
-    """Name and split of the hub data set that an evaluation names, if it is one."""
+    """Return name and split of the hub data set of an evaluation, or None."""
     match = HUB_NAME.fullmatch(folder.config.data.name)
     return (match[1], match[2]) if match else None
 
@@ -62,14 +62,14 @@ def write_card(
         model: Model folder.
         folders: Finished evaluations of this model.
         digest: Digest of the folder's weights.
-        benchmark: What the puzzles are of.
+        benchmark: Data set of the puzzles.
 
     Returns:
-        The files written.
+        Paths of the written files.
 
     Raises:
-        ValueError: an unfinished evaluation, one of another model, one without a single accuracy,
-            two of the same kind, or a card whose metadata is malformed.
+        ValueError: An evaluation is unfinished, of another model or not a sample of the data, two
+            are of the same kind, or the metadata of the card is malformed.
     """
     labels = [_check(folder, digest=digest) for folder in folders]
     for label in labels:
@@ -90,7 +90,7 @@ def write_card(
 
 
 def _check(folder: EvaluationFolder, *, digest: str) -> str:
-    """Name the kind of an evaluation, which tells it from others on the same data."""
+    """Return a label that distinguishes an evaluation from others on the same data."""
     config, summary = folder.config, folder.summary
     if not summary.is_complete:
         raise ValueError(
@@ -98,17 +98,18 @@ def _check(folder: EvaluationFolder, *, digest: str) -> str:
             "a result; unfinished results are not published"
         )
     if config.model.digest != digest:
-        raise ValueError(f"{folder.path}: the results are those of other weights")
+        raise ValueError(f"{folder.path}: the results are of other weights")
     kind = config.sampling.kind
     if kind not in ("random", "hardest", "all"):
         raise ValueError(
-            f"{folder.path}: {kind} puzzles are no sample of the data, they have no one accuracy"
+            f"{folder.path}: {kind} puzzles are not a sample of the data, so that their accuracy "
+            "is not published"
         )
     return f"{kind} {config.num_sampled} {config.mode} {config.precision.name}"
 
 
 def _card(content: str, pairs: Sequence[tuple[EvaluationFolder, str]], benchmark: Benchmark) -> str:
-    """Return the card with the results of evaluations in place of older ones of the same kind."""
+    """Return the card with the results of evaluations, which replace older ones of their kind."""
     try:
         card = ModelCard(content)
     except (ValueError, yaml.YAMLError) as error:
@@ -126,7 +127,7 @@ def _card(content: str, pairs: Sequence[tuple[EvaluationFolder, str]], benchmark
 
 
 def _grouped(results: list[Any]) -> list[Any]:
-    """Results in the order of a model index, which puts those of one data set together."""
+    """Return results in the order of a model index, which groups them by data set."""
     groups: dict[Any, list[Any]] = {}
     for result in results:
         groups.setdefault(result.unique_identifier, []).append(result)

@@ -1,4 +1,4 @@
-"""An evaluation as a W&B run: settings, headline, tables, plots, and its files as an artifact."""
+"""Logs an evaluation as a W&B run: settings, summary, tables, plots and files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from data.runtime.wandb_runs import choose_folder, choose_mode, log_folder
 from eval.results.folder import EvaluationFolder
+from eval.results.records import STORED_FINISH_REASON
 from eval.results.summary import Summary
 
 PUZZLE_COLUMNS = (
@@ -17,7 +18,7 @@ PUZZLE_COLUMNS = (
     "cot_length",
     "rating",
     "solved",
-    "ended_by",
+    STORED_FINISH_REASON,
     "new_tokens",
     "segments",
     "seconds",
@@ -28,15 +29,15 @@ logger = logging.getLogger(__name__)
 
 
 def log_evaluation(folder: EvaluationFolder, *, project: str, name: str | None = None) -> None:
-    """Write a finished evaluation as one new W&B run.
+    """Log a finished evaluation as a new W&B run.
 
     Args:
         folder: The evaluation.
         project: W&B project.
-        name: Name of the W&B run; None takes the folder's.
+        name: Name of the run, by default that of the folder.
 
     Raises:
-        ValueError: the evaluation is unfinished.
+        ValueError: The evaluation is unfinished.
     """
     import wandb
 
@@ -62,19 +63,19 @@ def log_evaluation(folder: EvaluationFolder, *, project: str, name: str | None =
 
 
 def headline(summary: Summary) -> dict[str, Any]:
-    """Numbers of an evaluation that runs are compared by."""
-    ends = {f"ended_by/{name}": count for name, count in summary.ended_by.items()}
+    """Return the metrics by which runs are compared."""
+    reasons = {f"{STORED_FINISH_REASON}/{k}": n for k, n in summary.finish_reasons.items()}
     return {
         **asdict(summary.accuracy),
         "mean_new_tokens": summary.mean_new_tokens,
         "mean_seconds": summary.mean_seconds,
         "wall_seconds": summary.cost.wall_seconds,
-        **ends,
+        **reasons,
     }
 
 
 def _tables(wandb: Any, folder: EvaluationFolder, summary: Summary) -> dict[str, Any]:
-    """One table of all puzzles, one of each way of grouping, and a plot of each of the latter."""
+    """Return a table of all puzzles, and a table and a plot for each kind of grouping."""
     logged = {"puzzles": wandb.Table(columns=list(PUZZLE_COLUMNS), data=list(_puzzles(folder)))}
     for kind in dict.fromkeys(group.kind for group in summary.groups):
         rows = [
@@ -106,7 +107,7 @@ def _puzzles(folder: EvaluationFolder) -> Iterator[list[Any]]:
             puzzle.cot_length,
             puzzle.rating,
             row.is_solved,
-            str(row.ended_by),
+            str(row.finish_reason),
             row.num_new_tokens,
             row.num_segments,
             row.seconds,

@@ -1,1 +1,1 @@
-"""Reports from evaluation folders alone: leaderboard, plots, paired comparisons, one HTML page."""
+"""Reports of evaluation folders: leaderboard, plots, paired comparisons and an HTML page."""

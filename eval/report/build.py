@@ -1,6 +1,6 @@
-"""What a report says, as plain values: the one source of its Markdown, CSV, JSON, plots and page.
+"""Content of a report, from which its Markdown, CSV, JSON, plots and page are rendered.
 
-Measured rows are ranked only within one sample of puzzles. What others published stands apart.
+Evaluations are ranked within one sample of puzzles only. Published results are listed separately.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from eval.report.compare import Comparison, compare_all, shared_ranks
 from eval.report.entries import Entry, Failure, PuzzleSample, group_by_sample
 from eval.report.published import PublishedResult, Regime, read_published
 from eval.results.certificates import Status
+from eval.results.records import stored_fields
 from eval.results.summary import Accuracy, AnswerSummary
 
 REPORT_SCHEMA = 1
@@ -24,86 +25,90 @@ class LeaderboardRow:
     """One evaluation in the leaderboard of its sample."""
 
     rank: int | None
-    """1 for the highest accuracy; shared where the McNemar test finds no difference
+    """1 for the highest accuracy; shared if the McNemar test is not significant
     (`eval.report.compare.shared_ranks`); None for references and unfinished evaluations."""
     label: str
     """Name in the report."""
     note: str
-    """What must be known of the row, if anything."""
+    """Remark on the row, or empty."""
     result: Accuracy
-    """Grids solved."""
+    """Share of solved puzzles."""
     hardest: Accuracy | None
-    """The same of the same model on the hardest puzzles of the data, if that was evaluated too."""
+    """Share of solved puzzles among the hardest ones of the data, if evaluated with this model."""
     num_parameters: int | None
-    """Parameters of the model, embeddings included; None if unknown."""
+    """Number of parameters, including embeddings; None if unknown."""
     train_tokens: int | None
-    """Tokens it was trained on, if known."""
+    """Number of training tokens; None if unknown."""
     max_cot_length: int | None
-    """N, the cut-off on the CoT length of its training puzzles, if known."""
+    """N, the cut-off on the CoT length of the training puzzles; None if unknown."""
     train_seed: int | None
-    """Seed of its training, if known."""
+    """Training seed; None if unknown."""
     mode: str
     """`cot`, `scot`, `text` or `grid`."""
     precision: str
     """Precision policy of the evaluation."""
     engine: str
-    """Engine that decoded."""
+    """Name of the engine."""
     mean_new_tokens: float | None
-    """Generated tokens a puzzle."""
+    """Mean number of generated tokens per puzzle."""
     mean_segments: float
-    """Segments a puzzle."""
+    """Mean number of segments per puzzle."""
     mean_seconds: float | None
-    """Wall time a puzzle: all of it, divided by the puzzles."""
+    """Total wall time divided by the number of puzzles."""
     max_new_tokens: int
-    """Cap on the generated tokens of a puzzle."""
+    """Token limit of a puzzle."""
     max_segment_tokens: int
-    """Cap on the generated tokens of a segment."""
+    """Token limit of a segment."""
     device: str
-    """Where it was evaluated."""
+    """Devices of the evaluation."""
     model_digest: str
     """Digest of the weights."""
     data_digest: str
     """Digest of the puzzle list."""
-    ended_by: dict[str, int]
-    """Puzzles by the class of their end."""
+    finish_reasons: dict[str, int]
+    """Number of puzzles by finish reason."""
     answers: AnswerSummary | None
-    """Of answers in text and imported grids: lenient accuracy, partial credit, pass@k."""
+    """Statistics of answers in text and of imported grids."""
     usd_per_puzzle: float | None
-    """Price of the tokens of a puzzle, in US dollars; None if no price is known."""
+    """Mean price of a puzzle in US dollars; None if unknown."""
     started_at: str
-    """When the evaluation was started first, ISO 8601, UTC; empty if unknown."""
+    """Start of the first session, ISO 8601, UTC; empty if unknown."""
     commit: str
-    """Commit of the code that evaluated; empty if unknown."""
+    """Commit of the code of the last session; empty if unknown."""
     command: str
-    """Command that makes this evaluation again, with names in place of paths."""
+    """Command that reproduces the evaluation, with names in place of paths."""
     lead: str | None
-    """Label of the row under which the page folds this one: the best of the same weights."""
+    """Label of the best row with the same weights, under which the page collapses this row."""
     num_certified: int | None = None
-    """Puzzles whose tokens no order of summation could have changed, or that were decoded again
-    with the same tokens; None if `sudocot eval certify` was not run."""
+    """Number of certified or replayed puzzles; None if `sudocot eval certify` was not run."""
 
     @property
     def title(self) -> str:
-        """Name and note."""
+        """Name and remark."""
         return f"{self.label} ({self.note})" if self.note else self.label
+
+    @property
+    def sampled(self) -> AnswerSummary | None:
+        """`answers` if several replies per puzzle were sampled."""
+        return self.answers if self.answers and self.answers.num_samples > 1 else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LengthPoint:
-    """Accuracy of one evaluation on puzzles of about one CoT length."""
+    """Accuracy of one evaluation on puzzles of similar CoT length."""
 
     group: str
-    """Target, or bucket."""
+    """Label of the target or bucket."""
     cot_length: float
     """Median CoT length of the puzzles."""
     min_cot_length: int
-    """Least of them."""
+    """Minimum CoT length."""
     max_cot_length: int
-    """Greatest of them."""
+    """Maximum CoT length."""
     result: Accuracy
-    """Grids solved."""
+    """Share of solved puzzles."""
     is_sparse: bool
-    """Whether the target found too few puzzles, or some that are far away."""
+    """Whether there are too few puzzles near the target (`TargetSpread.is_sparse`)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,31 +118,31 @@ class Section:
     sample: PuzzleSample
     """The puzzles."""
     rows: tuple[LeaderboardRow, ...]
-    """By accuracy; references before, unfinished ones last."""
+    """References first, then by decreasing accuracy; unfinished evaluations last."""
     by_length: dict[str, tuple[LengthPoint, ...]]
-    """Accuracy against CoT length, by label."""
+    """Accuracy by CoT length, by label."""
     comparisons: tuple[Comparison, ...]
-    """Every two evaluations on their shared puzzles."""
+    """Pairwise comparisons on shared puzzles."""
     failures: dict[str, tuple[Failure, ...]]
-    """Puzzles that were not solved, by label."""
+    """Unsolved puzzles, by label."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """A whole report."""
+    """Content of a report."""
 
     sections: tuple[Section, ...]
-    """One for each sample of puzzles."""
+    """One section per sample of puzzles."""
     published: dict[Regime, list[PublishedResult]]
-    """What others reported."""
+    """Published results of other models."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain form."""
-        return {"schema": REPORT_SCHEMA, **asdict(self)}
+        """Return a JSON object."""
+        return {"schema": REPORT_SCHEMA, **asdict(self, dict_factory=stored_fields)}
 
 
 def build_report(entries: Sequence[Entry]) -> Report:
-    """Put evaluations together into a report."""
+    """Build the report of evaluations."""
     sections = tuple(
         _build_section(sample, members, entries) for sample, members in group_by_sample(entries)
     )
@@ -173,7 +178,7 @@ def _build_section(
 
 
 def _leads(ordered: Sequence[Entry]) -> dict[str, str]:
-    """Label of the first finished evaluation of the same weights, for each one after it."""
+    """Map labels to that of the first evaluation with the same weights, if it is another one."""
     first: dict[tuple[str, str], str] = {}
     leads: dict[str, str] = {}
     for entry in ordered:
@@ -185,7 +190,7 @@ def _leads(ordered: Sequence[Entry]) -> dict[str, str]:
 
 
 def _command(entry: Entry) -> str:
-    """Command of an evaluation; what stood for its paths is the name of the model and the data."""
+    """Return the command of an evaluation, with the names of model and data in place of paths."""
     config = entry.config
     words = ["sudocot", "eval", "run", "--model", config.model.name, "--data", config.data.name]
     words += ["--sample", config.sampling.kind]
@@ -214,7 +219,7 @@ def _share(entry: Entry) -> float:
 
 
 def _find_hardest(entry: Entry, entries: Sequence[Entry]) -> Accuracy | None:
-    """The finished evaluation of the same model, so decoded, on the hardest puzzles of the list."""
+    """Return the accuracy of the same model and engine on the hardest puzzles of the same list."""
 
     def setting(other: Entry) -> tuple[str, ...]:
         config = other.config
@@ -226,7 +231,7 @@ def _find_hardest(entry: Entry, entries: Sequence[Entry]) -> Accuracy | None:
             config.precision.name,
         )
 
-    # An evaluation on the hardest puzzles is its own, whatever others were made with other caps.
+    # Prefer the entry itself: other evaluations may have other token limits.
     for other in (entry, *entries):
         is_hardest = other.config.sampling.kind == "hardest" and other.summary.is_complete
         if is_hardest and setting(other) == setting(entry):
@@ -261,7 +266,7 @@ def _build_row(
         device=", ".join(dict.fromkeys(session.device for session in config.sessions)),
         model_digest=config.model.digest,
         data_digest=config.data.digest,
-        ended_by=summary.ended_by,
+        finish_reasons=summary.finish_reasons,
         answers=summary.answers,
         usd_per_puzzle=summary.cost.usd / summary.accuracy.num_puzzles or None,
         started_at=sessions[0].started_at if sessions else "",
@@ -277,7 +282,7 @@ def _build_row(
 
 
 def length_points(entry: Entry) -> tuple[LengthPoint, ...]:
-    """Accuracy of an evaluation against the CoT length of its puzzles."""
+    """Return the accuracy of an evaluation by CoT length."""
     sparse = {str(spread.target) for spread in entry.config.spreads if spread.is_sparse}
     return tuple(
         LengthPoint(

@@ -1,9 +1,10 @@
-"""The columns of the leaderboard: one list, from which every form of the table is written."""
+"""Columns of the leaderboard, shared by the page, Markdown and CSV."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from eval.report.build import LeaderboardRow
 from eval.results.summary import Accuracy
@@ -14,38 +15,58 @@ Value = str | int | float | None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """One column."""
+    """One column: an attribute of a row and its format."""
 
     name: str
     """Name in CSV."""
     title: str
     """Heading."""
     help: str
-    """What it is, in a few words."""
-    value: Callable[[LeaderboardRow], Value]
-    """What it is sorted by, and what CSV holds."""
-    text: Callable[[LeaderboardRow], str]
-    """What is shown."""
+    """Short description."""
+    attribute: str
+    """Value for sorting and CSV: a dotted path of attributes of `LeaderboardRow`."""
+    shown: str | None = None
+    """Attribute to show, if it is not `attribute`."""
+    format: Callable[[Any], str] = str
+    """Formats the shown attribute."""
     is_text: bool = False
-    """Aligned left, sorted as text."""
+    """Whether the column is left-aligned and sorted as text."""
     is_optional: bool = False
-    """Omitted from reports without any value."""
+    """Whether the column is omitted if no row has a value."""
 
     @property
     def is_default(self) -> bool:
-        """Whether the page shows it before the reader chooses columns."""
+        """Whether the page initially shows the column."""
         return self.name in DEFAULT_COLUMNS
+
+    def value(self, row: LeaderboardRow) -> Value:
+        """Return the value for sorting and CSV."""
+        value: Value = _get(row, self.attribute)
+        return value
+
+    def text(self, row: LeaderboardRow) -> str:
+        """Return the text to show."""
+        value = _get(row, self.shown or self.attribute)
+        return MISSING if value is None else self.format(value)
+
+
+def _get(row: LeaderboardRow, path: str) -> Any:
+    """Return the attribute at a dotted path, or None if an attribute on the path is None."""
+    value: Any = row
+    for name in path.split("."):
+        value = None if value is None else getattr(value, name)
+    return value
 
 
 DEFAULT_COLUMNS = (
     *("rank", "model", "accuracy", "num_puzzles", "num_parameters", "mode", "engine"),
     "mean_seconds",
 )
-"""Columns of the page before the reader chooses others: they fit a window of 1280 pixels."""
+"""Columns that the page shows initially; they fit a window of 1280 pixels."""
 
 
 def percent(share: float) -> str:
-    """Write a share in percent; never 100 when it is not all, never 0 when it is not none."""
+    """Format a share in percent; 100 and 0 are reserved for exactly all and none."""
     hundredths = round(share * 1e4)
     if share < 1:
         hundredths = min(hundredths, 9999)
@@ -55,14 +76,14 @@ def percent(share: float) -> str:
 
 
 def with_interval(result: Accuracy | None) -> str:
-    """Write accuracy and 95% interval in percent."""
+    """Format an accuracy with its 95% interval in percent."""
     if result is None or result.accuracy is None:
         return MISSING
     return f"{percent(result.accuracy)} [{percent(result.low)}, {percent(result.high)}]"
 
 
 def compact(number: float | None) -> str:
-    """Write a large number with three digits and a unit: 19.0M."""
+    """Format a large number with three digits and a unit, such as 19.0M."""
     if number is None:
         return MISSING
     for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -72,32 +93,21 @@ def compact(number: float | None) -> str:
 
 
 def grouped(number: float | None) -> str:
-    """Write a number in full, in groups of three digits."""
+    """Format a number with thousands separators."""
     return MISSING if number is None else f"{number:,.0f}"
 
 
 def seconds(number: float | None) -> str:
-    """Write seconds with three digits."""
+    """Format seconds or dollars with three digits."""
     return MISSING if number is None else f"{number:.3g}" if number < 100 else f"{number:,.0f}"
 
 
-def _hardest_text(row: LeaderboardRow) -> str:
-    if row.hardest is None:
-        return MISSING
-    return f"{row.hardest.num_solved}/{row.hardest.num_puzzles}"
+def _solved_of(result: Accuracy) -> str:
+    return f"{result.num_solved}/{result.num_puzzles}"
 
 
-def _share_text(share: float | None) -> str:
-    return MISSING if share is None else percent(share)
-
-
-def _is_sampled(row: LeaderboardRow) -> bool:
-    return row.answers is not None and row.answers.num_samples > 1
-
-
-def _sampled(row: LeaderboardRow, name: str) -> float | None:
-    value: float | None = getattr(row.answers, name) if _is_sampled(row) else None
-    return value
+def _mode(mode: str) -> str:
+    return {"cot": "CoT", "scot": "SCoT"}.get(mode, mode)
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -105,195 +115,184 @@ COLUMNS: tuple[Column, ...] = (
         name="rank",
         title="#",
         help="rank on these puzzles; shared where the McNemar test finds no difference (p > 0.05)",
-        value=lambda row: row.rank,
-        text=lambda row: MISSING if row.rank is None else str(row.rank),
+        attribute="rank",
     ),
     Column(
         name="model",
         title="Model",
         help="name of the model",
-        value=lambda row: row.label,
-        text=lambda row: row.title,
+        attribute="label",
+        shown="title",
         is_text=True,
     ),
     Column(
         name="accuracy",
         title="Solved, %",
         help="grids solved, with the 95% Wilson interval",
-        value=lambda row: row.result.accuracy,
-        text=lambda row: with_interval(row.result),
+        attribute="result.accuracy",
+        shown="result",
+        format=with_interval,
     ),
     Column(
         name="num_puzzles",
         title="n",
         help="puzzles",
-        value=lambda row: row.result.num_puzzles,
-        text=lambda row: grouped(row.result.num_puzzles),
+        attribute="result.num_puzzles",
+        format=grouped,
     ),
     Column(
         name="hardest",
         title="Hardest",
         help="solved of the hardest puzzles by CoT length, where evaluated",
-        value=lambda row: row.hardest.accuracy if row.hardest else None,
-        text=_hardest_text,
+        attribute="hardest.accuracy",
+        shown="hardest",
+        format=_solved_of,
     ),
     Column(
         name="num_parameters",
         title="Params",
-        help="parameters, embeddings included",
-        value=lambda row: row.num_parameters,
-        text=lambda row: compact(row.num_parameters),
+        help="parameters, including embeddings",
+        attribute="num_parameters",
+        format=compact,
     ),
     Column(
         name="train_tokens",
         title="Train tokens",
-        help="tokens trained on",
-        value=lambda row: row.train_tokens,
-        text=lambda row: compact(row.train_tokens),
+        help="training tokens",
+        attribute="train_tokens",
+        format=compact,
     ),
-    Column(
-        name="train_seed",
-        title="Seed",
-        help="seed of the training",
-        value=lambda row: row.train_seed,
-        text=lambda row: MISSING if row.train_seed is None else str(row.train_seed),
-    ),
+    Column(name="train_seed", title="Seed", help="training seed", attribute="train_seed"),
     Column(
         name="mode",
         title="Mode",
-        help="what the model writes: CoT, summarized CoT, text, or a grid (imported)",
-        value=lambda row: row.mode,
-        text=lambda row: {"cot": "CoT", "scot": "SCoT"}.get(row.mode, row.mode),
+        help="output of the model: CoT, summarized CoT, text, or a grid (imported)",
+        attribute="mode",
+        format=_mode,
         is_text=True,
     ),
     Column(
         name="max_cot_length",
         title="N",
         help="cut-off on the CoT length of training puzzles",
-        value=lambda row: row.max_cot_length,
-        text=lambda row: grouped(row.max_cot_length),
+        attribute="max_cot_length",
+        format=grouped,
     ),
     Column(
         name="precision",
         title="Precision",
         help="precision policy of the evaluation",
-        value=lambda row: row.precision,
-        text=lambda row: row.precision,
+        attribute="precision",
         is_text=True,
     ),
     Column(
-        name="engine",
-        title="Engine",
-        help="engine that decoded",
-        value=lambda row: row.engine,
-        text=lambda row: row.engine,
-        is_text=True,
+        name="engine", title="Engine", help="inference engine", attribute="engine", is_text=True
     ),
     Column(
         name="mean_new_tokens",
         title="Tokens/puzzle",
-        help="generated tokens a puzzle, on average",
-        value=lambda row: row.mean_new_tokens,
-        text=lambda row: grouped(row.mean_new_tokens),
+        help="mean number of generated tokens per puzzle",
+        attribute="mean_new_tokens",
+        format=grouped,
     ),
     Column(
         name="mean_segments",
         title="Segments/puzzle",
-        help="segments a puzzle, on average",
-        value=lambda row: row.mean_segments,
-        text=lambda row: f"{row.mean_segments:,.1f}",
+        help="mean number of segments per puzzle",
+        attribute="mean_segments",
+        format="{:,.1f}".format,
     ),
     Column(
         name="mean_seconds",
         title="s/puzzle",
-        help="wall seconds a puzzle: all of the time, divided by the puzzles",
-        value=lambda row: row.mean_seconds,
-        text=lambda row: seconds(row.mean_seconds),
+        help="total wall time divided by the number of puzzles, in seconds",
+        attribute="mean_seconds",
+        format=seconds,
     ),
     Column(
         name="lenient",
         title="Lenient, %",
         help="grids solved by the lenient parser, which accepts any notation",
-        value=lambda row: row.answers.lenient.accuracy if row.answers else None,
-        text=lambda row: with_interval(row.answers.lenient if row.answers else None),
+        attribute="answers.lenient.accuracy",
+        shown="answers.lenient",
+        format=with_interval,
         is_optional=True,
     ),
     Column(
         name="right_cells",
         title="Right cells, %",
-        help="blank cells that are filled as in the solution; partial credit, not ranked by",
-        value=lambda row: row.answers.right_cells if row.answers else None,
-        text=lambda row: _share_text(row.answers.right_cells if row.answers else None),
+        help="blank cells filled as in the solution (partial credit, not ranked)",
+        attribute="answers.right_cells",
+        format=percent,
         is_optional=True,
     ),
     Column(
         name="pass_at_1",
         title="pass@1, %",
-        help="mean share of solved replies, where several were sampled",
-        value=lambda row: _sampled(row, "pass_at_1"),
-        text=lambda row: _share_text(_sampled(row, "pass_at_1")),
+        help="mean share of solved replies, with several samples",
+        attribute="sampled.pass_at_1",
+        format=percent,
         is_optional=True,
     ),
     Column(
         name="pass_at_k",
         title="pass@k, %",
-        help="puzzles with at least one solved reply, where several were sampled",
-        value=lambda row: _sampled(row, "pass_at_k"),
-        text=lambda row: _share_text(_sampled(row, "pass_at_k")),
+        help="puzzles with at least one solved reply, with several samples",
+        attribute="sampled.pass_at_k",
+        format=percent,
         is_optional=True,
     ),
     Column(
         name="num_samples",
         title="k",
-        help="replies sampled per puzzle; the rank counts their majority",
-        value=lambda row: row.answers.num_samples if _is_sampled(row) and row.answers else None,
-        text=lambda row: str(row.answers.num_samples) if row.answers else MISSING,
+        help="replies sampled per puzzle; the rank is by their majority",
+        attribute="sampled.num_samples",
+        shown="answers.num_samples",
         is_optional=True,
     ),
     Column(
         name="usd_per_puzzle",
         title="$/puzzle",
-        help="price of the tokens of a puzzle, in US dollars",
-        value=lambda row: row.usd_per_puzzle,
-        text=lambda row: seconds(row.usd_per_puzzle),
+        help="price of a puzzle in US dollars",
+        attribute="usd_per_puzzle",
+        format=seconds,
         is_optional=True,
     ),
     Column(
         name="num_certified",
         title="Certified",
-        help="puzzles whose tokens no order of summation changes, or that were decoded again alike",
-        value=lambda row: row.num_certified,
-        text=lambda row: grouped(row.num_certified),
+        help="puzzles whose tokens are certified, or reproduced in fp32 (`eval certify`)",
+        attribute="num_certified",
+        format=grouped,
         is_optional=True,
     ),
     Column(
         name="max_new_tokens",
-        title="Token cap",
-        help="cap on the generated tokens of a puzzle",
-        value=lambda row: row.max_new_tokens,
-        text=lambda row: grouped(row.max_new_tokens),
+        title="Token limit",
+        help="limit of generated tokens per puzzle",
+        attribute="max_new_tokens",
+        format=grouped,
     ),
     Column(
         name="device",
         title="Device",
-        help="where it was evaluated",
-        value=lambda row: row.device,
-        text=lambda row: row.device,
+        help="device of the evaluation",
+        attribute="device",
         is_text=True,
     ),
     Column(
         name="data_digest",
         title="Data",
-        help="digest of the puzzle list, its beginning",
-        value=lambda row: row.data_digest,
-        text=lambda row: row.data_digest[:8],
+        help="first digits of the digest of the puzzle list",
+        attribute="data_digest",
+        format="{:.8}".format,
         is_text=True,
     ),
 )
 
 
 def shown_columns(rows: Iterable[LeaderboardRow]) -> tuple[Column, ...]:
-    """Return the columns of a report: all but the optional ones without any value."""
+    """Return all columns except for optional ones without any value."""
     rows = list(rows)
     return tuple(
         column

@@ -1,4 +1,4 @@
-"""Paired comparison of two evaluations on the puzzles that both have: exact McNemar test."""
+"""Paired comparison of two evaluations on their shared puzzles by the exact McNemar test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import combinations
 from eval.report.entries import Entry
 
 SIGNIFICANT = 0.05
-"""Largest p-value of a difference; entries without one share a rank."""
+"""Significance level; entries without a significant difference share a rank."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,22 +26,21 @@ class Comparison:
     both: int
     """Solved by both."""
     only_first: int
-    """Solved by the first alone; b in the usual notation."""
+    """Solved by the first only (b in the usual notation)."""
     only_second: int
-    """Solved by the second alone; c."""
+    """Solved by the second only (c in the usual notation)."""
     neither: int
-    """Solved by none."""
+    """Solved by neither."""
     p_value: float
     """Exact two-sided McNemar p-value."""
     has_equal_caps: bool
-    """Whether both had the same limits."""
+    """Whether both have the same token limits."""
 
 
 def mcnemar_p(only_first: int, only_second: int) -> float:
-    """Return the exact two-sided p-value: is a puzzle that one alone solves as likely either's?
+    """Return the exact two-sided p-value: twice the smaller binomial tail with p = 1/2, at most 1.
 
-    Twice the smaller binomial tail with p = 1/2, at most 1. Sums are of integers: exact for any
-    count, and rounded once.
+    The sum is computed with integers and rounded once.
     """
     num_discordant = only_first + only_second
     smaller = min(only_first, only_second)
@@ -53,13 +52,13 @@ def mcnemar_p(only_first: int, only_second: int) -> float:
 
 
 def _ratio(numerator: int, power: int) -> float:
-    """Divide by 2**power, also where both numbers are beyond the range of a float."""
+    """Return `numerator / 2**power`, also if both exceed the range of a float."""
     shift = max(0, numerator.bit_length() - 64)
     return math.ldexp(float(numerator >> shift), shift - power)
 
 
 def compare(first: Entry, second: Entry) -> Comparison | None:
-    """Compare two evaluations; None when they share no puzzle."""
+    """Compare two evaluations; None if they share no puzzle."""
     shared = first.solved.keys() & second.solved.keys()
     if not shared:
         return None
@@ -81,17 +80,17 @@ def compare(first: Entry, second: Entry) -> Comparison | None:
 
 
 def compare_all(entries: Sequence[Entry]) -> list[Comparison]:
-    """Compare every two evaluations, in their order, that share puzzles."""
+    """Return the comparisons of all pairs of evaluations with shared puzzles."""
     pairs = (compare(first, second) for first, second in combinations(entries, 2))
     return [pair for pair in pairs if pair is not None]
 
 
 def shared_ranks(entries: Sequence[Entry]) -> list[int]:
-    """Rank entries that are sorted by accuracy, best first.
+    """Return the ranks of entries sorted by decreasing accuracy.
 
-    An entry shares the rank of the best entry of the group before it, unless the McNemar test on
-    their shared puzzles is significant; then it begins a group, with the number of entries that
-    precede it plus one as its rank.
+    An entry shares the rank of the best entry of the previous group unless the McNemar test between
+    them is significant. Otherwise it starts a new group, whose rank is one plus the number of
+    entries before it.
     """
     ranks: list[int] = []
     best: Entry | None = None

@@ -1,4 +1,4 @@
-"""The evaluations of a report, each read from its folder alone, and the test sets they share."""
+"""Evaluations of a report, read from their folders, and the puzzle samples they share."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class Entry:
     """One evaluation."""
 
     label: str
-    """Name in the report; no two are equal."""
+    """Unique name in the report."""
     config: EvaluationConfig
-    """Its settings."""
+    """Settings."""
     summary: Summary
-    """What its rows add up to."""
+    """Statistics."""
     solved: dict[str, bool]
     """Whether each puzzle was solved, by puzzle hash."""
     failures: tuple[Failure, ...] = ()
-    """Puzzles that were not solved, by CoT length."""
+    """Unsolved puzzles, by CoT length."""
     certificates: Certificates | None = None
-    """What is known of its tokens, if `sudocot eval certify` was run."""
+    """Certificates, if `sudocot eval certify` was run."""
 
     @property
     def sample(self) -> PuzzleSample:
-        """What it was tested on."""
+        """Puzzles of the evaluation."""
         config = self.config
         return PuzzleSample(
             board=config.board,
@@ -48,20 +48,20 @@ class Entry:
 
     @property
     def is_reference(self) -> bool:
-        """Whether the model was compiled, not trained: others are compared with it, not ranked."""
+        """Whether the model is a compiled one, which serves as reference and is not ranked."""
         model = self.config.model
         return model.model_type == COMPILED_FAMILY or "compiled" in model.facts.get("training", {})
 
     @property
     def by_length(self) -> list[GroupSummary]:
-        """Results by CoT length: by target if puzzles were chosen so, else by bucket."""
+        """Statistics by target CoT length if puzzles were sampled so, else by bucket."""
         kind = "target" if self.config.sampling.kind == "targets" else "cot_length"
         return [group for group in self.summary.groups if group.kind == kind]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """A puzzle that an evaluation did not solve."""
+    """An unsolved puzzle of an evaluation."""
 
     key: str
     """Puzzle hash."""
@@ -70,47 +70,47 @@ class Failure:
     cot_length: int
     """Tokens of the solver's CoT."""
     reason: str
-    """Why the decoding ended."""
+    """Why decoding ended."""
     num_new_tokens: int
     """Generated tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PuzzleSample:
-    """Puzzles on which evaluations can be ranked against each other."""
+    """Set of puzzles on which evaluations are ranked."""
 
     board: str
     """Board of the puzzles."""
     data_name: str
-    """Name of the list they come from."""
+    """Name of the puzzle list."""
     data_digest: str
-    """Digest of that list."""
+    """Digest of the puzzle list."""
     sample_digest: str
-    """Digest of the puzzles chosen."""
+    """Digest of the sampled puzzles."""
     sampling: str
-    """How they were chosen, in words."""
+    """Description of the sampling."""
     cohort: str
     """Name of the cohort (`eval.sampling.cohorts`)."""
     num_sampled: int
-    """How many they are."""
+    """Number of puzzles."""
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What must be equal for a common rank: the puzzles, whatever list they were drawn from."""
+        """Board and digest of the puzzles: samples with equal identity are ranked together."""
         return self.board, self.sample_digest
 
 
 def read_entries(runs: Sequence[str], *, allow_partial: bool = False) -> list[Entry]:
-    """Read evaluation folders, each as FOLDER or LABEL=FOLDER.
+    """Read evaluation folders, each given as FOLDER or LABEL=FOLDER.
 
     Args:
         runs: The folders.
-        allow_partial: Also take evaluations that are not finished.
+        allow_partial: Accept unfinished evaluations.
 
     Raises:
-        ValueError: none, one twice, two of one label, one without any result, or one that is not
-            finished.
-        OSError: no evaluation there.
+        ValueError: There are no folders, a folder or label is repeated, or an evaluation is
+            unfinished or has no results.
+        OSError: A folder contains no evaluation.
     """
     if not runs:
         raise ValueError("runs: got none, allowed is at least one evaluation folder")
@@ -151,7 +151,7 @@ def _failures(folder: EvaluationFolder) -> tuple[Failure, ...]:
             key=row.key,
             puzzle=row.puzzle.givens,
             cot_length=row.puzzle.cot_length,
-            reason=str(row.ended_by),
+            reason=str(row.finish_reason),
             num_new_tokens=row.num_new_tokens,
         )
         for row in folder.rows
@@ -161,7 +161,7 @@ def _failures(folder: EvaluationFolder) -> tuple[Failure, ...]:
 
 
 def _split_label(run: str) -> tuple[str | None, Path]:
-    """Split LABEL=FOLDER; a folder whose own name has a `=` is taken as it is."""
+    """Split LABEL=FOLDER, unless the whole string is an existing folder."""
     label, separator, folder = run.partition("=")
     if not separator or Path(run).exists():
         return None, Path(run)
@@ -169,7 +169,7 @@ def _split_label(run: str) -> tuple[str | None, Path]:
 
 
 def _labels(named: Sequence[tuple[str | None, EvaluationFolder]]) -> list[str]:
-    """Labels as given, else the model's name, with the folder's where that is not enough."""
+    """Return the given labels, or model names, with the name of the folder if ambiguous."""
     given = [label or folder.config.model.name for label, folder in named]
     counts = Counter(given)
     labels = [
@@ -205,7 +205,7 @@ def _describe_choice(config: EvaluationConfig) -> str:
 
 
 def group_by_sample(entries: Sequence[Entry]) -> list[tuple[PuzzleSample, list[Entry]]]:
-    """Put evaluations of the same puzzles together, in the order in which they come."""
+    """Group evaluations by puzzles, in the order of first occurrence."""
     groups: dict[tuple[str, str], tuple[PuzzleSample, list[Entry]]] = {}
     for entry in entries:
         sample = entry.sample

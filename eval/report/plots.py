@@ -1,83 +1,41 @@
-"""Plots of a report through matplotlib: the same bytes for the same numbers.
-
-The same SVG goes into a file and into the page. In the page its colours become those of the page's
-palette (`themed_svg`), so that it follows light and dark mode.
-"""
+"""Plots of a report through matplotlib, with the deterministic style of `svg_style`."""
 
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
+from compile_tm.measure.report.svg_style import GROUND, INK, MARKERS, SERIES, plot_style, to_svg
 from data.runtime.plot_text import add_legend
 from eval.report.build import LeaderboardRow, LengthPoint
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     LegendEntries = list[tuple[Artist, str]]
 
-# Colours of the files, and the palette names that take their place in the page.
-_INK, _SOFT, _GRID, _GROUND = "#1b1d1f", "#585c61", "#dcdcd6", "#ffffff"
-_SERIES = (
-    "#1f5fbf",
-    "#b4530a",
-    "#187544",
-    "#7b3fc4",
-    "#b3266a",
-    "#0f7383",
-    "#6d6400",
-    "#585c60",
-)
-_PALETTE = {
-    _INK: "--ink",
-    _SOFT: "--ink-soft",
-    _GRID: "--line",
-    _GROUND: "--panel",
-    **{colour: f"--series-{i}" for i, colour in enumerate(_SERIES, start=1)},
-}
-_MARKERS = "osD^vPX*"
-_END_COLOURS = {
-    "solved": _SERIES[2],
-    "wrong": _SERIES[1],
-    "malformed": _SERIES[4],
-    "loop": _SERIES[3],
-    "segment_cap": _SERIES[5],
-    "total_cap": _SERIES[0],
-    "context": _SERIES[7],
-}
-_RC: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "sudocot",
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 10,
-    "text.parse_math": False,  # A `$` in a name begins no formula.
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
-    "axes.edgecolor": _SOFT,
-    "axes.facecolor": _GROUND,
-    "figure.facecolor": _GROUND,
-    "xtick.color": _SOFT,
-    "ytick.color": _SOFT,
-    "grid.color": _GRID,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
+_REASON_COLORS = {
+    "solved": SERIES[2],
+    "wrong": SERIES[1],
+    "malformed": SERIES[4],
+    "loop": SERIES[3],
+    "segment_cap": SERIES[5],
+    "total_cap": SERIES[0],
+    "context": SERIES[7],
 }
 
 
 def draw_accuracy_by_length(series: Mapping[str, Sequence[LengthPoint]]) -> Drawing | None:
-    """Draw accuracy against CoT length, in the manner of the paper's figures, with intervals.
+    """Draw accuracy with 95% intervals by CoT length, in the style of the paper's figures.
 
     Args:
-        series: Points by label; a series without points is left out.
+        series: Points by label; empty series are omitted.
 
     Returns:
-        The drawing; None when there is no point at all.
+        The drawing; None if there are no points.
     """
     drawn = {label: points for label, points in series.items() if points}
     if not drawn:
@@ -104,13 +62,13 @@ def _draw_series(axes: Axes, points: Sequence[LengthPoint], *, index: int) -> Ar
     shares = [100 * (point.result.accuracy or 0.0) for point in points]
     below = [max(0.0, share - 100 * p.result.low) for share, p in zip(shares, points, strict=True)]
     above = [max(0.0, 100 * p.result.high - share) for share, p in zip(shares, points, strict=True)]
-    colour = _SERIES[index % len(_SERIES)]
-    marker = _MARKERS[index // len(_SERIES) % len(_MARKERS)]
+    color = SERIES[index % len(SERIES)]
+    marker = MARKERS[index // len(SERIES) % len(MARKERS)]
     line = axes.errorbar(
         lengths,
         shares,
         yerr=[below, above],
-        color=colour,
+        color=color,
         marker=marker,
         markersize=5,
         linewidth=1.6,
@@ -126,40 +84,40 @@ def _draw_series(axes: Axes, points: Sequence[LengthPoint], *, index: int) -> Ar
             linestyle="none",
             marker=marker,
             markersize=5,
-            markerfacecolor=_GROUND,
-            markeredgecolor=colour,
+            markerfacecolor=GROUND,
+            markeredgecolor=color,
             zorder=3,
         )
     return cast("Artist", line)
 
 
-def draw_ended_by(rows: Sequence[LeaderboardRow]) -> Drawing:
-    """Draw why the puzzles of each evaluation ended, as bars of shares."""
-    classes = [name for name in _END_COLOURS if any(row.ended_by[name] for row in rows)]
+def draw_finish_reasons(rows: Sequence[LeaderboardRow]) -> Drawing:
+    """Draw the shares of finish reasons of each evaluation as stacked bars."""
+    classes = [name for name in _REASON_COLORS if any(row.finish_reasons[name] for row in rows)]
 
     def draw(axes: Axes) -> LegendEntries:
         entries: LegendEntries = []
-        places = range(len(rows))
+        y_positions = range(len(rows))
         lefts = [0.0] * len(rows)
         for name in classes:
-            widths = [100 * row.ended_by[name] / row.result.num_puzzles for row in rows]
+            widths = [100 * row.finish_reasons[name] / row.result.num_puzzles for row in rows]
             bars = axes.barh(
-                places,
+                y_positions,
                 widths,
                 left=lefts,
                 height=0.62,
-                color=_END_COLOURS[name],
-                edgecolor=_GROUND,
+                color=_REASON_COLORS[name],
+                edgecolor=GROUND,
                 linewidth=1.0,
             )
             entries.append((cast("Artist", bars), name.replace("_", " ")))
             for bar, width in zip(bars, widths, strict=True):
                 if width >= 8:
                     x, y = bar.get_x() + width / 2, bar.get_y() + bar.get_height() / 2
-                    axes.text(x, y, f"{width:.1f}", color=_GROUND, ha="center", va="center")
+                    axes.text(x, y, f"{width:.1f}", color=GROUND, ha="center", va="center")
             lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
-        axes.set_yticks(places, [_shortened(row.label) for row in rows])
-        axes.tick_params(axis="y", length=0, labelcolor=_INK)
+        axes.set_yticks(y_positions, [_shortened(row.label) for row in rows])
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.spines["left"].set_visible(False)
         axes.set(xlim=(0, 100), xlabel="puzzles, %")
         axes.invert_yaxis()
@@ -169,7 +127,7 @@ def draw_ended_by(rows: Sequence[LeaderboardRow]) -> Drawing:
 
 
 class Drawing:
-    """A plot that can be written in several formats."""
+    """A plot that can be rendered as SVG and PNG."""
 
     def __init__(
         self,
@@ -181,59 +139,38 @@ class Drawing:
     ) -> None:
         self._draw = draw
         self._columns = legend_columns
-        # Every row of the legend, above the axes, needs its own space.
+        # Space for each row of the legend above the axes.
         self._height = height + 0.22 * -(-num_legend // legend_columns)
 
     def svg(self) -> str:
-        """The plot as SVG, without the time and the versions."""
-        text = self._render("svg", metadata={"Date": None, "Creator": None}).decode()
-        return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
+        """Return the plot as SVG without time stamps and versions."""
+        with plot_style():
+            return to_svg(self._figure())
 
     def png(self) -> bytes:
-        """The plot as PNG."""
-        return self._render("png", metadata={"Software": None})
+        """Return the plot as PNG."""
+        stream = io.BytesIO()
+        with plot_style():
+            figure = self._figure()
+            figure.savefig(stream, format="png", dpi=160, metadata={"Software": None})
+        return stream.getvalue()
 
-    def _render(self, kind: str, *, metadata: dict[str, None]) -> bytes:
-        import matplotlib as mpl
+    def _figure(self) -> Figure:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        with mpl.rc_context():
-            mpl.rcdefaults()  # A reader's own settings do not change the bytes.
-            mpl.rcParams.update(_RC)
-            figure = Figure(figsize=(7.6, self._height), layout="constrained")
-            FigureCanvasAgg(figure)
-            handles, labels = zip(*self._draw(figure.subplots()), strict=True)
-            add_legend(
-                figure,
-                handles,
-                labels,
-                loc="outside upper left",
-                ncols=self._columns,
-                fontsize=9,
-            )
-            stream = io.BytesIO()
-            figure.savefig(stream, format=kind, dpi=160, metadata=metadata)
-        return stream.getvalue()
-
-
-def themed_svg(svg: str, *, prefix: str) -> str:
-    """Make an SVG part of a page: colours of its palette, ids of its own, no XML head."""
-    body = svg[svg.index("<svg") :]
-    body = re.sub(r"<metadata>.*?</metadata>\s*", "", body, flags=re.DOTALL)
-
-    def fix_tag(tag: re.Match[str]) -> str:
-        fixed = tag[0]
-        for colour, name in _PALETTE.items():
-            fixed = fixed.replace(colour, f"var({name})")
-        return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}-", fixed)
-
-    return re.sub(r"<[^>]*>", fix_tag, body)  # Names are between tags, and stay as they are.
+        figure = Figure(figsize=(7.6, self._height), layout="constrained")
+        FigureCanvasAgg(figure)
+        handles, labels = zip(*self._draw(figure.subplots()), strict=True)
+        add_legend(
+            figure, handles, labels, loc="outside upper left", ncols=self._columns, fontsize=9
+        )
+        return figure
 
 
 def _shortened(label: str, length: int = 34) -> str:
     if len(label) <= length:
         return label
-    # Names of runs begin alike and differ at the end: seed, part, date.
+    # Names of runs often share a prefix and differ at the end: seed, part, date.
     end = (length - 3) // 2
     return f"{label[: length - 3 - end]}...{label[-end:]}"

@@ -1,4 +1,4 @@
-"""Results that others reported: one data file, never ranked with what was measured here."""
+"""Published results of other models, read from a data file; never ranked with evaluations."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ REPORTER_TITLES: dict[Reporter, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedResult:
-    """A result as somebody else stated it."""
+    """A published result."""
 
     method: str
     """Name of the method or model."""
     regime: Regime
-    """What it was trained on."""
+    """Training data."""
     accuracy: Annotated[float, Ge(0), Le(100)]
-    """Grids solved, in percent."""
+    """Solved puzzles in percent."""
     test_set: str
-    """Puzzles it was tested on."""
+    """Test puzzles."""
     reported: Reporter
-    """Whose number it is."""
+    """Who reported the number."""
     source: str
-    """Where it stands."""
+    """Publication and table or section."""
     url: str
-    """Address of the source."""
+    """URL of the source."""
     caveats: tuple[str, ...]
-    """What to know before comparing."""
+    """Limits of comparability."""
     year: int | None = None
     """Year of the source."""
     parameters: int | None = None
-    """Parameters of the model."""
+    """Number of parameters, if stated."""
     num_tested: int | None = None
-    """Puzzles of the test, where stated."""
+    """Number of test puzzles, if stated."""
     hardest: int | None = None
-    """Solved of the 100 hardest test puzzles by CoT length."""
+    """Number of solved puzzles among the 100 hardest by CoT length, if stated."""
     compute: str | None = None
-    """Computation at test time."""
+    """Test-time compute."""
 
     def __post_init__(self) -> None:
         if not self.url.startswith("https://"):
@@ -65,7 +65,7 @@ class PublishedResult:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95% Wilson interval as shares, computed here; None where the number tested is unknown."""
+        """95% Wilson interval as shares, computed from `num_tested`; None if that is unknown."""
         if self.num_tested is None:
             return None
         num_solved = round(self.num_tested * self.accuracy / 100)
@@ -73,17 +73,17 @@ class PublishedResult:
 
 
 def read_published() -> dict[Regime, list[PublishedResult]]:
-    """Read the data file: results by regime, in the order of the file.
+    """Return the results of the data file by regime, in the order of the file.
 
     Raises:
-        ValueError: an entry is not of the form; the message names its method.
+        ValueError: An entry is malformed; the message names its method.
     """
     text = resources.files("eval.report").joinpath(PUBLISHED_FILE).read_text(encoding="utf-8")
     return parse_published(text)
 
 
 def parse_published(text: str) -> dict[Regime, list[PublishedResult]]:
-    """Read the text of a data file; see `read_published`."""
+    """Parse the text of a data file (`read_published`)."""
     results: dict[Regime, list[PublishedResult]] = {regime: [] for regime in get_args(Regime)}
     content = yaml.safe_load(text)
     for result in parse_record(tuple[PublishedResult, ...], content, path=PUBLISHED_FILE):

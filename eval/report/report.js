@@ -1,6 +1,6 @@
 
 "use strict";
-// Sorts a table by the column whose heading is pressed; pressed again, the other way round.
+// Sorts a table by the column whose heading is clicked; a second click reverses the order.
 // Cells without a value stay last in both directions.
 (() => {
   const compare = (a, b, isText) => (isText ? a.localeCompare(b, "en", { numeric: true }) : Number(a) - Number(b));
@@ -11,7 +11,7 @@
       const index = heading.cellIndex;
       const isText = heading.classList.contains("text");
       const before = heading.getAttribute("aria-sort");
-      // Numbers begin with the greatest, except ranks and p-values.
+      // Numbers are sorted in descending order first, except for ranks and p-values.
       const isSmallFirst = isText || ["#", "p"].includes(heading.textContent.trim());
       const first = isSmallFirst ? "ascending" : "descending";
       const other = isSmallFirst ? "descending" : "ascending";
@@ -30,7 +30,7 @@
   }
 })();
 
-// Columns, filters and folded engines: what is hidden stays in the page, and in its print.
+// Columns, filters and collapsed engines; hidden cells stay in the page and are printed.
 (() => {
   for (const box of document.querySelectorAll(".picker input")) box.addEventListener("change", () => {
     for (const cell of document.querySelectorAll(`[data-column="${box.value}"]`)) cell.hidden = !box.checked;

@@ -1,8 +1,8 @@
-"""Writes a report: Markdown, JSON, CSV, plots, and one page that holds all of it.
+"""Writes a report as Markdown, JSON, CSV, plots and a self-contained page.
 
-report.html        the page, self-contained
-report.md          the same tables for a repository or a card
-report.json        every number, in full
+report.html        self-contained page
+report.md          tables for a repository or a model card
+report.json        all numbers in full precision
 leaderboard.csv    the leaderboards as one table
 plots/             each plot as SVG and PNG
 """
@@ -20,12 +20,13 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from compile_tm.measure.report.svg_style import themed_svg
 from data.runtime.files import staged_directory, to_json
 from eval.page.render import render_page
 from eval.report import columns
 from eval.report.build import Report, Section
 from eval.report.columns import COLUMNS, shown_columns
-from eval.report.plots import Drawing, draw_accuracy_by_length, draw_ended_by, themed_svg
+from eval.report.plots import Drawing, draw_accuracy_by_length, draw_finish_reasons
 from eval.report.published import REGIME_TITLES, REPORTER_TITLES
 from solver.boards import get_board
 
@@ -40,20 +41,18 @@ class _Plot:
     """A plot of a section."""
 
     name: str
-    """Name of its files, without the ending."""
+    """Name of its files without extension."""
     title: str
-    """Title above it."""
+    """Title."""
     drawing: Drawing
-    """What is drawn."""
+    """The plot."""
 
 
 def write_report(report: Report, out: Path, *, title: str) -> None:
-    """Write all files of a report into a folder, which appears once they are complete.
-
-    The folder of an earlier report is replaced.
+    """Write all files of a report to a folder, atomically; an earlier report is replaced.
 
     Raises:
-        FileExistsError: the folder holds something else.
+        FileExistsError: The folder contains other files.
     """
     is_report = (out / JSON_FILE).is_file() or (out.is_dir() and not any(out.iterdir()))
     plots = {
@@ -90,7 +89,7 @@ def write_report(report: Report, out: Path, *, title: str) -> None:
 
 
 def failures_for_page(report: Report) -> dict[str, Any]:
-    """Failed puzzles as the page's script reads them: each puzzle once, rows as small arrays.
+    """Return the failures in a compact form for the script of the page.
 
     Returns:
         `sections`: for each section the board's `side`, `puzzles` as [text, CoT length], and
@@ -129,14 +128,14 @@ def _plots(section: Section, *, number: int) -> list[_Plot]:
         _Plot(
             name=f"ended-by-{number}",
             title="Why the puzzles ended",
-            drawing=draw_ended_by(section.rows),
+            drawing=draw_finish_reasons(section.rows),
         )
     )
     return plots
 
 
 def leaderboard_csv(report: Report) -> str:
-    """The leaderboards as CSV, every number in full; a sample's digest tells them apart."""
+    """Return all leaderboards as one CSV table in full precision."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     extra = ("low", "high", "num_solved", "sample_digest", "model_digest", "note")
@@ -151,7 +150,7 @@ def leaderboard_csv(report: Report) -> str:
 
 
 def _csv_cell(value: columns.Value) -> columns.Value:
-    """A cell that no spreadsheet takes for a formula."""
+    """Escape a cell that a spreadsheet would interpret as a formula."""
     if isinstance(value, str) and value.startswith(_FORMULA_STARTS):
         return f"'{value}"
     return value
@@ -170,7 +169,7 @@ def _render_markdown(**values: object) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Escape a text for a cell of a Markdown table: no mark-up, no HTML, one line."""
+    """Escape a text for a cell of a Markdown table."""
     line = " ".join(text.split())
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_{}\[\]|~$#!])", r"\\\1", line)

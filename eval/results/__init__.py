@@ -1,1 +1,1 @@
-"""Evaluations on disk: records, folder, runner, summary, scores."""
+"""Evaluation results on disk: records, folder, runner, summary and scores."""

@@ -1,4 +1,4 @@
-"""`certificates.json` of an evaluation: which results no order of summation could have changed."""
+"""`certificates.json`: results that do not depend on the order of floating-point summation."""
 
 from __future__ import annotations
 
@@ -14,47 +14,46 @@ CERTIFICATES_FILE = "certificates.json"
 
 
 class Status(StrEnum):
-    """What is known of the tokens of a puzzle."""
+    """Certification status of the tokens of a puzzle."""
 
     CERTIFIED = "certified"
-    """No order of summation within the bound changes them."""
+    """All margins exceed the bound, so that the order of summation has no effect."""
     REPLAYED = "replayed"
     """Decoding the puzzle alone in fp32 gave the same tokens."""
     DIFFERENT = "different"
-    """Decoding the puzzle alone in fp32 gave other tokens."""
+    """Decoding the puzzle alone in fp32 gave different tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReorderingBound:
-    """How far another order of summation can move a logit of a model in a precision."""
+    """Bound on the change of a logit under another order of summation."""
 
     measured: float
-    """Largest difference found over batches, chunks, slots and threads."""
+    """Largest difference measured over batches, chunks, slots and threads."""
     worst_case: str
-    """The variation that gave it."""
+    """Variation with the largest difference."""
     derived: float
-    """Estimate from the number format: its unit roundoff, times the root of the number of terms
-    that are added on the way to a logit, times the largest logit."""
+    """Estimate: unit roundoff * sqrt(number of additions per logit) * largest logit."""
     num_logits: int
-    """Logits compared."""
+    """Number of logits compared."""
 
     @property
     def margin(self) -> float:
-        """Margin above which a token is certified: two logits can move toward each other."""
+        """Minimum margin of a certified token: twice the bound, as two logits may change."""
         return 2 * max(self.measured, self.derived)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Certificate:
-    """What is known of the tokens of a puzzle."""
+    """Certificate of the tokens of a puzzle."""
 
     key: str
     """Puzzle hash."""
     status: Status
-    """Certified, replayed or different."""
+    """Certification status."""
     least_margin: float | None
-    """Least margin of a generated token over the likeliest other one, below 0 where another one is
-    likelier; None without tokens."""
+    """Smallest logit margin of a generated token over the best other one, negative if that is
+    larger; None without tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,14 +63,14 @@ class Certificates:
     model_digest: str
     """Digest of the weights."""
     precision: str
-    """Precision policy in which margins and bound were computed."""
+    """Precision policy of margins and bound."""
     bound: ReorderingBound
-    """Bound on the movement of a logit."""
+    """Bound on the change of a logit."""
     puzzles: tuple[Certificate, ...]
-    """One certificate a puzzle, by key."""
+    """One certificate per puzzle, by key."""
 
     def count(self, status: Status) -> int:
-        """Puzzles of a status."""
+        """Return the number of puzzles with a status."""
         return sum(certificate.status is status for certificate in self.puzzles)
 
 
@@ -81,10 +80,10 @@ def write_certificates(folder: Path, certificates: Certificates) -> None:
 
 
 def read_certificates(folder: Path) -> Certificates | None:
-    """Read the file; None if there is none.
+    """Read the file; None if it does not exist.
 
     Raises:
-        ValueError: it is not what sudocot writes.
+        ValueError: The file is malformed.
     """
     path = folder / CERTIFICATES_FILE
     if not path.is_file():

@@ -1,16 +1,15 @@
-"""The folder of an evaluation, which every report is made from.
+"""Evaluation folder: the input of all reports.
 
-    evaluation.json   settings, model, data, sessions (`EvaluationConfig`); its being there means
-                      that the sample is complete
-    sample.jsonl      the puzzles to evaluate, ordered by key, one a line
-    results.jsonl     one line for each puzzle that ended, appended as it ends
-    tokens.jsonl      on request: the generated ids of each puzzle, compressed
-    replies.jsonl     of models that write text: each reply, appended as it arrives
-    summary.json      once all are done: accuracy and all else that follows from the above
+    evaluation.json   settings, model, data and sessions (`EvaluationConfig`); written after the
+                      sample, so that its presence marks a complete sample
+    sample.jsonl      puzzles to evaluate, one per line, sorted by key
+    results.jsonl     one line per finished puzzle, appended on completion
+    tokens.jsonl      optional: generated ids of each puzzle, compressed
+    replies.jsonl     for models that write text: replies, appended on arrival
+    summary.json      written at the end: accuracy and other statistics of the files above
 
-Lines are appended by `data.runtime.line_log`; a puzzle whose line a kill cut short is evaluated
-again. When all puzzles are done the lines are sorted by key, so that the file does not depend on
-the order in which puzzles ended.
+Lines are appended by `data.runtime.line_log`; a puzzle with an incomplete line is evaluated again.
+At the end, the lines are sorted by key, so that the files do not depend on the order of completion.
 """
 
 from __future__ import annotations
@@ -32,8 +31,14 @@ from data.runtime.files import publish_file, to_json
 from data.runtime.line_log import LineLog, publish_lines, read_lines
 from data.runtime.schema import from_plain, read_record
 from eval.engines.text.replies import sort_replies
-from eval.results.records import SCHEMA, EvaluationConfig, ResultRow, SampledPuzzle
-from eval.results.summary import Summary, summarise
+from eval.results.records import (
+    SCHEMA,
+    EvaluationConfig,
+    ResultRow,
+    SampledPuzzle,
+    stored_fields,
+)
+from eval.results.summary import Summary, summarize
 from solver.boards import Board, get_board
 from solver.vocabulary import Tokens, Vocabulary
 
@@ -48,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 class EvaluationFolder:
-    """Results that are there, finished or not; files are read when they are first used."""
+    """A finished or unfinished evaluation; files are read on first use."""
 
     def __init__(self, path: Path, config: EvaluationConfig) -> None:
         self.path = path
@@ -59,13 +64,13 @@ class EvaluationFolder:
         """Open a folder.
 
         Raises:
-            FileNotFoundError: no evaluation there.
-            ValueError: one of another version, or a damaged one.
+            FileNotFoundError: The folder contains no evaluation.
+            ValueError: The evaluation is damaged or of an unsupported version.
         """
         path = Path(path)
         file = path / CONFIG_FILE
         if not file.is_file():
-            raise FileNotFoundError(f"{path}: no {CONFIG_FILE}, not an evaluation")
+            raise FileNotFoundError(f"{path}: no {CONFIG_FILE}, not an evaluation folder")
         check_digests(path, (CONFIG_FILE,))
         return cls(path, read_record(file, EvaluationConfig, schema=SCHEMA))
 
@@ -73,7 +78,7 @@ class EvaluationFolder:
     def create(
         cls, path: Path, config: EvaluationConfig, sample: Iterable[SampledPuzzle]
     ) -> EvaluationFolder:
-        """Write the sample and the settings, the latter last."""
+        """Write the sample, then the settings."""
         path.mkdir(parents=True, exist_ok=True)
         records = ({"schema": SCHEMA, **asdict(puzzle)} for puzzle in sample)
         (path / DIGESTS_FILE).unlink(missing_ok=True)  # of a session killed before its settings
@@ -83,7 +88,7 @@ class EvaluationFolder:
         return folder
 
     def write_config(self, config: EvaluationConfig) -> None:
-        """Replace the settings, to add a session."""
+        """Replace the settings, for instance to add a session."""
         self.expect_changes()
         self.config = config
         publish_file(self.path / CONFIG_FILE, to_json(config.to_json()))
@@ -95,7 +100,7 @@ class EvaluationFolder:
 
     @cached_property
     def sample(self) -> tuple[SampledPuzzle, ...]:
-        """All puzzles to evaluate, those of other parts included, by key."""
+        """All puzzles of the evaluation, including those of other parts, by key."""
         path = self.path / SAMPLE_FILE
         check_digests(self.path, (SAMPLE_FILE,))
         return tuple(read_lines(path, partial(from_plain, SampledPuzzle, schema=SCHEMA)))
@@ -105,7 +110,7 @@ class EvaluationFolder:
         """Results so far, by key.
 
         Raises:
-            ValueError: a damaged line, a puzzle twice, or one that is not of the sample.
+            ValueError: A line is malformed, or a puzzle is repeated or not in the sample.
         """
         path = self.path / RESULTS_FILE
         check_digests(self.path, (RESULTS_FILE,))
@@ -114,7 +119,7 @@ class EvaluationFolder:
         read = partial(ResultRow.from_json, board=self.config.board)
         for row in read_lines(path, read) if path.exists() else ():
             if row.key in rows or row.key not in keys:
-                what = "is there twice" if row.key in rows else "is not in the sample"
+                what = "is repeated" if row.key in rows else "is not in the sample"
                 raise ValueError(f"{path}: puzzle {row.key} {what}")
             rows[row.key] = row
         return tuple(rows[key] for key in sorted(rows))
@@ -126,16 +131,16 @@ class EvaluationFolder:
 
     @property
     def summary(self) -> Summary:
-        """Accuracy and all else that follows from settings and rows, finished or not."""
-        return summarise(self.config, self.rows)
+        """Statistics of the results so far."""
+        return summarize(self.config, self.rows)
 
     @property
     def summary_record(self) -> dict[str, Any]:
         """Content of `summary.json`."""
-        return asdict(self.summary)
+        return asdict(self.summary, dict_factory=stored_fields)
 
     def generated(self, keys: Iterable[str]) -> dict[str, tuple[Tokens, ...]]:
-        """Read the generated ids of puzzles whose tokens were kept, segment by segment."""
+        """Read the stored generated ids of puzzles, by key and segment."""
         path, wanted = self.path / TOKENS_FILE, set(keys)
         check_digests(self.path, (TOKENS_FILE,))
 
@@ -147,14 +152,14 @@ class EvaluationFolder:
         return {key: segments for key, segments in items if segments is not None}
 
     def finish(self) -> None:
-        """Order the lines by key and write the summary; the same bytes if done twice."""
+        """Sort all files by key and write the summary; idempotent."""
         self.replace_rows(self.rows)
         path = self.path / TOKENS_FILE
         if path.exists():
-            # A kill between the two files leaves tokens without a row: they were written again.
+            # A kill between the two writes leaves tokens without a row, which are written again.
             latest = dict(read_lines(path, lambda record: (record["key"], record)))
             kept = [latest[row.key] for row in self.rows if row.key in latest]
-            if len(kept) < len(self.rows):  # A crash of the machine can keep a row without them.
+            if len(kept) < len(self.rows):  # a system crash may lose tokens but keep their row
                 num_lost = len(self.rows) - len(kept)
                 logger.warning("%s: the tokens of %d puzzles are lost", path, num_lost)
             publish_lines(path, kept)
@@ -163,16 +168,16 @@ class EvaluationFolder:
         write_digests(self.path, _DIGESTED_FILES)
 
     def expect_changes(self) -> None:
-        """Keep the digest of the sample alone, before other files change.
+        """Invalidate the digests of all files except the sample, before they change.
 
         Raises:
-            ValueError: the sample differs from its digest.
+            ValueError: The sample does not match its digest.
         """
         check_digests(self.path, (SAMPLE_FILE,))
         write_digests(self.path, (SAMPLE_FILE,))
 
     def replace_rows(self, rows: Sequence[ResultRow]) -> None:
-        """Write all results anew, by key."""
+        """Rewrite all results, sorted by key."""
         self.expect_changes()
         rows = sorted(rows, key=lambda row: row.key)
         publish_lines(self.path / RESULTS_FILE, (row.to_json() for row in rows))
@@ -180,7 +185,7 @@ class EvaluationFolder:
 
 
 class ResultLog:
-    """Appends results to a folder; a context manager."""
+    """Context manager that appends results to an evaluation folder."""
 
     def __init__(self, folder: EvaluationFolder) -> None:
         self._results = LineLog(folder.path / RESULTS_FILE)
@@ -199,7 +204,7 @@ class ResultLog:
         self._files.close()
 
     def append(self, row: ResultRow, segments: Sequence[Tokens]) -> None:
-        """Append a result, after its tokens if they are kept."""
+        """Append a result, after its tokens if they are stored."""
         if self._tokens is not None:
             self._tokens.append({"schema": SCHEMA, "key": row.key, **_pack(segments)})
         self._results.append(row.to_json())

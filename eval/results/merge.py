@@ -1,4 +1,4 @@
-"""The parts of a job array put together into one evaluation."""
+"""Merges the parts of an evaluation that was run as a job array."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ logger = logging.getLogger(__name__)
 
 
 def merge(out: Path, *, rebuild: bool = False) -> EvaluationFolder:
-    """Put the parts in `NAME.parts` together into the evaluation `out`, and remove them.
+    """Merge the parts in `<out>.parts` into the evaluation `out` and remove them.
 
-    Done again it changes nothing; cut short, it is finished by doing it again.
+    The operation is idempotent, and an interrupted merge can be repeated.
+
+    Args:
+        out: Folder of the merged evaluation.
+        rebuild: Replace an existing evaluation.
 
     Raises:
-        FileExistsError: `out` is another evaluation than that of the parts, and `rebuild` is off;
-            or it is no evaluation, which `rebuild` does not replace.
-        FileNotFoundError: no parts, or some are missing; the message lists them.
-        ValueError: parts of different evaluations, a puzzle in two of them or in none.
+        FileExistsError: `out` is a different evaluation and `rebuild` is False, or `out` is not an
+            evaluation.
+        FileNotFoundError: Parts are missing; the message lists them.
+        ValueError: The parts belong to different evaluations, or a puzzle is in two parts or none.
     """
     with locked_output(out):
         return _merge(out, rebuild=rebuild)
@@ -68,7 +72,7 @@ def _merge(out: Path, *, rebuild: bool) -> EvaluationFolder:
 
 
 def _finish_merge(out: Path) -> EvaluationFolder:
-    """Remove what is left of parts that are in `out`, which appears whole or not at all."""
+    """Remove the remaining parts after an interrupted merge; `out` is created atomically."""
     parts = parts_folder(out)
     left = [EvaluationFolder.open(path.parent) for path in parts.glob(f"*-of-*/{CONFIG_FILE}")]
     merged = EvaluationFolder.open(out) if (out / CONFIG_FILE).exists() else None
@@ -77,7 +81,9 @@ def _finish_merge(out: Path) -> EvaluationFolder:
         or not merged.is_complete
         or any(different_settings(merged.config, part.config) for part in left)
     ):
-        raise FileExistsError(f"{out}: exists, and is not of these parts; --rebuild replaces it")
+        raise FileExistsError(
+            f"{out}: exists and was not merged from these parts; --rebuild replaces it"
+        )
     shutil.rmtree(parts, ignore_errors=True)
     logger.info("%s: merged already", out)
     return merged

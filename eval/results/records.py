@@ -1,12 +1,13 @@
-"""What an evaluation writes down: its puzzles, its settings, one row for each puzzle that ended.
+"""Records of an evaluation: its settings, its puzzles and one row per finished puzzle.
 
-Every class here is one form of JSON object, versioned by `SCHEMA`. What depends on speed, on the
-order in which puzzles ended or on the machine is in `Cost` and `Session` alone: all else is equal
-for equal settings, however often a run was interrupted and into how many parts it was divided.
+Each class defines the schema of a JSON object, versioned by `SCHEMA`. Only `Cost`, `Session` and
+`seconds` depend on speed, scheduling or hardware; all other values are deterministic, regardless of
+interruptions and of the number of parts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
@@ -14,44 +15,45 @@ import numpy as np
 
 from data.model_format.precision import PrecisionPolicy
 from data.runtime.schema import from_plain
-from eval.engines.contract import AnswerFacts, Caps, EndedBy, EvaluationMode, Result
+from eval.engines.contract import AnswerFacts, Caps, EvaluationMode, FinishReason, Result
 from solver.boards import get_board
 from solver.vocabulary import Tokens, Vocabulary
 
 SCHEMA = 1
+STORED_FINISH_REASON = "ended_by"
+"""Name in files of the fields `finish_reason` and `finish_reasons`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampledPuzzle:
-    """A puzzle to evaluate, and what is known of it."""
+    """A puzzle to evaluate."""
 
     key: str
     """Puzzle hash: `solver.puzzles.puzzle_id` as 16 hex digits."""
     givens: str
-    """Cells in row-major order, `.` for a blank, as `solver.puzzles.format_grid` writes them."""
+    """Cells in row-major order, `.` for a blank (`solver.puzzles.format_grid`)."""
     cot_length: int
     """Tokens of the solver's CoT."""
     rating: float | None
-    """Rating that the list states."""
+    """Rating stated by the puzzle list, if any."""
     groups: dict[str, str]
-    """Label of the group that it counts in, for each way of grouping: `cot_length`, `rating`,
-    `target`."""
+    """Group label by kind of grouping: `cot_length`, `rating`, `target`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """Work and time; of a row, what was spent since the row before it, so that sums are totals."""
+    """Work and time; rows store the difference to the previous row, so that sums are totals."""
 
     wall_seconds: float = 0.0
-    """Time since the row before it in its session, or since the session began to decode."""
+    """Time since the previous row of the session, or since the start of decoding."""
     num_forward_passes: int = 0
-    """Calls of the model, of whatever shape."""
+    """Forward passes of the model."""
     num_prompt_tokens: int = 0
-    """Tokens that were given to the model."""
+    """Tokens of prompts."""
     num_drafted_tokens: int = 0
-    """Tokens that the solver proposed (`verify`)."""
+    """Draft tokens proposed by the solver (`verify`)."""
     num_accepted_tokens: int = 0
-    """Proposed tokens that were the model's own (`verify`)."""
+    """Draft tokens accepted by the model (`verify`)."""
     usd: float = 0.0
     """Price of the tokens, in US dollars (`api`)."""
 
@@ -68,31 +70,31 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ResultRow:
-    """One line of `results.jsonl`: a puzzle that ended."""
+    """One line of `results.jsonl`: the result of a puzzle."""
 
     puzzle: SampledPuzzle
-    """The puzzle; its fields are those of the line itself."""
-    ended_by: EndedBy
-    """Why the decoding ended."""
+    """The puzzle; its fields are stored inline."""
+    finish_reason: FinishReason
+    """Why decoding ended."""
     num_new_tokens: int
     """Generated tokens over all segments."""
     num_segments: int
-    """Segments begun."""
+    """Number of segments, including an unfinished last one."""
     output: Tokens | None
-    """Ids of the output block, if there is one: enough to score the row again."""
+    """Ids of the output block, or None; sufficient for scoring the row again."""
     seconds: float
-    """From the first to the last token of the puzzle, others in flight included."""
+    """Wall time from the first to the last token, including time spent on other requests."""
     cost: Cost
-    """What it took."""
+    """Work and time."""
     answer: AnswerFacts | None = None
-    """Further facts of an answer in text or of an imported grid; written only where there are."""
+    """Additional scores of an answer in text or of an imported grid; omitted if None."""
 
     @classmethod
     def of_result(cls, puzzle: SampledPuzzle, result: Result, *, cost: Cost) -> ResultRow:
-        """Write down a result."""
+        """Return the row of a result."""
         return cls(
             puzzle=puzzle,
-            ended_by=result.ended_by,
+            finish_reason=result.finish_reason,
             num_new_tokens=result.num_new_tokens,
             num_segments=result.num_segments,
             output=result.output,
@@ -109,14 +111,14 @@ class ResultRow:
     @property
     def is_solved(self) -> bool:
         """Whether the output block is the solution."""
-        return self.ended_by is EndedBy.SOLVED
+        return self.finish_reason is FinishReason.SOLVED
 
     def to_json(self) -> dict[str, Any]:
-        """Plain form; `seconds` and `cost` come last."""
+        """Return a JSON object."""
         return {
             "schema": SCHEMA,
             **asdict(self.puzzle),
-            "ended_by": str(self.ended_by),
+            STORED_FINISH_REASON: str(self.finish_reason),
             "num_new_tokens": self.num_new_tokens,
             "num_segments": self.num_segments,
             "output": None if self.output is None else self.output.tolist(),
@@ -127,17 +129,19 @@ class ResultRow:
 
     @classmethod
     def from_json(cls, record: dict[str, Any], *, board: str) -> ResultRow:
-        """Read the plain form.
+        """Read a JSON object.
 
         Raises:
-            ValueError: another schema, or a field that is missing, unknown or of another type.
-            OverflowError: an id that the vocabulary does not have room for.
+            ValueError: The schema version is not supported, or a field is missing, unknown or
+                of the wrong type.
+            OverflowError: An id exceeds the range of the vocabulary.
         """
         line = from_plain(_Line, record, schema=SCHEMA)
         dtype = Vocabulary(get_board(board)).dtype
-        names = [f.name for f in fields(cls) if f.name not in ("puzzle", "output")]
+        names = [f.name for f in fields(cls) if f.name not in ("puzzle", "finish_reason", "output")]
         return cls(
             puzzle=SampledPuzzle(**{f.name: getattr(line, f.name) for f in fields(SampledPuzzle)}),
+            finish_reason=line.ended_by,
             output=None if line.output is None else cast("Tokens", np.array(line.output, dtype)),
             **{name: getattr(line, name) for name in names},
         )
@@ -145,9 +149,9 @@ class ResultRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Line(SampledPuzzle):
-    """Form of a line of `results.jsonl`: the fields of `ResultRow`."""
+    """Schema of a line of `results.jsonl`: the fields of `ResultRow` with those of its puzzle."""
 
-    ended_by: EndedBy
+    ended_by: FinishReason
     num_new_tokens: int
     num_segments: int
     output: tuple[int, ...] | None
@@ -158,162 +162,168 @@ class _Line(SampledPuzzle):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelRecord:
-    """The model that was evaluated."""
+    """The evaluated model."""
 
     name: str
     """Name of its folder."""
     digest: str
-    """Digest of its weights; of its name where the weights are not at hand."""
+    """Digest of its weights, or of its name if the weights are not available."""
     model_type: str
-    """Family as transformers names it; `api` or `imported` where that is not known."""
+    """`model_type` of transformers; `api` or `imported` if unknown."""
     num_parameters: int | None
-    """Parameters, embeddings included; None where they are not known."""
+    """Number of parameters, including embeddings; None if unknown."""
     facts: dict[str, Any]
-    """`data.model_format.facts.ModelFacts` as plain values: training data, tokens, seed, ..."""
+    """`data.model_format.facts.ModelFacts` as a JSON object: training data, tokens, seed, ..."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataRecord:
-    """Where the puzzles came from."""
+    """Source of the puzzles."""
 
     name: str
-    """Name of the list or of the data set."""
+    """Name of the puzzle list or data set."""
     digest: str
-    """Digest of all of it."""
+    """Digest of all its puzzles."""
     sample_digest: str
-    """Digest of the sampled puzzles: equal ones mean the same test set."""
+    """Digest of the sampled puzzles; equal digests mean equal test sets."""
     num_usable: int
-    """Puzzles that could be sampled: solvable, each once. Only chosen ones are looked at for a
-    second solution, and those that have one are not counted."""
+    """Distinct solvable puzzles to sample from. Uniqueness is checked for sampled puzzles only;
+    those with several solutions are not counted."""
     excluded: dict[str, int]
-    """Rows that could not, by reason."""
+    """Number of excluded rows by reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingRecord:
-    """The `eval.sampling.selection.SamplingConfig` of an evaluation, defaults filled in."""
+    """The `eval.sampling.selection.SamplingConfig` of an evaluation with resolved defaults."""
 
     kind: str
     """`random`, `targets`, `hardest`, `buckets` or `all`."""
     count: int | None
-    """Puzzles, of each target or bucket where there are some; None for all."""
+    """Number of puzzles, per target or bucket if applicable; None for all."""
     seed: int
-    """Seed of the choice."""
+    """Sampling seed."""
     targets: tuple[int, ...] = ()
-    """CoT lengths aimed at."""
+    """Target CoT lengths."""
     bucket_by: str | None = None
-    """What the buckets divide."""
+    """Quantity that defines the buckets."""
     check_unique: bool = True
-    """Whether puzzles with more than one solution were left out."""
+    """Whether puzzles with several solutions were excluded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetSpread:
-    """How close the puzzles picked for a target length are to it."""
+    """Range of CoT lengths of the puzzles sampled for a target length."""
 
     target: int
-    """CoT length aimed at."""
+    """Target CoT length."""
     num_puzzles: int
-    """Puzzles picked."""
+    """Number of sampled puzzles."""
     min_cot_length: int | None
-    """Shortest CoT picked; None where there is none."""
+    """Shortest CoT; None without puzzles."""
     max_cot_length: int | None
-    """Longest CoT picked."""
+    """Longest CoT; None without puzzles."""
     is_sparse: bool
-    """Fewer puzzles than wanted, or some that are far from the target."""
+    """Whether there are fewer puzzles than requested, or some are far from the target."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProtocolRecord:
-    """The text protocol of an evaluation, and how replies were sampled."""
+    """Text protocol and sampling parameters of an evaluation."""
 
     version: int
     """`eval.text_protocol.prompt.VERSION`."""
     digest: str
-    """Digest of what a model reads, the puzzle apart."""
+    """Digest of the prompt template."""
     num_shots: int
-    """Solved examples before the question."""
+    """Number of solved examples before the question."""
     form: str
-    """`chat`: messages; `plain`: one string, for models without a chat template."""
+    """`chat`: messages; `plain`: a single string, for models without a chat template."""
     num_samples: int
-    """Replies to each puzzle."""
+    """Replies per puzzle."""
     temperature: float | None
-    """Temperature of the sampling; 0 is greedy; None if unknown, as of imported replies."""
+    """Sampling temperature; 0 is greedy; None if unknown, as for imported replies."""
     top_p: float | None
-    """Probability mass that tokens are sampled from; None if unknown."""
+    """Cumulative probability of nucleus sampling; None if unknown."""
     seed: int | None
-    """Seed from which that of each reply is derived; None if unknown."""
+    """Base seed of the seeds of the replies; None if unknown."""
     request_fields: dict[str, Any] = field(default_factory=dict)
-    """Further fields of the requests to a server."""
+    """Additional fields of requests to a server."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Session:
-    """One start of the program for an evaluation."""
+    """One process that worked on an evaluation."""
 
     started_at: str
     """ISO 8601, UTC."""
     part: str | None
     """`i/n` for one part of several."""
     device: str
-    """Where the model computed."""
+    """Device of the model, or URL of the server."""
     num_slots: int
-    """Puzzles or segments in flight at most."""
+    """Number of segments, puzzles or requests in flight."""
     versions: dict[str, str]
-    """Versions of python, sudocot and the libraries that decide the numbers; and, under `commit`,
-    the commit of sudocot, where it is run from a checkout (`data.runtime.code_commit`); under
-    `environment`, variables that can change the last bits (`data.runtime.environment`)."""
+    """Versions of Python, sudocot and numerical libraries; `commit` is the commit of sudocot if it
+    runs from a checkout (`data.runtime.code_commit`), and `environment` lists environment variables
+    that can affect the last bits of the results (`data.runtime.environment`)."""
     num_replicas: int = 1
-    """Copies of the model that shared the puzzles."""
+    """Data-parallel replicas of the model."""
     engine_args: dict[str, Any] = field(default_factory=dict)
-    """Further arguments of the engine."""
+    """Engine-specific arguments."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluationConfig:
-    """`evaluation.json`: what the results of a folder are the results of."""
+    """Content of `evaluation.json`: the settings of an evaluation."""
 
     board: str
     """Board of the puzzles."""
     mode: EvaluationMode
-    """What the model writes."""
+    """Output of the model."""
     model: ModelRecord
     """The model."""
     data: DataRecord
-    """The puzzles."""
+    """Source of the puzzles."""
     sampling: SamplingRecord
-    """How they were chosen."""
+    """How the puzzles were sampled."""
     spreads: tuple[TargetSpread, ...]
-    """With target lengths: what was found for each."""
+    """Range of CoT lengths sampled for each target length."""
     num_sampled: int
-    """Puzzles chosen, of all parts together."""
+    """Number of sampled puzzles of all parts."""
     caps: Caps
-    """Limits of a puzzle."""
+    """Token limits of a puzzle."""
     engine: str
     """Name of the engine, or `import`."""
     precision: PrecisionPolicy
-    """Number formats that the engine computes in."""
+    """Number formats of the computation."""
     keeps_tokens: bool = False
-    """Whether what the model generates is kept in `tokens.jsonl`."""
+    """Whether generated ids are stored in `tokens.jsonl`."""
     protocol: ProtocolRecord | None = None
-    """How an answer in text was asked for; None for models that write token ids."""
+    """Text protocol; None for models that write token ids."""
     sessions: tuple[Session, ...] = field(default=())
-    """Every start of the program, in order."""
+    """All processes that worked on the evaluation, in order."""
 
     def identity(self) -> dict[str, Any]:
-        """What must be equal for results to belong together.
+        """Return the settings that must agree between the sessions and parts of an evaluation.
 
-        That is everything but the sessions; of the number formats the name of the policy, from
-        which the others follow.
+        All settings except for the sessions; the number formats are represented by the name of
+        their policy.
         """
         record = self.to_json()
         del record["sessions"]
         return {**record, "precision": self.precision.name}
 
     def to_json(self) -> dict[str, Any]:
-        """Plain form, as JSON gives it back."""
+        """Return a JSON object."""
         record = asdict(self)
         record["sampling"]["targets"] = list(self.sampling.targets)
         record["spreads"] = list(record["spreads"])
         record["sessions"] = list(record["sessions"])
         return {"schema": SCHEMA, **record}
+
+
+def stored_fields(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return fields under their names in files; a `dict_factory` for `dataclasses.asdict`."""
+    names = dict.fromkeys(("finish_reason", "finish_reasons"), STORED_FINISH_REASON)
+    return {names.get(name, name): value for name, value in fields}

@@ -1,14 +1,13 @@
-"""Evaluating: what is to be done, and the loop that does it.
+"""Evaluation loop with resumption.
 
     with locked_folder(out):
         folder = open_or_create(out, config, sample)
         evaluate(folder, engine, part=None)
 
-The caller holds the lock from before its first look at the folder, so that two processes cannot
-both find it empty.
+The caller must lock the folder before opening it, so that two processes cannot both create it.
 
-The longest puzzles come first, so that a lack of memory shows at once and no long one is left alone
-at the end. A part takes every n-th of them.
+Puzzles are sorted by descending CoT length, so that out-of-memory errors occur early and no long
+puzzle remains alone at the end. A part takes every n-th puzzle of this order.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ logger = logging.getLogger(__name__)
 
 
 def open_existing(out: Path, config: EvaluationConfig) -> EvaluationFolder | None:
-    """Open the evaluation that is in `out`, if there is one.
+    """Open the evaluation in `out`, or return None if there is none.
 
     Args:
         out: The folder, which need not exist.
-        config: Settings to go on with.
+        config: Expected settings.
 
     Raises:
-        ValueError: the folder holds something else, or an evaluation with other settings, which
-            are named.
+        ValueError: The folder contains other files, or an evaluation with different settings; the
+            message lists them.
     """
     if not (out / CONFIG_FILE).exists():
         if out.exists() and any(
@@ -53,7 +52,7 @@ def open_existing(out: Path, config: EvaluationConfig) -> EvaluationFolder | Non
     if differences:
         raise ValueError(
             f"out: {out} holds an evaluation that differs in {'; '.join(differences)}. "
-            "Give the same options to go on with it, or another folder"
+            "Use the same options to resume it, or another folder"
         )
     return folder
 
@@ -61,15 +60,15 @@ def open_existing(out: Path, config: EvaluationConfig) -> EvaluationFolder | Non
 def open_or_create(
     out: Path, config: EvaluationConfig, sample: Sequence[SampledPuzzle]
 ) -> EvaluationFolder:
-    """Begin an evaluation, or go on with the one that is there.
+    """Create an evaluation, or open an existing one to resume it.
 
     Args:
         out: The folder.
-        config: Settings, with this session as the only one.
+        config: Settings with the current session only.
         sample: The puzzles, by key.
 
     Raises:
-        ValueError: as `open_existing`.
+        ValueError: The folder cannot be resumed (`open_existing`).
     """
     folder = open_existing(out, config)
     if folder is None:
@@ -79,7 +78,7 @@ def open_or_create(
 
 
 def different_settings(theirs: EvaluationConfig, ours: EvaluationConfig) -> list[str]:
-    """List the settings in which two evaluations differ, sessions apart."""
+    """Return the settings in which two evaluations differ, except for their sessions."""
     differences = []
     for name, value in ours.identity().items():
         their_value = theirs.identity()[name]
@@ -95,40 +94,40 @@ def different_settings(theirs: EvaluationConfig, ours: EvaluationConfig) -> list
 
 
 def part_of_sample(sample: Sequence[SampledPuzzle], part: Part | None) -> list[SampledPuzzle]:
-    """Return the puzzles of a part, or all, longest first."""
+    """Return the puzzles of a part, or all, by descending CoT length."""
     ordered = sorted(sample, key=lambda puzzle: (-puzzle.cot_length, puzzle.key))
     return ordered[part.index :: part.count] if part else ordered
 
 
 def request_of(board: Board, puzzle: SampledPuzzle, config: EvaluationConfig) -> Request:
-    """Make the request of a puzzle."""
+    """Return the request of a puzzle."""
     _, givens = parse_puzzle(puzzle.givens, board=board)
     return Request(key=puzzle.key, board=board, givens=givens, mode=config.mode, caps=config.caps)
 
 
 def is_finished(folder: EvaluationFolder, *, part: Part | None) -> bool:
-    """Tell whether all puzzles of a part have a result and were summed up."""
+    """Return whether all puzzles of a part have a result and the summary has been written."""
     done = {row.key for row in folder.rows}
     is_done = all(puzzle.key in done for puzzle in part_of_sample(folder.sample, part))
     return is_done and (folder.path / SUMMARY_FILE).exists()
 
 
 def evaluate(folder: EvaluationFolder, engine: Engine, *, part: Part | None) -> EvaluationFolder:
-    """Evaluate the puzzles that have no result yet, then order the results and sum them up.
+    """Evaluate the puzzles without a result, then sort the results and write the summary.
 
-    Whatever ends it early, what is written stays, and the next call goes on from there.
+    Results are written on completion; after an interruption, the next call resumes.
 
     Args:
-        folder: Where to.
+        folder: Evaluation folder.
         engine: The model.
         part: Part of the puzzles; None for all.
 
     Returns:
-        The folder, opened anew.
+        The folder, opened again.
 
     Raises:
-        ValueError, FloatingPointError: as `eval.engines.contract.Engine.decode`.
-        OSError: the disk is full, say.
+        ValueError, FloatingPointError: Decoding failed (`eval.engines.contract.Engine.decode`).
+        OSError: A file cannot be written.
     """
     _evaluate(EvaluationFolder.open(folder.path), engine, part)
     finished = EvaluationFolder.open(folder.path)
@@ -137,7 +136,7 @@ def evaluate(folder: EvaluationFolder, engine: Engine, *, part: Part | None) -> 
 
 
 def _evaluate(folder: EvaluationFolder, engine: Engine, part: Part | None) -> None:
-    # `score` sums up unfinished results too: its summary must not pass for that of all.
+    # `eval score` also writes a summary of unfinished results; remove it.
     (folder.path / SUMMARY_FILE).unlink(missing_ok=True)
     puzzles = part_of_sample(folder.sample, part)
     done = {row.key for row in folder.rows}
@@ -148,7 +147,7 @@ def _evaluate(folder: EvaluationFolder, engine: Engine, part: Part | None) -> No
     requests = [request_of(folder.board, puzzle, folder.config) for puzzle in todo.values()]
     total = sum(puzzle.cot_length for puzzle in puzzles)
     num_left = sum(puzzle.cot_length for puzzle in todo.values())
-    # The solver's tokens are a better measure of what is left than the puzzles are.
+    # The number of solver tokens predicts the remaining time better than the number of puzzles.
     bar = progress("evaluating", total=total, unit="solver tokens", done=total - num_left)
     with ResultLog(folder) as log, bar as advance:
         meter = _Meter(engine)
@@ -160,7 +159,7 @@ def _evaluate(folder: EvaluationFolder, engine: Engine, part: Part | None) -> No
 
 
 class _Meter:
-    """Tells what an engine has spent since it was last asked."""
+    """Measures the cost of an engine between two reads."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -1,6 +1,6 @@
-"""What follows from the rows of an evaluation: accuracy, why puzzles ended, cost, by groups.
+"""Statistics of an evaluation: accuracy, finish reasons and cost, in total and by group.
 
-A pure function of settings and rows, so it can be made again at any time without the model.
+The summary is a pure function of settings and rows and can be recomputed without the model.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from data.runtime.intervals import wilson_interval
-from eval.engines.contract import AnswerFacts, EndedBy
+from eval.engines.contract import AnswerFacts, FinishReason
 from eval.results.records import SCHEMA, Cost, EvaluationConfig, ResultRow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Accuracy:
-    """Grids solved: the one headline number."""
+    """Share of solved puzzles with a 95% confidence interval."""
 
     num_puzzles: int
-    """Puzzles with a result."""
+    """Number of puzzles with a result."""
     num_solved: int
-    """Of these, those whose output block is the solution."""
+    """Number of solved puzzles."""
     accuracy: float | None
-    """Their share; None without puzzles."""
+    """`num_solved / num_puzzles`; None without puzzles."""
     low: float
     """Lower end of the 95% Wilson interval."""
     high: float
@@ -33,12 +33,12 @@ class Accuracy:
 
     @classmethod
     def of_rows(cls, rows: Sequence[ResultRow]) -> Accuracy:
-        """Count solved rows."""
+        """Return the accuracy of rows."""
         return cls.of_flags([row.is_solved for row in rows])
 
     @classmethod
     def of_flags(cls, flags: Sequence[bool]) -> Accuracy:
-        """Count solved puzzles, one flag each."""
+        """Return the accuracy of puzzles, given whether each one is solved."""
         num_solved = sum(flags)
         low, high = wilson_interval(num_solved, trials=len(flags))
         return cls(
@@ -52,98 +52,98 @@ class Accuracy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupSummary:
-    """Results of the puzzles of one group."""
+    """Statistics of a group of puzzles."""
 
     kind: str
-    """Way of grouping: `cot_length`, `rating`, `target`."""
+    """Kind of grouping: `cot_length`, `rating`, `target`."""
     label: str
-    """Name of the group."""
+    """Label of the group."""
     accuracy: Accuracy
-    """Grids solved."""
+    """Share of solved puzzles."""
     min_cot_length: int
-    """Shortest solver's CoT in it."""
+    """Minimum CoT length of the solver."""
     median_cot_length: float
-    """Median of them."""
+    """Median CoT length of the solver."""
     max_cot_length: int
-    """Longest solver's CoT in it."""
-    ended_by: dict[str, int]
-    """Puzzles by the class of their end; all classes, in order."""
+    """Maximum CoT length of the solver."""
+    finish_reasons: dict[str, int]
+    """Number of puzzles by finish reason, including zeros."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerSummary:
-    """Results of answers in text and of imported grids beyond the accuracy."""
+    """Additional statistics of answers in text and of imported grids."""
 
     lenient: Accuracy
-    """Puzzles solved by the lenient parser."""
+    """Accuracy with the lenient parser."""
     right_cells: float | None
-    """Share of blank cells that are filled as in the solution; partial credit."""
+    """Share of blank cells filled with the digit of the solution (partial credit)."""
     num_samples: int
-    """Replies to a puzzle."""
+    """Replies per puzzle."""
     pass_at_1: float | None
-    """Mean share of solved replies."""
+    """Mean share of replies that solve the puzzle."""
     pass_at_k: float | None
-    """Share of puzzles with at least one solved reply of `num_samples`."""
+    """Share of puzzles solved by at least one of `num_samples` replies."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """`summary.json`."""
+    """Content of `summary.json`."""
 
     schema: int
-    """Version of this form."""
+    """Schema version."""
     is_complete: bool
-    """Whether all sampled puzzles have a result; if not, these numbers are no result."""
+    """Whether all sampled puzzles have a result; partial numbers must not be reported."""
     accuracy: Accuracy
-    """Grids solved."""
-    ended_by: dict[str, int]
-    """Puzzles by the class of their end; all classes, in order."""
+    """Share of solved puzzles."""
+    finish_reasons: dict[str, int]
+    """Number of puzzles by finish reason, including zeros."""
     num_new_tokens: int
     """Generated tokens of all puzzles."""
     num_segments: int
-    """Segments of all puzzles."""
+    """Number of segments of all puzzles."""
     mean_new_tokens: float | None
-    """Generated tokens a puzzle."""
+    """Mean number of generated tokens per puzzle."""
     mean_seconds: float | None
-    """Wall time a puzzle: all of it divided by the puzzles, as many are in flight at once."""
+    """Total wall time divided by the number of puzzles."""
     cost: Cost
-    """Work and wall time of all sessions; those of parts that ran side by side add up."""
+    """Work and wall time of all sessions, including those that ran concurrently."""
     groups: tuple[GroupSummary, ...]
-    """By kind, then from easy to hard."""
+    """Groups by kind, then by increasing difficulty."""
     config: dict[str, Any]
-    """The settings: `EvaluationConfig` as plain values."""
+    """Settings: `EvaluationConfig` as a JSON object."""
     answers: AnswerSummary | None = None
-    """Of answers in text and imported grids: what the accuracy does not tell."""
+    """Additional statistics of answers in text and imported grids."""
 
 
-def summarise(config: EvaluationConfig, rows: Sequence[ResultRow]) -> Summary:
-    """Sum up the rows of an evaluation."""
+def summarize(config: EvaluationConfig, rows: Sequence[ResultRow]) -> Summary:
+    """Return the summary of an evaluation."""
     num_new_tokens = sum(row.num_new_tokens for row in rows)
     cost = sum((row.cost for row in rows), Cost())
     return Summary(
         schema=SCHEMA,
         is_complete=len(rows) == config.num_sampled,
         accuracy=Accuracy.of_rows(rows),
-        ended_by=_count_ends(rows),
+        finish_reasons=_count_finish_reasons(rows),
         num_new_tokens=num_new_tokens,
         num_segments=sum(row.num_segments for row in rows),
         mean_new_tokens=num_new_tokens / len(rows) if rows else None,
         mean_seconds=cost.wall_seconds / len(rows) if rows else None,
         cost=cost,
-        groups=_summarise_groups(rows),
+        groups=_summarize_groups(rows),
         config=config.to_json(),
-        answers=_summarise_answers([row.answer for row in rows if row.answer is not None]),
+        answers=_summarize_answers([row.answer for row in rows if row.answer is not None]),
     )
 
 
-def _summarise_answers(answers: Sequence[AnswerFacts]) -> AnswerSummary | None:
+def _summarize_answers(answers: Sequence[AnswerFacts]) -> AnswerSummary | None:
     if not answers:
         return None
     num_blank = sum(answer.num_blank_cells for answer in answers)
     num_right = sum(answer.num_right_cells for answer in answers)
     shares = [answer.num_solved_samples / answer.num_samples for answer in answers]
     return AnswerSummary(
-        lenient=Accuracy.of_flags([answer.lenient is EndedBy.SOLVED for answer in answers]),
+        lenient=Accuracy.of_flags([answer.lenient is FinishReason.SOLVED for answer in answers]),
         right_cells=num_right / num_blank if num_blank else None,
         num_samples=answers[0].num_samples,
         pass_at_1=statistics.fmean(shares),
@@ -151,20 +151,20 @@ def _summarise_answers(answers: Sequence[AnswerFacts]) -> AnswerSummary | None:
     )
 
 
-def _summarise_groups(rows: Sequence[ResultRow]) -> tuple[GroupSummary, ...]:
+def _summarize_groups(rows: Sequence[ResultRow]) -> tuple[GroupSummary, ...]:
     members: dict[tuple[str, str], list[ResultRow]] = {}
     for row in rows:
         for group in row.puzzle.groups.items():
             members.setdefault(group, []).append(row)
 
-    def place(group: tuple[str, str]) -> tuple[str, float]:
+    def difficulty(group: tuple[str, str]) -> tuple[str, float]:
         puzzles = (row.puzzle for row in members[group])
         if group[0] == "rating":
             return group[0], min(puzzle.rating or 0.0 for puzzle in puzzles)
         return group[0], min(puzzle.cot_length for puzzle in puzzles)
 
     groups = []
-    for kind, label in sorted(members, key=place):
+    for kind, label in sorted(members, key=difficulty):
         inside = members[kind, label]
         lengths = [row.puzzle.cot_length for row in inside]
         groups.append(
@@ -175,12 +175,12 @@ def _summarise_groups(rows: Sequence[ResultRow]) -> tuple[GroupSummary, ...]:
                 min_cot_length=min(lengths),
                 median_cot_length=statistics.median(lengths),
                 max_cot_length=max(lengths),
-                ended_by=_count_ends(inside),
+                finish_reasons=_count_finish_reasons(inside),
             )
         )
     return tuple(groups)
 
 
-def _count_ends(rows: Iterable[ResultRow]) -> dict[str, int]:
-    counts = Counter(row.ended_by for row in rows)
-    return {str(ended_by): counts[ended_by] for ended_by in EndedBy}
+def _count_finish_reasons(rows: Iterable[ResultRow]) -> dict[str, int]:
+    counts = Counter(row.finish_reason for row in rows)
+    return {str(reason): counts[reason] for reason in FinishReason}

@@ -1,1 +1,1 @@
-"""Selection of the puzzles to evaluate."""
+"""Sampling of the puzzles to evaluate."""

@@ -1,8 +1,8 @@
-"""Choices among puzzles by id, length and rating: pure functions of arrays and a seed.
+"""Selection of puzzles by id, CoT length and rating, as pure functions of arrays and a seed.
 
-Random order is the order of the ids, hashed with the seed. So a choice does not depend on the order
-of a list, and a smaller random subset is a part of a larger one. Removing a puzzle that was not
-chosen changes no choice.
+Random order is defined by the hash of id and seed. A selection is therefore independent of the
+order of the puzzle list, smaller random subsets are contained in larger ones, and removing a puzzle
+that is not selected has no effect.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ PuzzleIds = npt.NDArray[np.uint64]
 
 
 def choose_random(puzzle_ids: PuzzleIds, *, count: int | None, seed: int) -> Indices:
-    """Choose `count` puzzles, or all; indices in random order."""
+    """Return the indices of `count` random puzzles, or of all, in random order."""
     return np.argsort(_random_order(puzzle_ids, seed))[:count]
 
 
 def choose_hardest(
     puzzle_ids: PuzzleIds, cot_lengths: npt.NDArray[np.int64], *, count: int, seed: int
 ) -> Indices:
-    """Choose the puzzles with the longest CoT; of equal ones at random."""
+    """Return the indices of the puzzles with the longest CoT; ties are broken at random."""
     order: Indices = np.lexsort((_random_order(puzzle_ids, seed), -cot_lengths))
     return order[:count]
 
@@ -41,14 +41,16 @@ def choose_targets(
     count: int,
     seed: int,
 ) -> list[Indices]:
-    """Choose the `count` puzzles closest to each target within its range; of equal ones at random.
+    """Return the indices of the puzzles closest to each target length, within `target_ranges`.
+
+    Ties are broken at random.
 
     Args:
         puzzle_ids: Distinct ids, shape (n,).
-        cot_lengths: Lengths, shape (n,).
-        targets: Lengths, ascending.
-        count: Puzzles for each at most.
-        seed: Seed of the choice.
+        cot_lengths: CoT lengths, shape (n,).
+        targets: Target lengths, ascending.
+        count: Maximum number of puzzles per target.
+        seed: Sampling seed.
     """
     order = _random_order(puzzle_ids, seed)
     parts = []
@@ -60,11 +62,10 @@ def choose_targets(
 
 
 def target_ranges(targets: tuple[int, ...]) -> list[tuple[float, float]]:
-    """Return the range [low, high) of lengths that belong to each of the ascending targets.
+    """Return disjoint ranges [low, high) of lengths around ascending targets.
 
-    It ends halfway, as a ratio, to the next target, and as far on the other side of the first and
-    last; a single target reaches a factor of sqrt(2). So no puzzle is wanted twice, and a target
-    that nothing is close to stays empty.
+    Boundaries are the geometric means of adjacent targets; the outer boundaries are symmetric on
+    the log scale. The range of a single target extends by a factor of sqrt(2) on both sides.
     """
     inner = [math.sqrt(a * b) for a, b in pairwise(targets)]
     if not inner:
@@ -74,7 +75,7 @@ def target_ranges(targets: tuple[int, ...]) -> list[tuple[float, float]]:
 
 
 def bucket_label(value: float) -> str:
-    """Name the bucket of a length or a rating: whole numbers from one power of two to the next."""
+    """Return the label of the power-of-two bucket of a length or rating, such as `512-1023`."""
     if value < 1:
         return "0" if value >= 0 else "below 0"
     low = 1 << (int(value).bit_length() - 1)
@@ -82,7 +83,7 @@ def bucket_label(value: float) -> str:
 
 
 def _random_order(puzzle_ids: PuzzleIds, seed: int) -> npt.NDArray[np.uint64]:
-    """Return numbers, shape (n,), whose order is random; distinct ids have distinct numbers."""
+    """Return random sort keys, shape (n,); distinct ids have distinct keys."""
     with np.errstate(over="ignore"):
         numbers: npt.NDArray[np.uint64] = _mix_many(puzzle_ids, np.uint64(seed) * GOLDEN)
     return numbers

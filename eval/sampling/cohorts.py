@@ -1,15 +1,15 @@
-"""Named cohorts: sets of puzzles that evaluations are reported on.
+"""Named cohorts: sets of puzzles for which results are reported.
 
-A cohort has a name, a source (the list it was drawn from) and a digest of its puzzles. Names state
-how it was drawn, so that the same name on the same list is the same set:
+A cohort has a name, a source (its puzzle list) and a digest of its puzzles. The name encodes the
+sampling, so that the same name and list yield the same puzzles:
 
     random-N        N puzzles at random, seed 0; random-N-seed-S with another seed
     hardest-N       the N puzzles with the longest CoT
     targets-K       1,000 puzzles nearest to each of K CoT lengths; targets-K-by-N for N puzzles
     buckets-B       1,000 puzzles of each bucket of B (cot_length or rating); buckets-B-by-N
-    full-SPLIT-N    all N puzzles of a split; all-N of a list without splits
+    full-SPLIT-N    all N puzzles of a split; all-N for a list without splits
 
-Cohorts of publications whose puzzles are not published are in `UNPUBLISHED`; they cannot be drawn.
+`UNPUBLISHED` lists cohorts of publications that cannot be drawn, as their puzzles are not public.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from eval.results.records import DataRecord, EvaluationConfig, SamplingRecord
 from eval.sampling.selection import PAPER_COUNTS, SamplingConfig
 
 STANDARD = ("random-100", "random-1000", "random-10000", "hardest-100")
-"""Names that can be drawn from any list that is long enough."""
+"""Cohorts that can be drawn from any sufficiently long list."""
 _RANDOM = re.compile(r"random-(?P<count>[1-9]\d*)(-seed-(?P<seed>[1-9]\d*))?")
 _HARDEST = re.compile(r"hardest-(?P<count>[1-9]\d*)")
 
 
 class UnpublishedCohort(NamedTuple):
-    """A cohort whose puzzles are not known."""
+    """A cohort whose puzzles are not public."""
 
     num_puzzles: int
-    """Its size."""
+    """Number of puzzles."""
     used_by: str
-    """Publications that report on it."""
+    """Publications that report results on it."""
     definition: str
-    """What is known of it."""
+    """Published description."""
 
 
 UNPUBLISHED: dict[str, UnpublishedCohort] = {
@@ -53,7 +53,7 @@ UNPUBLISHED: dict[str, UnpublishedCohort] = {
         "split, full-test-422786",
     ),
 }
-"""Subsets that results are published on, and that their code does not define."""
+"""Cohorts of published results that the published code does not define."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,13 +61,13 @@ class Cohort:
     """A named set of puzzles."""
 
     name: str
-    """Name; see the module."""
+    """Name, as described in the module docstring."""
     source: str
-    """Name of the list."""
+    """Name of the puzzle list."""
     digest: str
     """Digest of the puzzles."""
     num_puzzles: int
-    """Its size."""
+    """Number of puzzles."""
 
 
 def cohort_of(config: EvaluationConfig) -> Cohort:
@@ -81,7 +81,7 @@ def cohort_of(config: EvaluationConfig) -> Cohort:
 
 
 def cohort_name(sampling: SamplingRecord, data: DataRecord, *, num_puzzles: int) -> str:
-    """Return the name that states how a set of puzzles was drawn."""
+    """Return the name of the cohort of a sampling."""
     seed = f"-seed-{sampling.seed}" if sampling.seed else ""
     usual = sampling.count == PAPER_COUNTS.get(sampling.kind)  # type: ignore[call-overload]
     by = "" if usual else f"-by-{sampling.count}"
@@ -99,10 +99,10 @@ def cohort_name(sampling: SamplingRecord, data: DataRecord, *, num_puzzles: int)
 
 
 def sampling_of(name: str) -> SamplingConfig:
-    """Return how to draw a cohort that has a name.
+    """Return the sampling options of a named cohort.
 
     Raises:
-        ValueError: no cohort that can be drawn.
+        ValueError: The cohort is unknown or cannot be drawn.
     """
     if match := _RANDOM.fullmatch(name):
         seed = int(match["seed"] or 0)
@@ -113,16 +113,16 @@ def sampling_of(name: str) -> SamplingConfig:
         known = UNPUBLISHED[name]
         raise ValueError(f"cohort: {name} ({known.used_by}) cannot be drawn: {known.definition}")
     raise ValueError(
-        f"cohort: got {name!r}, allowed are random-N, random-N-seed-S and hardest-N; other choices "
-        "are options of --sample"
+        f"cohort: got {name!r}, allowed are random-N, random-N-seed-S and hardest-N; for others "
+        "use --sample"
     )
 
 
 def sampling_with_cohort(sampling: SamplingConfig, cohort: str | None) -> SamplingConfig:
-    """Apply the option `--cohort` to the options of the sampling.
+    """Apply the option `--cohort` to the sampling options.
 
     Raises:
-        ValueError: both are given, or the cohort cannot be drawn.
+        ValueError: Both are given, or the cohort is unknown or cannot be drawn.
     """
     if cohort is None:
         return sampling

@@ -1,8 +1,8 @@
-"""The puzzles that can be evaluated: ids, lengths and ratings of all, givens of the chosen ones.
+"""Pool of puzzles to sample from: ids, CoT lengths and ratings of all, givens on demand.
 
-Only puzzles that the solver solves enter, each once, in the order of their ids: a pool does not
-depend on the order of a list, nor on how it is divided into files. `eval.sampling.selection` finds
-out which of the chosen ones have several solutions.
+A pool contains each puzzle that the solver solves once, sorted by id, so that it depends neither on
+the order of the puzzle list nor on its division into files. Uniqueness of solutions is checked for
+sampled puzzles only (`eval.sampling.selection`).
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class PuzzlePool:
-    """Distinct solvable puzzles, ordered by id; arrays have shape (n,)."""
+    """Distinct solvable puzzles, sorted by id; arrays have shape (n,)."""
 
     name: str
-    """Name of the list or data set."""
+    """Name of the puzzle list or data set."""
     board: Board
     """Board of all puzzles."""
     puzzle_ids: PuzzleIds
     """`solver.puzzles.puzzle_id`, ascending."""
     cot_lengths: npt.NDArray[np.int64]
-    """Tokens of the solver's CoT."""
+    """CoT lengths of the solver in tokens."""
     ratings: npt.NDArray[np.float64]
-    """Stated rating, NaN where there is none."""
+    """Stated ratings, NaN if there is none."""
     excluded: dict[str, int]
-    """Rows that did not enter, by reason."""
+    """Number of excluded rows by reason."""
     blocks: Callable[[], Iterator[tuple[npt.NDArray[np.int64], Grid]]]
-    """Streams all puzzles, as rows and grids."""
+    """Iterates over all puzzles of the source in blocks of rows and grids."""
 
     def __len__(self) -> int:
         return len(self.puzzle_ids)
@@ -56,25 +56,25 @@ class PuzzlePool:
         return digest_of_puzzles(self.board, self.puzzle_ids)
 
     def read_givens(self, indices: Indices) -> Grid:
-        """Read the givens of some puzzles, uint8 (len(indices), num_cells).
+        """Read the givens of puzzles, uint8 (len(indices), num_cells).
 
         Raises:
-            ValueError: the table of lengths has puzzles that the list has not.
+            ValueError: The table of lengths contains puzzles that are not in the list.
         """
-        wanted = self.puzzle_ids[indices]
-        order = np.argsort(wanted)
-        ascending = wanted[order]
+        sampled = self.puzzle_ids[indices]
+        order = np.argsort(sampled)
+        ascending = sampled[order]
         grids = np.zeros((len(indices), self.board.num_cells), dtype=np.uint8)
         is_found = np.zeros(len(indices), dtype=np.bool_)
         for _, block in self.blocks():
             ids = puzzle_id(self.board, block)
-            places = np.minimum(np.searchsorted(ascending, ids), max(len(order) - 1, 0))
-            is_wanted = ascending[places] == ids if len(order) else np.zeros(len(ids), np.bool_)
-            grids[order[places[is_wanted]]] = block[is_wanted]
-            is_found[order[places[is_wanted]]] = True
+            found = np.minimum(np.searchsorted(ascending, ids), max(len(order) - 1, 0))
+            is_match = ascending[found] == ids if len(order) else np.zeros(len(ids), np.bool_)
+            grids[order[found[is_match]]] = block[is_match]
+            is_found[order[found[is_match]]] = True
         if not is_found.all():
             raise ValueError(
-                f"lengths: {(~is_found).sum()} of the chosen puzzles are not in {self.name}; "
+                f"lengths: {(~is_found).sum()} of the sampled puzzles are not in {self.name}; "
                 "the table was made from another list"
             )
         return grids
@@ -87,17 +87,18 @@ def open_pool(
     lengths: Path,
     may_measure: bool = True,
 ) -> PuzzlePool:
-    """Open the folder of a data set, puzzle files, or a split: `folder:test`, `owner/name:test`.
+    """Open a data set, puzzle files, or a split such as `folder:test` or `owner/name:test`.
 
     Args:
-        names: One of these, or several files that together are one list.
-        board: Name of the board that the puzzles must be of; None for any.
-        lengths: Table of lengths of a list; made if it is missing. A data set needs none.
-        may_measure: Allow to make it.
+        names: One of these, or several puzzle files.
+        board: Name of the required board; None for any.
+        lengths: Table of CoT lengths of a puzzle list, created if missing; unused for a data set.
+        may_measure: Whether the table of lengths may be created.
 
     Raises:
-        OSError: the input cannot be read.
-        ValueError: no puzzles, those of another board, or a table that was made from another list.
+        OSError: The input cannot be read.
+        ValueError: There are no puzzles, the board differs, or the table of lengths belongs to
+            another list.
     """
     puzzles: PuzzleSet
     if len(names) == 1:
@@ -115,13 +116,13 @@ def open_pool(
 
 
 def digest_of_puzzles(board: Board, puzzle_ids: PuzzleIds) -> str:
-    """Hex sha256 of a set of puzzles, whatever file they came from and in which order."""
+    """Return the hex SHA-256 of a set of puzzles, independent of their order and source."""
     content = np.unique(puzzle_ids).astype("<u8").tobytes()
     return hashlib.sha256(board.name.encode() + content).hexdigest()
 
 
 def _short_name(name: str) -> str:
-    """Last part of a path, with the split if there is one; a name on the hub stays whole."""
+    """Return the last component of a path, with its split, or a full name on the hub."""
     if Path(name).exists():
         return Path(name).absolute().name
     folder, colon, split = name.rpartition(":")
@@ -167,9 +168,9 @@ def _open_lengths(source: FileSource, path: Path, *, may_measure: bool) -> Lengt
     if not path.exists():
         if not may_measure:
             raise FileNotFoundError(
-                f"{path}: no table of lengths; make it with `sudocot data lengths`, once for all"
+                f"{path}: no table of lengths; create it first with `sudocot data lengths`"
             )
-        logger.info("%s: measuring CoT lengths, which is done once", path)
+        logger.info("%s: measuring CoT lengths (once per puzzle list)", path)
         path.parent.mkdir(parents=True, exist_ok=True)
         return measure_lengths(source, path, config=LengthsConfig(), resume=True, wait=True)
     table = LengthsTable.open(path)

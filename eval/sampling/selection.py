@@ -1,12 +1,12 @@
-"""Which puzzles to evaluate: the paper's three choices, buckets, or all.
+"""Sampling of puzzles: the three methods of the paper, buckets, or all puzzles.
 
-    random    a random subset, the same for every model
-    targets   those whose CoT length is closest to each of some lengths
-    hardest   those with the longest CoT
-    buckets   a random subset of each bucket of CoT lengths or ratings: 512-1023, 1024-2047, ...
+    random    random subset
+    targets   puzzles with CoT lengths closest to given targets
+    hardest   puzzles with the longest CoT
+    buckets   random subset of each bucket of CoT lengths or ratings: 512-1023, 1024-2047, ...
 
-A choice depends on the set of puzzles and the seed alone (`eval.sampling.choices`). A puzzle counts
-once, and only if it has one solution.
+A sample depends on the set of puzzles and the seed only (`eval.sampling.choices`). Puzzles are
+distinct and have a unique solution.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ PAPER_COUNTS: dict[Kind, int | None] = {
     "buckets": 1_000,
     "all": None,
 }
-"""Puzzles by default, for each target or bucket where there are some (Appendix "Evaluation")."""
+"""Default number of puzzles, per target or bucket if applicable (Appendix "Evaluation")."""
 LONGEST_DEFAULT_TARGET = 32_768
 SPARSE_DISTANCE = 0.1
-"""A puzzle further from its target than this share of it makes the target sparse."""
+"""A target is sparse if a sampled puzzle deviates from it by more than this fraction."""
 
 _UNIQUENESS_NODES = 1_000_000
 _UNIQUENESS_BATCH = 256
@@ -88,30 +88,30 @@ class SamplingConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """Chosen puzzles, and what to write down of the choice."""
+    """Sampled puzzles and the records that describe them."""
 
     puzzles: tuple[SampledPuzzle, ...]
-    """By key."""
+    """Puzzles, by key."""
     record: SamplingRecord
-    """How they were chosen."""
+    """Sampling options with resolved defaults."""
     data: DataRecord
-    """What they were chosen from."""
+    """Source of the puzzles."""
     spreads: tuple[TargetSpread, ...]
-    """How close they are to the targets."""
+    """Range of CoT lengths for each target."""
 
 
 def draw_sample(
     pool: PuzzlePool, config: SamplingConfig, *, max_new_tokens: int | None = None
 ) -> Sample:
-    """Choose puzzles of a pool.
+    """Sample puzzles from a pool.
 
     Args:
-        pool: puzzles to choose from.
-        config: how to choose.
-        max_new_tokens: limit of a puzzle's evaluation, at which the default targets end.
+        pool: Puzzles to sample from.
+        config: Sampling options.
+        max_new_tokens: Token limit of a puzzle, which bounds the default targets.
 
     Raises:
-        ValueError: there are none to choose from.
+        ValueError: No puzzle qualifies.
     """
     record = resolve(config, pool, max_new_tokens=max_new_tokens)
     is_usable = np.ones(len(pool), dtype=np.bool_)
@@ -119,8 +119,8 @@ def draw_sample(
         is_usable &= ~np.isnan(pool.ratings)
     num_unrated = int((~is_usable).sum())
     num_not_unique = 0
-    # The choice among all does not change when one that was not chosen leaves, so only chosen ones
-    # need to be looked at, and the result is as if all had been.
+    # Removing puzzles that are not sampled does not change the sample, so that checking the
+    # uniqueness of sampled puzzles only is equivalent to checking all.
     while True:
         usable = np.flatnonzero(is_usable)
         parts = [usable[part] for part in _choose(pool, usable, record)]
@@ -161,13 +161,13 @@ def draw_sample(
 def resolve(
     config: SamplingConfig, pool: PuzzlePool, *, max_new_tokens: int | None = None
 ) -> SamplingRecord:
-    """Fill in the defaults of a choice from a pool; arguments as of `draw_sample`."""
+    """Return the sampling options with resolved defaults; arguments as in `draw_sample`."""
     targets = tuple(sorted(config.targets))
     if config.sample == "targets" and not targets and len(pool):
         least, greatest = int(pool.cot_lengths.min()), int(pool.cot_lengths.max())
         powers = [2**k for k in range(LONGEST_DEFAULT_TARGET.bit_length())]
         powers = [power for power in powers if least <= power <= greatest]
-        # A model that follows the solver must be able to finish every puzzle near a target.
+        # A model that follows the solver must be able to finish each puzzle near a target.
         targets = tuple(
             power
             for power in powers
@@ -189,7 +189,7 @@ def resolve(
 
 
 def _choose(pool: PuzzlePool, usable: Indices, record: SamplingRecord) -> list[Indices]:
-    """Choose among `usable`; indices into it, one array for each target, bucket, or for all."""
+    """Return indices into `usable`: one array per target or bucket, or a single one."""
     ids, lengths = pool.puzzle_ids[usable], pool.cot_lengths[usable]
     count, seed = record.count, record.seed
     if record.kind == "targets":
@@ -257,7 +257,7 @@ def _spreads(
 
 
 def _have_one_solution(board: Board, givens: Grid) -> npt.NDArray[np.bool_]:
-    """Tell which puzzles (n, num_cells) have one solution; not those where it stayed open."""
+    """Return which puzzles (n, num_cells) have a unique solution, False if undecided."""
 
     def count(start: int) -> npt.NDArray[np.int64]:
         part = givens[start : start + _UNIQUENESS_BATCH]

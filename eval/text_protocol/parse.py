@@ -1,7 +1,7 @@
 """Strict and lenient parser of replies.
 
 strict   the reply ends with a fenced block of `side` lines of `side` numbers, separated by spaces
-lenient  the last complete grid of the reply in any common notation: drawn bars, commas, digits
+lenient  the last complete grid of the reply in any common notation: drawn grids, commas, digits
          without separators, one line, nested lists, Markdown tables; text may follow
 
 Both are pure functions of the text; they accept any string and run in linear time.
@@ -70,12 +70,12 @@ def parse_lenient(board: Board, text: str) -> Grid | None:
     Returns:
         The grid, uint8 (num_cells,), with digits 1 to side; None if there is none.
     """
-    rows: list[list[str]] = []  # of the current run of rows, the last `side` ones
+    rows: list[list[str]] = []  # at most the last `side` consecutive rows
     block: list[str] = []  # words since the last fence
     found: Grid | None = None
     for line in text.splitlines():
         if _FENCE_LINE.match(line):
-            found = _later(found, _as_grid(board, block))  # a number a line, say
+            found = _later(found, _as_grid(board, block))  # such as one number per line
             block = []
             continue
         if _RULE_LINE.match(line):

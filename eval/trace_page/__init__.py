@@ -1,1 +1,1 @@
-"""One puzzle's search as a page: board, decision stack and tokens, step by step."""
+"""HTML page that replays the search of one puzzle: board, decision stack and tokens."""

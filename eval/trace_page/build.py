@@ -1,4 +1,4 @@
-"""Builds the trace page: packs the streams for the script that replays them."""
+"""Builds the trace page and packs the token streams for its script."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from solver.puzzles import format_grid
 from solver.vocabulary import Tokens, Vocabulary
 
 MAX_PAGE_TOKENS = 1_000_000
-"""Ids of a stream that a page holds by default; the rest is left off, and the page says so."""
+"""Default maximum number of ids per stream; longer streams are truncated with a note."""
 
 
 def trace_page(
@@ -29,16 +29,16 @@ def trace_page(
     mismatch: Mismatch | None = None,
     max_tokens: int = MAX_PAGE_TOKENS,
 ) -> str:
-    """Write the page, as HTML.
+    """Return the page as HTML.
 
     Args:
         board: The board.
         givens: Digits of the puzzle, uint8 (num_cells,), 0 for blank.
-        solver: The solver's ids.
-        model: A model's ids, to be compared with the solver's.
-        readings: What the model's registers hold.
-        mismatch: Where they first hold something else than the solver knows.
-        max_tokens: Ids of each stream that the page holds.
+        solver: Token stream of the solver.
+        model: Token stream of a model, compared with the solver's.
+        readings: Register values of the model.
+        mismatch: First register value that differs from the solver's state.
+        max_tokens: Maximum number of ids per stream.
 
     Raises:
         ValueError: `max_tokens` < 1.
@@ -79,7 +79,7 @@ def trace_page(
 
 
 def _packed(board: Board, stream: Stream, *, shared: int, max_tokens: int) -> dict[str, Any]:
-    """Pack a stream; its first `shared` ids are those of the first stream and are not repeated."""
+    """Pack a stream without its first `shared` ids, which equal those of the first stream."""
     kept = stream.ids[min(shared, max_tokens) : max_tokens]
     return {
         "name": stream.name,
@@ -91,7 +91,7 @@ def _packed(board: Board, stream: Stream, *, shared: int, max_tokens: int) -> di
 
 
 def _packed_registers(readings: Readings) -> dict[str, Any]:
-    """Pack the rows of all passes, each in whole bytes, the lowest bit first."""
+    """Pack the rows of all passes into bytes, least significant bit first."""
     packed = [np.packbits(part.rows, axis=1, bitorder="little") for part in readings.passes]
     facts = zip(readings.registers, readings.widths, strict=True)
     return {

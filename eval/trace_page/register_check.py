@@ -1,4 +1,4 @@
-"""Whether registers hold what the solver knows: a replay of the search, compared token by token."""
+"""Compares register values of a compiled model with the state of the solver, token by token."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ Grids = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mismatch:
-    """The first token at which a register holds something else."""
+    """The first token at which a register differs from the state of the solver."""
 
     token: int
-    """Its place in the stream of all tokens."""
+    """Index in the token stream."""
     register: str
     """Name of the register."""
 
 
 def first_mismatch(board: Board, readings: Readings, *, num_tokens: int) -> Mismatch | None:
-    """Compare registers with the search that the tokens tell.
+    """Return the first difference between registers and the search state, or None.
 
-    At each token: the digits that lie on the chain of parents are those on the board; candidates
-    and their numbers follow from these; and the next token is the one that follows.
+    Compares, at each token, the digits on the chain of parents with the board, the candidates and
+    their counts with those implied by the board, and the predicted token with the next one.
 
     Args:
         board: The board.
-        readings: What the registers hold.
-        num_tokens: First tokens of the stream to compare at; they must be the solver's.
+        readings: Register values.
+        num_tokens: Number of leading tokens to compare, which must be the solver's.
     """
     for part in readings.passes:
         ids = part.ids[: max(0, num_tokens - part.start)]
@@ -48,7 +48,7 @@ def first_mismatch(board: Board, readings: Readings, *, num_tokens: int) -> Mism
 
 
 def _wrong_rows(board: Board, readings: Readings, part: Pass, expected: Grids) -> dict[str, Flags]:
-    """Rows (m,) that differ, for each of the compared registers."""
+    """Return which rows (m,) differ, by name of the register."""
     num, shape = len(expected), (len(expected), board.num_cells, board.side)
     digits = np.arange(board.side)
     is_assigned = expected[:, :, None] == digits + 1
@@ -71,7 +71,7 @@ def _differ(flags: Flags, expected: Flags, shape: tuple[int, int, int]) -> Flags
 
 
 def _digits_on_chains(board: Board, readings: Readings, part: Pass, num: int) -> Grids:
-    """Grids (num, S) of what a token, its parent, the parent's parent and so on assign."""
+    """Return grids (num, num_cells) of the digits assigned by each token and its ancestors."""
     first_coordinate = Vocabulary(board).first_coordinate
     parent, line, digit = (readings.numbers(part, name) for name in ("parent", "line", "digit"))
     is_first = readings.flags(part, "first")[:, 0]
@@ -86,11 +86,10 @@ def _digits_on_chains(board: Board, readings: Readings, part: Pass, num: int) ->
 
 
 def assigned_digits(board: Board, ids: Tokens, *, prompt_length: int) -> Grids:
-    """Digits on the board at each token of a segment of the solver, shape (n, num_cells).
+    """Return the digits on the board after each token of a segment, shape (n, num_cells).
 
-    Lines of the prompt come one by one. A line of a cell that is on the stack drops it and all
-    above, and its first digit is assigned once it is written. The block that ends the segment
-    changes nothing.
+    A line of a cell that is on the stack removes that cell and all above it. A digit is assigned
+    when it is written as the first one of its line. The final block of a segment has no effect.
     """
     vocabulary = Vocabulary(board)
     grids = np.zeros((len(ids), board.num_cells), dtype=np.uint8)

@@ -1,15 +1,14 @@
-"""`registers.json` of a model folder: what coordinates of the residual stream hold, by layers.
+"""`registers.json` of a compiled model: the meaning of coordinates of the residual stream.
 
-Models that a compiler wrote say so; of others nobody knows. Each register has a name, a kind, its
-coordinates, the first and the last layer after which it holds what its meaning says (0 for the
-embedding, as in `hidden_states` of transformers), and the meaning, a sentence. Kinds, with D digits
-and S cells:
+Each register has a name, a kind, its coordinates, the first and the last layer after which it holds
+its value (0 for the embedding, as in `hidden_states` of transformers), and a description. Kinds,
+with D digits and S cells:
 
     flag                             1 coordinate: 0 or 1
-    number, position, token, digit   bits -1 and 1, least significant first; with a 0 no number
-    digits                           D flags, from 1 to D
-    pairs                            S D flags, for each cell in row-major order its digits
-    counts                           S D flags, for each cell whether it has at most 0, 1, .., D - 1
+    number, position, token, digit   bits as -1 or 1, least significant first; None if a bit is 0
+    digits                           D flags, one for each digit
+    pairs                            S D flags, one for each cell (row-major) and digit
+    counts                           S D flags: whether the cell has at most 0, 1, .., D - 1
                                      candidates
 """
 
@@ -24,7 +23,6 @@ from solver.boards import Board
 
 REGISTERS_FILE = "registers.json"
 NUMBER_KINDS = ("number", "position", "token", "digit")
-SET_KINDS = ("digits", "pairs", "counts")
 NEEDED = {
     "candidates": "pairs",
     "counts": "counts",
@@ -34,33 +32,33 @@ NEEDED = {
     "digit": "digit",
     "next": "token",
 }
-"""Registers, with their kinds, that the page draws and that are compared with the solver."""
+"""Registers and their kinds that the page shows and compares with the solver."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Register:
-    """A register."""
+    """A named set of coordinates of the residual stream."""
 
     name: str
     """Name."""
     kind: str
-    """Kind."""
+    """Kind, as described in the module docstring."""
     meaning: str
-    """What it holds, in a sentence."""
+    """Description of the value."""
     first: int
-    """First layer after which it does."""
+    """First layer after which the value is present."""
     last: int
-    """Last such layer."""
+    """Last layer after which the value is present."""
     coordinates: tuple[int, ...]
     """Coordinates of the residual stream."""
 
 
 def read_register_facts(folder: Path, board: Board) -> tuple[Register, ...] | None:
-    """Read the file of a model folder; None if there is none.
+    """Read the file of a model folder; None if it does not exist.
 
     Raises:
-        ValueError: it is malformed, or a register that the page needs is missing.
-        OSError: it cannot be read.
+        ValueError: The file is malformed, or a required register is missing.
+        OSError: The file cannot be read.
     """
     path = folder / REGISTERS_FILE
     if not path.exists():
@@ -84,13 +82,15 @@ def read_register_facts(folder: Path, board: Board) -> tuple[Register, ...] | No
     kinds = {register.name: register.kind for register in registers}
     for name, kind in NEEDED.items():
         if kinds.get(name) != kind:
-            raise ValueError(f"{path}: {name}: got {kinds.get(name)}, needed is a register: {kind}")
+            raise ValueError(
+                f"{path}: {name}: got {kinds.get(name)}, allowed is a register of kind {kind}"
+            )
     return registers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Entry:
-    """Form of a register in the file."""
+    """Schema of a register in the file."""
 
     name: str
     kind: str
@@ -101,9 +101,9 @@ class _Entry:
     def __post_init__(self) -> None:
         first, last = self.layers
         if not 0 <= first <= last:
-            raise ValueError(f"layers: got {first} to {last}, allowed is the first one first")
+            raise ValueError(f"layers: got {first} to {last}, allowed is an ascending pair")
         if not self.coordinates or min(self.coordinates) < 0:
-            raise ValueError("coordinates: allowed are one or more numbers of 0 and above")
+            raise ValueError("coordinates: allowed is at least one index, from 0")
 
 
 def _register(entry: _Entry) -> Register:

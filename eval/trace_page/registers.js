@@ -1,7 +1,7 @@
 
 "use strict";
-// What the registers of a compiled model hold at the tokens of its trace. A row has the bits of all
-// registers at one token: flags as they are; of a number first whether there is one, then its bits.
+// Registers of a compiled model at the tokens of its trace. A row has the bits of all registers at one
+// token: flags as they are; for a number, whether it is present, then its bits.
 class Registers {
   constructor(packed, words) {
     this.depth = packed.depth;
@@ -23,8 +23,8 @@ class Registers {
     this.numTokens = last ? last.start + last.rows : 0;
   }
 
-  // A token's place: its segment's pass, and its position there. A summary is of the segment that it
-  // ends, but for its last token, which only the next one reads. Null where nothing was read.
+  // Pass and position of a token. A summary belongs to the segment that it ends, except for its last
+  // token, which belongs to the next segment. Null if there are no registers.
   placeOf(token) {
     let pass = this.passes.findLast((one, i) => i === 0 || one.start + one.prompt - 1 <= token);
     return pass && token - pass.start < pass.rows ? { pass, position: token - pass.start } : null;
@@ -47,27 +47,27 @@ class Registers {
     return isNumber ? bits.reduce((sum, bit, i) => sum + (bit << i), 0) : -1;
   }
 
-  // For each cell its digits.
+  // Digits of each cell.
   candidates(place, side) {
     const flags = this.flags(place, this.named.candidates);
     return Array.from({ length: flags.length / side }, (_, cell) =>
       Array.from({ length: side }, (_, i) => i + 1).filter((digit) => flags[cell * side + digit - 1]));
   }
 
-  // For each cell the number of its candidates: the flags say whether it has at most 0, 1, ..
+  // Number of candidates of each cell; the flags are at most 0, 1, ..
   counts(place, side) {
     const flags = this.flags(place, this.named.counts);
     return Array.from({ length: flags.length / side }, (_, cell) =>
       side - flags.slice(cell * side, (cell + 1) * side).reduce((sum, flag) => sum + flag, 0));
   }
 
-  // The cell that the next token is the coordinate of, or -1.
+  // Cell of the next token if it is a coordinate, else -1.
   nextCell(place, numCells) {
     const cell = this.number(place, this.named.next) - NUM_SPECIALS;
     return cell < numCells ? Math.max(cell, -1) : -1;
   }
 
-  // Tokens of the stream on the chain of parents, the token itself last; the first one is left out.
+  // Tokens on the chain of parents, without the first one; the token itself comes last.
   chain(place) {
     const tokens = [];
     for (let position = place.position; position > 0;) {
@@ -79,7 +79,7 @@ class Registers {
     return tokens.reverse();
   }
 
-  // Lines on that chain that are on the decision stack: no givens, and not the last block's.
+  // Lines of that chain on the decision stack, without givens and the final block.
   stack(place, search) {
     const { start, prompt } = place.pass;
     return this.chain(place).map((token) => search.lineAt(token)).filter((line, i, lines) =>
@@ -88,7 +88,7 @@ class Registers {
       (search.blocks[line] === TRACE || search.starts[line] < start + prompt));
   }
 
-  // What a register holds, in a few words; empty for nothing.
+  // Short description of the value of a register; empty if there is none.
   text(place, register, side) {
     switch (register.kind) {
       case "flag": return this.bit(place, register.offset) ? "on" : "";
@@ -108,15 +108,15 @@ class Registers {
     return pairs ? `${pairs} pair${pairs > 1 ? "s" : ""}` : "";
   }
 
-  // Why the next token is what it is: the flags that decide it.
+  // Reason for the next token, by the flags that determine it.
   decision(place, side) {
     const on = (name) => name in this.named && this.flag(place, name);
     const next = this.text(place, this.named.next, side);
     if (on("in summary")) return { next, why: "the summary copies the stack", by: ["in summary", "copied"] };
     if (on("written")) {
       return on("in block")
-        ? { next, why: "the output goes on", by: ["in block"] }
-        : { next, why: "the line goes on", by: ["written", on("after dead end") ? "retry digit" : "possible"] };
+        ? { next, why: "the output continues", by: ["in block"] }
+        : { next, why: "the line continues", by: ["written", on("after dead end") ? "retry digit" : "possible"] };
     }
     if (on("solved")) return { next, why: "the line ends and all cells are assigned", by: ["solved"] };
     if (on("due")) return { next, why: "the line ends and a summary is due", by: ["due"] };
@@ -130,7 +130,7 @@ class Registers {
   }
 }
 
-// The list of registers: the last layers first, for each register when it holds what it says.
+// List of registers, last layers first, with the layers at which each one is present.
 class RegisterList {
   constructor(registers, side) {
     this.registers = registers;
@@ -168,7 +168,7 @@ class RegisterList {
     return row;
   }
 
-  // Show what the registers hold at a place, or why there is nothing to show.
+  // Show the registers at a token, or the reason why there are none.
   draw(place, reason) {
     const decision = document.getElementById("decision");
     const found = place && this.registers.decision(place, this.side);

@@ -1,7 +1,7 @@
-"""What the registers of a compiled model hold at the tokens of a trace: forward passes, read out.
+"""Reads the registers of a compiled model at the tokens of a trace by forward passes.
 
-A segment is a pass of its own: the model reads its prompt again. So a summary is read twice, by the
-segment that it ends, where the model writes it, and by the next one, where it is the prompt.
+Each segment is a separate pass. A summary is therefore processed twice: at the end of the segment
+that generates it, and as the prompt of the next one.
 """
 
 from __future__ import annotations
@@ -21,60 +21,60 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 MAX_REGISTER_TOKENS = 4096
-"""Tokens whose registers a page holds by default, about 400 bytes each on a 9x9 board."""
+"""Default number of tokens with registers, of about 400 bytes each on a 9x9 board."""
 _CHUNK = 256
-"""Positions whose residual streams are held at a time."""
+"""Number of positions per forward pass, which bounds the memory of the residual streams."""
 
 Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Pass:
-    """What the model reads of one segment: all but its last token."""
+    """Register values of one segment."""
 
     start: int
-    """Place of its first token in the stream of all tokens."""
+    """Index of the first token in the token stream."""
     prompt_length: int
-    """Tokens of the prompt."""
+    """Number of prompt tokens."""
     ids: Tokens
     """Prompt and generated ids, shape (n,)."""
     rows: Flags
-    """What the registers hold at the first tokens, shape (m, bits), m < n."""
+    """Register values at the first m < n tokens, shape (m, num_bits)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Readings:
-    """Registers at the tokens of a trace.
+    """Register values at the tokens of a trace.
 
-    The bits of a row are those of the registers, one after the other: flags as they are; of a
-    number first whether there is one, then its bits.
+    A row concatenates the bits of all registers: flags as they are; for a number, whether it is
+    present, then its bits.
     """
 
     registers: tuple[Register, ...]
-    """What they mean."""
+    """The registers."""
     num_layers: int
-    """Depth of the model."""
+    """Number of layers of the model."""
     passes: tuple[Pass, ...]
-    """One for each segment, up to the last token that was read."""
+    """One pass per segment."""
 
     @property
     def num_tokens(self) -> int:
-        """First tokens of the stream that have rows."""
+        """Number of leading tokens of the stream with register values."""
         return self.passes[-1].start + len(self.passes[-1].rows) if self.passes else 0
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Bits of each register in a row."""
+        """Number of bits of each register in a row."""
         return tuple(len(r.coordinates) + (r.kind in NUMBER_KINDS) for r in self.registers)
 
     def flags(self, part: Pass, name: str) -> Flags:
-        """Flags (m, w) of a register, or of a number whether there is one and its bits."""
+        """Return the bits (m, width) of a register."""
         index = [register.name for register in self.registers].index(name)
         end = list(accumulate(self.widths))[index]
         return part.rows[:, end - self.widths[index] : end]
 
     def numbers(self, part: Pass, name: str) -> npt.NDArray[np.int64]:
-        """Numbers (m,) of a register, -1 for none."""
+        """Return the numbers (m,) of a register, -1 if not present."""
         flags = self.flags(part, name)
         numbers = flags[:, 1:] @ (1 << np.arange(flags.shape[1] - 1))
         return np.where(flags[:, 0], numbers, -1)
@@ -88,18 +88,18 @@ def read_registers(
     segments: Sequence[Tokens],
     max_tokens: int = MAX_REGISTER_TOKENS,
 ) -> Readings:
-    """Run a model over its own trace.
+    """Run a model over a trace and read its registers.
 
     Args:
         model: The model, in fp32 on the CPU.
-        registers: What its registers mean.
+        registers: Registers of the model.
         prompt: The input block.
         segments: Generated ids of each segment.
-        max_tokens: Tokens at most whose registers are kept, prompts of segments included.
+        max_tokens: Maximum number of tokens, including prompts of segments.
 
     Raises:
-        ValueError: the model has too few layers or coordinates for the registers, or one of them
-            changes between the layers in which it should stay.
+        ValueError: The model has too few layers or coordinates for the registers, or a register
+            changes between its first and last layer.
     """
     passes: list[Pass] = []
     start, left = 0, max_tokens
@@ -119,21 +119,21 @@ def read_registers(
 
 
 def _read(model: PreTrainedModel, registers: tuple[Register, ...], ids: Tokens) -> Flags:
-    """Rows (n, bits)."""
+    """Return the register values (n, num_bits) of a sequence."""
     chunks = []
     for streams in _residual_streams(model, ids):
         _check_shape(registers, streams)
         parts = []
         for register in registers:
-            place = list(register.coordinates)
+            coordinates = list(register.coordinates)
             first, last = (
-                _bits(streams[layer][:, place], register.kind)
+                _bits(streams[layer][:, coordinates], register.kind)
                 for layer in (register.first, register.last)
             )
             if (first != last).any():
                 raise ValueError(
-                    f"{register.name}: changes after layer {register.first}, should stay to "
-                    f"{register.last}"
+                    f"{register.name}: changes after layer {register.first}, allowed only after "
+                    f"layer {register.last}"
                 )
             parts.append(first)
         chunks.append(np.concatenate(parts, axis=1))
@@ -150,7 +150,7 @@ def _bits(values: npt.NDArray[np.float32], kind: str) -> Flags:
 def _residual_streams(
     model: PreTrainedModel, ids: Tokens
 ) -> Iterator[list[npt.NDArray[np.float32]]]:
-    """Residual streams (m, d), embedding first, of some tokens after others."""
+    """Yield the residual streams (m, hidden_size), embedding first, in chunks of tokens."""
     import torch
     from transformers import DynamicCache
 

@@ -1,8 +1,8 @@
 
 "use strict";
-// Replays a search from token ids: an index of the lines once, then the state at any token.
+// Replays a search from token ids: indexes the lines once, then computes the state at any token.
 // Ids: 0 <pad> 1 <input> 2 </input> 3 <summary> 4 </summary> 5 <output> 6 </output> 7 <none>, then
-// the coordinates, then the digits. A model may write anything, so nothing here relies on form.
+// the coordinates, then the digits. The ids of a model need not be well formed.
 const INPUT = 1, END_INPUT = 2, SUMMARY = 3, END_SUMMARY = 4, OUTPUT = 5, END_OUTPUT = 6, NONE = 7;
 const NUM_SPECIALS = 8;
 const TRACE = 0; // A line's block is TRACE, INPUT, SUMMARY or OUTPUT.
@@ -16,15 +16,15 @@ function decodeIds(base64, numIds) {
 }
 
 class Search {
-  // A line is a mark such as <input>, or a coordinate with what follows up to the next line.
+  // A line is a block token such as <input>, or a coordinate and the tokens up to the next line.
   constructor(ids, numCells, givens) {
     this.ids = ids;
     this.numCells = numCells;
     this.givens = givens;
     this.starts = new Uint32Array(ids.length + 1);
     this.blocks = new Uint8Array(ids.length);
-    this.indents = new Uint8Array(ids.length); // Branches open below a line, at most 255.
-    this.depths = new Uint16Array(ids.length); // Lines on the stack once it is written.
+    this.indents = new Uint8Array(ids.length); // Open branches below a line, at most 255.
+    this.depths = new Uint16Array(ids.length); // Lines on the stack after a line.
     this.branches = [];
     this.deadEnds = [];
     this.summaries = [];
@@ -82,7 +82,7 @@ class Search {
       const block = first === INPUT || first === SUMMARY || first === OUTPUT ? first : state.block;
       this.#apply(state, line);
       if (isTraceLine) {
-        // The line itself is on the stack by now and does not count for its own indent.
+        // The line itself is on the stack already and does not count for its own indent.
         if (isRetry) open = this.#openBranches(state.stack, state.stack.length - 1);
         this.indents[line] = Math.min(open, 255);
         const numDigits = this.digitsOf(line).length;
@@ -133,7 +133,7 @@ class Search {
       return;
     }
     if (first === END_SUMMARY && state.block === SUMMARY) {
-      // All that the next segment knows is the summary.
+      // The summary is the only context of the next segment.
       this.#cutStack(state, 0);
       for (const entry of state.pending) {
         if (!this.givens[this.cellOf(entry)] && state.stackOf[this.cellOf(entry)] < 0) this.#push(state, entry);
@@ -148,7 +148,7 @@ class Search {
     }
   }
 
-  // The state once the ids up to and including `token` are written.
+  // State after the ids up to and including `token`.
   stateAt(token) {
     const line = this.lineAt(token);
     let low = 0, high = this.snapshots.length - 1;

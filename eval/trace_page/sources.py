@@ -1,4 +1,4 @@
-"""Where a model's tokens for the trace page come from: an evaluation, or the model itself."""
+"""Token sources of the trace page: a stored evaluation or a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from solver.vocabulary import Tokens
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Attempt:
-    """What a model wrote for a puzzle."""
+    """Generated tokens of a model for a puzzle."""
 
     board: Board
     """Board of the puzzle."""
@@ -33,32 +33,32 @@ class Attempt:
     """Generated ids of each segment."""
     model_name: str
     """Name of the model."""
-    ended_by: str
-    """Class of the end."""
+    finish_reason: str
+    """Why decoding ended."""
     segment_tokens: int | None
-    """Trace tokens of a segment that it was trained on; None for CoT."""
+    """Trace tokens per segment of the training data; None for CoT."""
     readings: Readings | None = None
-    """What its registers hold, if its folder says what they are."""
+    """Register values, if the model folder describes registers."""
 
 
 def attempt_of_evaluation(path: Path, *, puzzle: str | None) -> Attempt:
-    """Read what a model wrote for a puzzle of an evaluation with kept tokens.
+    """Read the stored tokens of a puzzle of an evaluation.
 
     Args:
         path: Folder of the evaluation.
-        puzzle: The puzzle, or its key; None for the one with the shortest CoT among those that the
-            model failed on, or among all if it solved all.
+        puzzle: The puzzle or its key; None for the unsolved puzzle with the shortest CoT, or for
+            the one with the shortest CoT if all are solved.
 
     Raises:
-        ValueError: no such puzzle there, or its tokens were not kept.
-        OSError: no evaluation there.
+        ValueError: The puzzle is not in the evaluation, or its tokens were not stored.
+        OSError: The folder contains no evaluation.
     """
     folder = EvaluationFolder.open(path)
     config = folder.config
     row = _choose_row(folder, puzzle)
     segments = folder.generated([row.key]).get(row.key)
     if segments is None:
-        raise ValueError(f"{path}: its tokens were not kept: `sudocot eval run --keep-tokens`")
+        raise ValueError(f"{path}: its tokens were not stored: `sudocot eval run --keep-tokens`")
     facts: dict[str, Any] = config.model.facts
     _, givens = parse_puzzle(row.puzzle.givens, board=folder.board)
     return Attempt(
@@ -66,7 +66,7 @@ def attempt_of_evaluation(path: Path, *, puzzle: str | None) -> Attempt:
         givens=givens,
         segments=segments,
         model_name=config.model.name,
-        ended_by=str(row.ended_by),
+        finish_reason=str(row.finish_reason),
         segment_tokens=facts.get("segment_tokens") if config.mode == "scot" else None,
     )
 
@@ -97,19 +97,19 @@ def attempt_of_model(
     precision: PrecisionPolicy,
     max_register_tokens: int,
 ) -> Attempt:
-    """Let a model solve a puzzle, on a GPU if there is one, with the paper's caps.
+    """Solve a puzzle with a model, on a GPU if available, with the token limits of the paper.
 
     Args:
-        path: Folder of the model.
+        path: Model folder.
         board: Board of the puzzle.
         givens: The puzzle.
-        engine: How to decode; None for `segment`, or `hf` for networks that it does not compute.
-        precision: Formats to decode in.
-        max_register_tokens: Tokens at most whose registers are read.
+        engine: Name of the engine; None for `segment`, or `hf` for other model families.
+        precision: Number formats.
+        max_register_tokens: Maximum number of tokens with register values.
 
     Raises:
-        ValueError: the model is of another board, or cannot be read.
-        OSError: no model there.
+        ValueError: The model is for another board or malformed.
+        OSError: There is no model.
     """
     import torch
 
@@ -146,7 +146,7 @@ def attempt_of_model(
         givens=givens,
         segments=result.segments,
         model_name=path.resolve().parent.name if path.name == "final" else path.resolve().name,
-        ended_by=str(result.ended_by),
+        finish_reason=str(result.finish_reason),
         segment_tokens=folder.facts.segment_tokens if mode == "scot" else None,
         readings=readings,
     )

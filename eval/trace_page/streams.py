@@ -1,7 +1,7 @@
-"""What the trace page replays: the ids of a puzzle from the input block on, each written once.
+"""Token streams of the trace page: the input block, then all generated ids.
 
-A summary ends a segment and is the prompt of the next, so that a stream is the first prompt and
-then the ids that were generated, segment after segment.
+A summary at the end of a segment is also the prompt of the next segment, so that it occurs once in
+a stream.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from solver.vocabulary import Tokens
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stream:
-    """The ids that the solver or a model wrote for a puzzle."""
+    """Token stream of the solver or a model for a puzzle."""
 
     name: str
-    """Who wrote them."""
+    """`solver`, or name of the model."""
     ids: Tokens
     """Input block and all generated ids, shape (n,)."""
     end: str
-    """How it ended, in words."""
+    """Final status."""
     solution: Grid | None = None
-    """The solver's solution, if it found one."""
+    """Solution, if found."""
 
 
 def solver_stream(board: Board, givens: Grid, *, segment_tokens: int | None) -> Stream:
-    """Return the solver's CoT, or its SCoT with a summary after `segment_tokens` trace tokens.
+    """Return the CoT of the solver, or its SCoT with a summary after `segment_tokens` trace tokens.
 
     Raises:
-        ValueError: givens that clash, or an SCoT of a puzzle that the search does not solve.
+        ValueError: The givens conflict, or an SCoT is requested for an unsolved puzzle.
     """
     result = trace(board, givens)
     if result.status is Status.CONFLICT:
@@ -57,15 +57,15 @@ def solver_stream(board: Board, givens: Grid, *, segment_tokens: int | None) -> 
 def model_stream(
     givens: Grid, *, solver: Stream, segments: Sequence[Tokens], name: str, end: str
 ) -> Stream:
-    """Return what a model wrote: the input block, then the ids of its segments."""
+    """Return the token stream of a model: the input block, then the ids of its segments."""
     prompt_length = 2 * np.count_nonzero(givens) + 2
     return Stream(name=name, ids=np.concatenate([solver.ids[:prompt_length], *segments]), end=end)
 
 
 def first_difference(first: Tokens, second: Tokens) -> int | None:
-    """Position of the first id in which two streams differ; None when they are equal.
+    """Return the index of the first difference between two streams, or None if they are equal.
 
-    Where one is the beginning of the other, that is its length.
+    If one stream is a prefix of the other, this is its length.
     """
     common = min(len(first), len(second))
     different = np.flatnonzero(first[:common] != second[:common])

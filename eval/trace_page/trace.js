@@ -1,7 +1,7 @@
 
 "use strict";
 (() => {
-  const WINDOW_LINES = 160; // Lines in the page on either side of the current one.
+  const WINDOW_LINES = 160; // Rendered lines on either side of the current one.
   const PAGE_LINES = 25;
   const data = JSON.parse(document.getElementById("trace-data").textContent);
   const numCells = data.side * data.side;
@@ -23,7 +23,7 @@
     ids.set(model.ids, model.shared);
     model.ids = ids;
   }
-  const searches = new Map(); // Made when a stream is first shown.
+  const searches = new Map(); // Created when a stream is first shown.
   const searchOf = (index) => {
     if (!searches.has(index)) searches.set(index, new Search(streams[index].ids, numCells, data.givens));
     return searches.get(index);
@@ -33,12 +33,12 @@
   const packed = document.getElementById("register-data");
   const registers = packed && new Registers(JSON.parse(packed.textContent), data.words);
   const registerList = registers && new RegisterList(registers, data.side);
-  let marks = "candidates"; // What the board shows in empty cells.
+  let marks = "candidates"; // Content of empty cells of the board.
 
   let current = streams.length - 1;
   let search = searchOf(current);
   let position = 0;
-  let shown = { from: 0, to: 0 }; // Lines that are in the page.
+  let shown = { from: 0, to: 0 }; // Rendered lines.
   let timer = null;
   let remember = null;
 
@@ -119,7 +119,7 @@
     node.append(grid);
   }
 
-  // Digits that no peer has, for each cell without a digit; null for the others.
+  // Candidates of each empty cell; null for the others.
   function candidatesOf(digits) {
     const all = Array.from({ length: data.side }, (_, k) => k + 1);
     return digits.map((digit, cell) => {
@@ -135,7 +135,7 @@
     });
   }
 
-  // Why the solver's rule names the cell of a trace line: a sentence, or nothing elsewhere.
+  // Sentence that explains the solver's choice of the cell of a trace line, or an empty string.
   function whyThisCell(state) {
     const first = search.ids[search.starts[state.line]];
     if (state.block !== TRACE || !search.isCoordinate(first)) return "";
@@ -163,7 +163,7 @@
       : `It has ${number}, the fewest; of ${ties.length} such cells it is the first in row-major order.`;
   }
 
-  // Candidates or their numbers in empty cells, and the cell that is next, as the registers have them.
+  // Candidates or their counts in empty cells, and the next cell, according to the registers.
   function drawMarks(place, digits) {
     const next = registers.nextCell(place, numCells);
     if (next >= 0) cells[next].classList.add("next");
@@ -185,7 +185,7 @@
     show();
   }
 
-  // ---- words about the current token ----------------------------------------------------------
+  // ---- description of the current token ----------------------------------------------------------
   function describe(state) {
     const id = search.ids[position], first = search.ids[search.starts[state.line]];
     if (!search.isCoordinate(first)) {
@@ -193,7 +193,7 @@
         [INPUT]: "The input block begins: the givens.",
         [END_INPUT]: "End of the input; the search begins.",
         [SUMMARY]: "A summary begins: givens and decision stack. It ends this segment.",
-        [END_SUMMARY]: "End of the summary; the next segment knows nothing else.",
+        [END_SUMMARY]: "End of the summary, which is the only context of the next segment.",
         [OUTPUT]: "The output block begins: the whole grid.",
         [END_OUTPUT]: "End of the output.",
       }[first] ?? `Token ${data.words[id]}`;
@@ -314,32 +314,32 @@
     canvas.width = width * ratio;
     canvas.height = height * ratio;
     const style = getComputedStyle(document.documentElement);
-    const colour = (name) => style.getPropertyValue(name).trim();
+    const color = (name) => style.getPropertyValue(name).trim();
     const context = canvas.getContext("2d");
     context.scale(ratio, ratio);
     const last = Math.max(search.ids.length - 1, 1);
     const depths = sampleDepths(width);
     const top = Math.max(...depths, 1);
-    context.fillStyle = colour("--accent");
+    context.fillStyle = color("--accent");
     context.globalAlpha = 0.45;
     depths.forEach((depth, x) => {
       const bar = (depth / top) * (height - 6);
       context.fillRect(x, height - bar, 1, bar);
     });
     context.globalAlpha = 1;
-    context.fillStyle = colour("--warn");
+    context.fillStyle = color("--warn");
     const spacing = search.summaries.length / width;
     if (spacing < 0.34) {
       for (const at of search.summaries) context.fillRect(Math.round((at / last) * (width - 1)), 0, 1, height);
     }
     if (data.difference !== null && data.difference < search.ids.length) {
-      context.fillStyle = colour("--bad");
+      context.fillStyle = color("--bad");
       const x = Math.round((data.difference / last) * (width - 1));
       context.fillRect(x - 1, 0, 3, height);
     }
   }
 
-  // Greatest depth in each column of pixels.
+  // Maximum depth in each column of pixels.
   function sampleDepths(width) {
     const depths = new Float64Array(width);
     const last = Math.max(search.ids.length - 1, 1);
@@ -377,8 +377,8 @@
     slider.setAttribute("aria-valuetext", `token ${position + 1} of ${search.ids.length}: ${data.words[search.ids[position]] ?? ""}`);
   }
 
-  // Where the registers at a token are, or null. The solver's tokens have the model's registers as long
-  // as the model wrote the same.
+  // Location of the registers at a token, or null. Tokens of the solver have the registers of the model
+  // up to the first deviation.
   function placeAt(token) {
     if (!registers) return null;
     const isModels = current === streams.length - 1 || data.difference === null || token < data.difference;
@@ -386,10 +386,10 @@
   }
 
   function whyNoRegisters() {
-    if (position === data.streams[current].total - 1) return "The last token: nothing reads it.";
+    if (position === data.streams[current].total - 1) return "The last token is not an input of the model.";
     return position < registers.numTokens
-      ? "The model did not write this token."
-      : `This page has registers at the first ${count(registers.numTokens)} tokens.`;
+      ? "The model did not generate this token."
+      : `This page contains registers at the first ${count(registers.numTokens)} tokens.`;
   }
 
   // A summary belongs to the segment that it ends.
@@ -416,7 +416,7 @@
     const inside = Math.min(Math.max(line, 0), search.numLines - 1);
     seek(search.endOf(inside) - 1);
   };
-  // Events are shown with their whole line written.
+  // Events are shown with their complete line.
   const seekEvent = (starts, isBack) => {
     const line = search.starts[search.lineAt(position)];
     const index = isBack ? lowerBound(starts, line) - 1 : lowerBound(starts, line + 1);
@@ -436,7 +436,7 @@
     document.querySelector('[data-action="deadEnd"]').disabled = search.deadEnds.length === 0;
     const cut = $("cut");
     cut.hidden = stream.total <= search.ids.length;
-    cut.textContent = `This page holds the first ${count(search.ids.length)} of ${count(stream.total)} tokens.`;
+    cut.textContent = `This page contains the first ${count(search.ids.length)} of ${count(stream.total)} tokens.`;
     drawOverview();
     seek(position);
   }
@@ -527,7 +527,7 @@
   document.addEventListener("themechange", () => drawOverview());
   addEventListener("resize", () => drawOverview());
 
-  // A link with #t=N opens the page at token N. Browsers slow pages down that change it all the time.
+  // A link with #t=N opens the page at token N. Browsers throttle frequent changes of the URL.
   function rememberPosition() {
     clearTimeout(remember);
     remember = setTimeout(() => history.replaceState(null, "", `#t=${position + 1}`), 400);

@@ -19,7 +19,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes
 
 from data.model_format.precision import get_precision
-from eval.engines.contract import EndedBy, Request, Result
+from eval.engines.contract import FinishReason, Request, Result
 from eval.inspect.differences import Difference, first_difference, preference_at
 from eval.network.model_folder import ModelFolder
 from eval.network.network import Network
@@ -73,13 +73,13 @@ def agreement_rows(
         if differences and network is None:
             network = Network(folder, precision=get_precision("fp32"), device=torch.device("cpu"))
         margins = [preference_at(network, part).margin for part in differences if network]
-        ends = Counter(result.ended_by for result in ours.values())
+        ends = Counter(result.finish_reason for result in ours.values())
         rows.append(
             {
                 "model": describe(folder),
                 "engine": name,
                 "puzzles": len(ours),
-                "solved": ends.pop(EndedBy.SOLVED, 0),
+                "solved": ends.pop(FinishReason.SOLVED, 0),
                 "failed": ", ".join(f"{end} {count}" for end, count in sorted(ends.items())) or "-",
                 "segments": sum(result.num_segments for result in ours.values()),
                 "tokens": sum(result.num_new_tokens for result in ours.values()),

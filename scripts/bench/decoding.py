@@ -26,7 +26,7 @@ from tyro.conf import OmitArgPrefixes
 
 from data.model_format.precision import PrecisionName, get_precision
 from data.runtime.cpus import available_cpus
-from eval.engines.contract import Caps, EndedBy, Engine, Request, Result, paper_caps
+from eval.engines.contract import Caps, Engine, FinishReason, Request, Result, paper_caps
 from eval.engines.factory import ENGINES, make_engine
 from eval.engines.puzzle_run import input_prompt
 from eval.network.model_folder import ModelFolder
@@ -310,7 +310,7 @@ def table(best: dict[str, Turn]) -> list[dict[str, Any]]:
             "cpu s": None if name == "vllm" else turn.cpu_s,
             "passes": turn.num_forward_passes,
             "peak MB": turn.peak_bytes / 1e6,
-            "solved": sum(r.ended_by == EndedBy.SOLVED for r in turn.results.values()),
+            "solved": sum(r.finish_reason == FinishReason.SOLVED for r in turn.results.values()),
             "same": sum(is_same(turn.results[key], r) for key, r in first.results.items()),
         }
         for name, turn in best.items()

@@ -17,10 +17,10 @@ import numpy as np
 import tyro
 
 from data.segments import Segments, split_into_segments
-from eval.engines.contract import Caps, EndedBy, Request, Result
+from eval.engines.contract import Caps, FinishReason, Request, Result
 from eval.engines.scripted import ScriptedNetwork, solver_script
 from eval.engines.segment import SegmentEngine
-from eval.engines.verify import VerifyEngine
+from eval.engines.verify.engine import VerifyEngine
 from scripts.bench.harness import Report, load_grids, shared_puzzles
 from solver.boards import Board, Grid
 from solver.mrv.tracer import trace
@@ -108,8 +108,10 @@ def _timed(script: Callable[[Tokens], Tokens], starts: list[float]) -> Callable[
 
 
 def _check(result: Result, segments: Segments) -> None:
-    if result.ended_by is not EndedBy.SOLVED or result.num_segments != len(segments.ends):
-        raise AssertionError(f"ended by {result.ended_by} after {result.num_segments} segments")
+    if result.finish_reason is not FinishReason.SOLVED or result.num_segments != len(segments.ends):
+        raise AssertionError(
+            f"ended by {result.finish_reason} after {result.num_segments} segments"
+        )
     begins = np.append(0, segments.ends[:-1]) + segments.prompt_lengths
     for tokens, begin, end in zip(result.segments, begins, segments.ends, strict=True):
         if not np.array_equal(tokens, segments.tokens[begin:end]):

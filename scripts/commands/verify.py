@@ -99,13 +99,14 @@ def _check_digests(path: Path) -> Iterator[str]:
 
 
 def _check_evaluation(path: Path) -> Iterator[str]:
-    from eval.results.score import rescored
+    from eval.results.score import rescored_rows
 
     yield from _check_digests(path)
     folder = EvaluationFolder.open(path)
-    for old, new in rescored(folder):
-        if old.ended_by is not new.ended_by:
-            yield f"{path / RESULTS_FILE}: puzzle {old.key}: {old.ended_by}, scored {new.ended_by}"
+    for old, new in rescored_rows(folder):
+        if old.finish_reason is not new.finish_reason:
+            reasons = f"{old.finish_reason}, scored {new.finish_reason}"
+            yield f"{path / RESULTS_FILE}: puzzle {old.key}: {reasons}"
     summary = path / SUMMARY_FILE
     if summary.exists() and summary.read_bytes() != to_json(folder.summary_record):
         yield f"{summary}: inconsistent with {RESULTS_FILE}"

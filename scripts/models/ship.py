@@ -146,7 +146,7 @@ def results_text(evaluations: Sequence[tuple[str, EvaluationFolder]]) -> str:
     for test_set, evaluation in evaluations:
         lines += [f"**{test_set}**", "", "| branches in the solver's trace | solved |", "|---|---|"]
         lines += [f"| {group} | {score} |" for group, score in scores_by_branches(evaluation)]
-        ends = [(end, n) for end, n in sorted(evaluation.summary.ended_by.items()) if n]
+        ends = [(end, n) for end, n in sorted(evaluation.summary.finish_reasons.items()) if n]
         lines += ["", "Ends: " + ", ".join(f"{end} {count:,}" for end, count in ends) + ".", ""]
     return "\n".join(lines)
 

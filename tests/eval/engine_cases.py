@@ -87,7 +87,7 @@ def describe(result: Result) -> tuple[object, ...]:
     """All of a result that must not depend on the engine."""
     return (
         result.key,
-        result.ended_by,
+        result.finish_reason,
         result.num_new_tokens,
         result.num_segments,
         None if result.output is None else result.output.tolist(),

@@ -9,7 +9,7 @@ import numpy as np
 
 from data.model_format.facts import Mode
 from data.model_format.precision import get_precision
-from eval.engines.contract import EndedBy, paper_caps
+from eval.engines.contract import FinishReason, paper_caps
 from eval.results.folder import EvaluationFolder, ResultLog
 from eval.results.records import (
     Cost,
@@ -39,7 +39,7 @@ def write_evaluation(
     precision: str = "fp32",
     seed: int = 0,
     data_digest: str = "d" * 64,
-    failures: Mapping[EndedBy, float] | None = None,
+    failures: Mapping[FinishReason, float] | None = None,
     num_results: int | None = None,
     segments: Mapping[str, tuple[Tokens, ...]] | None = None,
     puzzles: Sequence[SampledPuzzle] | None = None,
@@ -120,7 +120,11 @@ def write_evaluation(
         ),
     )
     evaluation = EvaluationFolder.create(folder, config, sample)
-    weights = failures or {EndedBy.WRONG: 2.0, EndedBy.LOOP: 1.0, EndedBy.SEGMENT_CAP: 1.0}
+    weights = failures or {
+        FinishReason.WRONG: 2.0,
+        FinishReason.LOOP: 1.0,
+        FinishReason.SEGMENT_CAP: 1.0,
+    }
     shares = np.array(list(weights.values())) / sum(weights.values())
     with ResultLog(evaluation) as log:
         for puzzle in sample[:num_results]:
@@ -129,7 +133,7 @@ def write_evaluation(
             failure = list(weights)[rng.choice(len(weights), p=shares)]
             row = ResultRow(
                 puzzle=puzzle,
-                ended_by=EndedBy.SOLVED if is_solved else failure,
+                finish_reason=FinishReason.SOLVED if is_solved else failure,
                 num_new_tokens=puzzle.cot_length,
                 num_segments=puzzle.cot_length // 512 + 1,
                 output=None,

@@ -44,8 +44,8 @@ class FakeEngine:
         for request in sorted(requests, key=lambda request: request.key, reverse=self._reverse):
             time.sleep(self._delay_s)
             run = PuzzleRun(request, max_positions=100_000)
-            while run.ended_by is None:
-                run.end_segment(write_segment(run)[: run.allowance])
+            while run.finish_reason is None:
+                run.end_segment(write_segment(run)[: run.token_budget])
                 self.stats.num_forward_passes += 1
             self.stats.num_new_tokens += run.num_new_tokens
             self.stats.num_prompt_tokens += len(run.prompt)

@@ -15,7 +15,7 @@ import pytest
 
 from data.model_format.precision import UNKNOWN_PRECISION
 from eval.engines import server as server_module
-from eval.engines.contract import Caps, EndedBy, Request, Result
+from eval.engines.contract import Caps, FinishReason, Request, Result
 from eval.engines.options import EngineOptions, ServerOptions, parse_engine_args
 from eval.engines.text.api import ApiTextModel
 from eval.engines.text.engine import ReplySampling, TextEngine
@@ -30,12 +30,12 @@ from tests.eval.stub_server import MODEL, Faults, StubServer, planned_kind, serv
 SAMPLE = toy_sample(24)
 KEY = "sk-secret-0123456789"
 OUTCOMES = {
-    "solved": EndedBy.SOLVED,
-    "wrong": EndedBy.WRONG,
-    "changed": EndedBy.CHANGED_GIVENS,
-    "prose": EndedBy.MALFORMED,
-    "loose": EndedBy.MALFORMED,
-    "refusal": EndedBy.REFUSED,
+    "solved": FinishReason.SOLVED,
+    "wrong": FinishReason.WRONG,
+    "changed": FinishReason.CHANGED_GIVENS,
+    "prose": FinishReason.MALFORMED,
+    "loose": FinishReason.MALFORMED,
+    "refusal": FinishReason.REFUSED,
 }
 
 
@@ -92,9 +92,9 @@ def check(results: Sequence[Result]) -> None:
     for result in results:
         givens = next(r.givens for r in requests() if r.key == result.key)
         kind = planned_kind(BOARD, givens)
-        assert result.ended_by is OUTCOMES[kind]
+        assert result.finish_reason is OUTCOMES[kind]
         assert result.answer is not None
-        assert (result.answer.lenient is EndedBy.SOLVED) == (kind in ("solved", "loose"))
+        assert (result.answer.lenient is FinishReason.SOLVED) == (kind in ("solved", "loose"))
 
 
 @pytest.mark.parametrize("form", ["chat", "plain"])
@@ -264,7 +264,7 @@ def test_an_evaluation_from_the_command_line(
     assert summary.answers.lenient.num_solved >= summary.accuracy.num_solved > 0
     tokens = summary.cost.num_prompt_tokens, summary.num_new_tokens
     assert summary.cost.usd == pytest.approx((2 * tokens[0] + 8 * tokens[1]) / 1e6)
-    assert sum(summary.ended_by.values()) == 16
+    assert sum(summary.finish_reasons.values()) == 16
     for path in out.iterdir():
         assert KEY not in path.read_text()
     before = {path.name: path.read_bytes() for path in out.iterdir()}

@@ -119,7 +119,7 @@ def test_the_limit_ends_a_puzzle_at_the_same_token(
         options = ("--max-new-tokens", "7")
         assert main(words(model, url, puzzles, tmp_path / "e", *options)) == 0
     summary = EvaluationFolder.open(tmp_path / "e").summary
-    assert (summary.ended_by["total_cap"], summary.num_new_tokens) == (6, 42)
+    assert (summary.finish_reasons["total_cap"], summary.num_new_tokens) == (6, 42)
 
 
 def test_another_model_or_another_vocabulary_is_one_line(

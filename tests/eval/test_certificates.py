@@ -11,7 +11,7 @@ import torch
 
 from data.model_format.precision import PrecisionName, get_precision
 from eval.engines.segment import SegmentEngine
-from eval.inspect.certificates import additions_of, certify, measure_bound, sequences_of
+from eval.inspect.certificates import certify, count_additions, measure_bound, sequences_of
 from eval.network.model_folder import ModelFolder
 from eval.network.network import Network
 from eval.results.certificates import (
@@ -37,7 +37,7 @@ def test_tokens_are_certified_or_replayed_and_faults_are_found(
     requests = toy_requests(4, mode="cot", max_new_tokens=24, segment=24)
     results = {r.key: r for r in SegmentEngine(network, num_slots=4).decode(requests)}
     pairs = [sequences_of(r, results[r.key].segments)[0] for r in requests]
-    bound = measure_bound(network, pairs, num_additions=additions_of(folder))
+    bound = measure_bound(network, pairs, num_additions=count_additions(folder))
     assert 0 < bound.measured < bound.margin < 1e-2
     assert bound.worst_case != "none"
 
@@ -81,7 +81,7 @@ def test_a_reordering_fault_of_the_network_widens_the_bound(
         sequences_of(r, (np.arange(8, 20, dtype=np.uint8),))[0]
         for r in toy_requests(3, mode="cot", max_new_tokens=24, segment=24)
     ]
-    num_additions = additions_of(folder)
+    num_additions = count_additions(folder)
     before = measure_bound(network, pairs, num_additions=num_additions)
     prefill = network.prefill
 

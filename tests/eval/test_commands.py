@@ -38,7 +38,7 @@ def puzzles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def solver(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine is the solver, with some failures."""
-    monkeypatch.setattr(run_command, "make_engine", lambda *_, **__: FakeEngine())
+    monkeypatch.setattr(run_command, "load_engine", lambda *_, **__: FakeEngine())
 
 
 def words(model: Path, puzzles: Path, out: Path, *options: str) -> list[str]:
@@ -101,7 +101,7 @@ def test_a_part_needs_a_table_of_lengths(
     model: Path, puzzles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words(model, puzzles, tmp_path / "e", "--shard", "0/2")) == 2
-    assert "make it with `sudocot data lengths`" in capsys.readouterr().err
+    assert "create it first with `sudocot data lengths`" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("solver")
@@ -159,7 +159,7 @@ class EndingEngine(FakeEngine):
 @pytest.mark.parametrize(
     ("ending", "code", "said"),
     [
-        (signal.SIGTERM, 75, "stopped by SIGTERM; the same command goes on"),
+        (signal.SIGTERM, 75, "stopped by SIGTERM; repeat the command to resume"),
         (signal.SIGUSR1, 75, "stopped by SIGUSR1"),
         (KeyboardInterrupt(), 130, "finished puzzles are kept"),
         (FloatingPointError("puzzle 12: logits are not finite"), 1, "logits are not finite"),
@@ -179,12 +179,12 @@ def test_endings_keep_what_is_done(
     said: str,
 ) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr(run_command, "make_engine", lambda *_, **__: EndingEngine(ending))
+    monkeypatch.setattr(run_command, "load_engine", lambda *_, **__: EndingEngine(ending))
     assert main(words(model, puzzles, tmp_path / "e", "--sample", "all")) == code
     assert said in capsys.readouterr().err + caplog.text
     assert len(EvaluationFolder.open(tmp_path / "e").rows) == 3
     assert not (tmp_path / "e" / SUMMARY_FILE).exists()
-    monkeypatch.setattr(run_command, "make_engine", lambda *_, **__: FakeEngine())
+    monkeypatch.setattr(run_command, "load_engine", lambda *_, **__: FakeEngine())
     assert main(words(model, puzzles, tmp_path / "e", "--sample", "all")) == 0
     folder = EvaluationFolder.open(tmp_path / "e")
     assert folder.is_complete
@@ -223,7 +223,7 @@ def test_a_missing_library_and_another_board_are_one_line(
     def missing(*_: object, **__: object) -> None:
         raise ImportError("No module named 'vllm'")
 
-    monkeypatch.setattr(run_command, "make_engine", missing)
+    monkeypatch.setattr(run_command, "load_engine", missing)
     assert main(words(model, puzzles, tmp_path / "e")) == 2
     assert "engine: segment is not installed" in capsys.readouterr().err
     other = write_csv(tmp_path / "six.csv", make_puzzles("6x6", 2))
@@ -341,16 +341,16 @@ def test_what_is_no_result_is_not_published(
 
     targets = tmp_path / "e" / "targets"
     assert main(words(model, puzzles, targets, "--sample", "targets", "--targets", "70")) == 0
-    refuse("they have no one accuracy", targets)
+    refuse("not a sample of the data", targets)
     refuse("two are 'random 9 scot fp32'", folders[0], folders[0])
     hub = ["eval", "card", str(folders[0]), "--model", str(model)]
     assert main(hub) == 2
-    assert "dataset: give the one on the hub" in capsys.readouterr().err
+    assert "dataset: got none, required is the hub data set" in capsys.readouterr().err
     assert main([*hub, "--dataset", "sudoku"]) == 2
     assert "allowed is owner/name" in capsys.readouterr().err
     other = export(make_model("neox"), tmp_path / "other")
     assert main(card_words(other, folders)) == 2
-    assert "those of other weights" in capsys.readouterr().err
+    assert "the results are of other weights" in capsys.readouterr().err
     rows = (folders[0] / "results.jsonl").read_text().splitlines(keepends=True)
     (folders[0] / "results.jsonl").write_text("".join(rows[:-1]))
     refuse("results.jsonl: damaged", folders[0])

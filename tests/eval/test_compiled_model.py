@@ -64,7 +64,7 @@ def test_it_is_evaluated_and_writes_what_the_solver_writes(
 def test_it_solves_for_people(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["solve", PUZZLES[2], "--model", str(model)]) == 0
     shown = capsys.readouterr().out
-    assert "the model solved it" in shown
+    assert "the model solved the puzzle" in shown
     assert "deviations: none" in shown
 
 
@@ -95,10 +95,13 @@ def test_rows_of_a_batch_reach_their_last_position(tmp_path: Path) -> None:
         folder = EvaluationFolder.open(tmp_path / engine)
         tokens = folder.generated(row.key for row in folder.rows)
         found.append(
-            {row.key: (row.ended_by, [s.tolist() for s in tokens[row.key]]) for row in folder.rows}
+            {
+                row.key: (row.finish_reason, [s.tolist() for s in tokens[row.key]])
+                for row in folder.rows
+            }
         )
     assert found[0] == found[1]
-    assert {ended_by.value for ended_by, _ in found[0].values()} == {"context"}
+    assert {finish_reason.value for finish_reason, _ in found[0].values()} == {"context"}
     lengths = {len(segments[0]) for _, segments in found[0].values()}
     assert len(lengths) > 1  # prompts differ in length
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from data.model_format.precision import PrecisionName, get_precision
-from eval.engines.contract import Caps, EndedBy, Request
+from eval.engines.contract import Caps, FinishReason, Request
 from eval.engines.factory import ENGINES, make_engine, make_network
 from eval.engines.puzzle_run import input_prompt
 from eval.network.compiled.network import CompiledNetwork
@@ -151,8 +151,8 @@ def test_engines_write_what_the_solver_writes(opened: ModelFolder, name: str) ->
     engine = make_engine(name, opened, precision=FP32, device=CPU, num_slots=2)
     results = {result.key: describe(result) for result in engine.decode(requests)}
     for request in requests:
-        _, ended_by, _, _, _, segments = results[request.key]
-        assert ended_by is EndedBy.SOLVED
+        _, finish_reason, _, _, _, segments = results[request.key]
+        assert finish_reason is FinishReason.SOLVED
         assert segments == written_by_solver(board, request.givens, mode=mode)
     assert engine.stats.num_accepted_tokens == engine.stats.num_drafted_tokens
     assert (engine.stats.num_accepted_tokens > 0) == (name == "verify")
@@ -175,7 +175,7 @@ def test_traces_that_are_too_long_end_for_lack_of_positions(
     results = {result.key: result for result in engine.decode(requests)}
     for request in requests:
         result = results[request.key]
-        assert result.ended_by is EndedBy.CONTEXT
+        assert result.finish_reason is FinishReason.CONTEXT
         (written,) = written_by_solver(BOARD, request.givens, mode="cot")
         assert result.segments[0].tolist() == written[: result.num_new_tokens]
         assert result.num_new_tokens == 64 - len(input_prompt(request))
@@ -249,13 +249,13 @@ def test_what_transformers_alone_computes_is_for_the_engine_hf(
     folder = ModelFolder.open(path)
     assert folder.computed is None
     for name in set(ENGINES) - {"hf"}:
-        with pytest.raises(ValueError, match=rf"{key}: got \[.*the engine hf alone decodes it"):
+        with pytest.raises(ValueError, match=rf"{key}: got \[.*only the engine hf supports it"):
             make_engine(name, folder, precision=FP32, device=CPU, num_slots=1)
 
 
 def test_each_network_names_what_it_does_not_take(solver: Path) -> None:
     folder = ModelFolder.open(solver)
-    with pytest.raises(ValueError, match="the engines hf, segment and verify decode it"):
+    with pytest.raises(ValueError, match="the engines hf, segment and verify support it"):
         make_engine("vllm", folder, precision=FP32, device=CPU, num_slots=1)
     with pytest.raises(ValueError, match="got 'compiled_transformer'"):
         Network(folder, precision=FP32, device=CPU)

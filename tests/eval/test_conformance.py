@@ -23,7 +23,7 @@ import torch
 
 from data.model_format.facts import Mode
 from data.model_format.precision import get_precision
-from eval.engines.contract import Caps, EndedBy, Engine, Request, Result
+from eval.engines.contract import Caps, Engine, FinishReason, Request, Result
 from eval.engines.factory import make_engine
 from eval.engines.puzzle_run import input_prompt
 from eval.engines.vllm import VllmEngine
@@ -84,9 +84,9 @@ def requests(mode: Mode) -> list[Request]:
 
 @pytest.mark.parametrize("mode", get_args(Mode))
 def test_the_model_solves_some_and_fails_in_several_ways(model: Model, mode: Mode) -> None:
-    classes = Counter(result.ended_by for result in model.expected[mode].values())
-    assert classes[EndedBy.SOLVED] >= 5
-    assert sum(classes.values()) - classes[EndedBy.SOLVED] > NUM_REQUESTS / 3
+    classes = Counter(result.finish_reason for result in model.expected[mode].values())
+    assert classes[FinishReason.SOLVED] >= 5
+    assert sum(classes.values()) - classes[FinishReason.SOLVED] > NUM_REQUESTS / 3
     assert len(classes) >= 3
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from data.model_format.precision import get_precision
-from eval.engines.contract import Caps, EndedBy, Request, Result
+from eval.engines.contract import Caps, FinishReason, Request, Result
 from eval.engines.hf import HfEngine
 from eval.engines.puzzle_run import input_prompt
 from eval.network.model_folder import ModelFolder
@@ -52,7 +52,7 @@ def test_rows_of_a_batch_have_their_own_caps(folder: ModelFolder) -> None:
     for request, result in zip(capped, decode(folder, capped, num_slots=4).values(), strict=True):
         cap, tokens = request.caps.max_new_tokens, free[request.key].segments[0]
         np.testing.assert_array_equal(result.segments[0], tokens[:cap])
-        assert (result.ended_by == EndedBy.TOTAL_CAP) == (len(tokens) > cap or cap == 40)
+        assert (result.finish_reason == FinishReason.TOTAL_CAP) == (len(tokens) > cap or cap == 40)
 
 
 def test_no_row_exceeds_the_positions(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_no_row_exceeds_the_positions(tmp_path: Path) -> None:
     for request in requests:
         result = results[request.key]
         np.testing.assert_array_equal(result.segments[0], single[request.key].segments[0])
-        assert result.ended_by in (EndedBy.CONTEXT, EndedBy.MALFORMED)
+        assert result.finish_reason in (FinishReason.CONTEXT, FinishReason.MALFORMED)
         assert result.num_new_tokens <= 48 - len(input_prompt(request))
-    ends = [result.ended_by for result in results.values()]
-    assert ends.count(EndedBy.CONTEXT) >= 2
+    ends = [result.finish_reason for result in results.values()]
+    assert ends.count(FinishReason.CONTEXT) >= 2

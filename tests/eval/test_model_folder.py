@@ -107,7 +107,7 @@ def test_other_families_are_for_the_engine_hf(path: Path) -> None:
     assert folder.max_positions == whole.max_positions
     assert folder.num_parameters == whole.num_parameters
     assert folder.weights_digest == whole.weights_digest
-    with pytest.raises(ValueError, match="got 'olmo2', the engine hf alone decodes it"):
+    with pytest.raises(ValueError, match="got 'olmo2', only the engine hf supports it"):
         Network(folder, precision=get_precision("fp32"), device=torch.device("cpu"))
 
 

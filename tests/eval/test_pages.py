@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval.engines.contract import EndedBy
+from eval.engines.contract import FinishReason
 from eval.report.build import build_report
 from eval.report.entries import read_entries
 from eval.report.write import write_report
@@ -56,7 +56,7 @@ def report_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         name="best",
         solve_rates=(0.99,) * 7,
         mode="cot",
-        failures={EndedBy.TOTAL_CAP: 1.0},
+        failures={FinishReason.TOTAL_CAP: 1.0},
     )
     write_evaluation(folder / "h", name="best", mode="cot", kind="hardest", puzzles_per_length=5)
     runs = [str(folder / name) for name in "abc"] + [f"hardest={folder / 'h'}"]
@@ -348,7 +348,7 @@ def test_long_traces_keep_the_page_small(browser: Browser, tmp_path: Path) -> No
         assert browser.run("return document.getElementsByTagName('*').length") < 4000
     assert position(browser) == 299_999
     note = browser.run("return document.getElementById('cut').textContent")
-    assert note == f"This page holds the first 300,000 of {len(ids):,} tokens."
+    assert note == f"This page contains the first 300,000 of {len(ids):,} tokens."
     assert browser.problems() == []
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from eval.engines.contract import EndedBy
+from eval.engines.contract import FinishReason
 from eval.predictions.logs import read_member
 from eval.predictions.read import read_predictions
 from eval.results.folder import EvaluationFolder
@@ -50,7 +50,12 @@ def planned_grid(index: int) -> Grid:
 
 
 ANSWERS = [planned_grid(index) for index in range(20)]
-EXPECTED = {EndedBy.SOLVED: 16, EndedBy.WRONG: 2, EndedBy.CHANGED_GIVENS: 1, EndedBy.MALFORMED: 1}
+EXPECTED = {
+    FinishReason.SOLVED: 16,
+    FinishReason.WRONG: 2,
+    FinishReason.CHANGED_GIVENS: 1,
+    FinishReason.MALFORMED: 1,
+}
 
 
 def as_rows() -> list[dict[str, Any]]:
@@ -182,7 +187,7 @@ def test_predictions_become_an_evaluation_that_is_scored_compared_and_reported(
     printed = capsys.readouterr().out
     assert "20 rows: 20 results, 0 duplicates, 0 outside" in printed
     folder = EvaluationFolder.open(out)
-    counts = {EndedBy(k): v for k, v in folder.summary.ended_by.items() if v}
+    counts = {FinishReason(k): v for k, v in folder.summary.finish_reasons.items() if v}
     assert counts == EXPECTED
     assert (folder.config.mode, folder.config.engine) == ("grid", "import")
     assert folder.summary.answers is not None

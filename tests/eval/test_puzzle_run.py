@@ -17,7 +17,7 @@ from eval.engines.contract import (
     SCOT_MAX_NEW_TOKENS,
     SCOT_MAX_SEGMENT_TOKENS,
     Caps,
-    EndedBy,
+    FinishReason,
     Request,
     paper_caps,
 )
@@ -81,13 +81,13 @@ def test_output_of_the_solver_is_solved(board: Board) -> None:
     grid = read_output(request(board, givens), block)
     assert grid is not None
     assert (grid == trace(board, givens).solution).all()
-    assert score_output(request(board, givens), block) is EndedBy.SOLVED
+    assert score_output(request(board, givens), block) is FinishReason.SOLVED
 
 
 def test_output_with_a_wrong_digit_is_wrong_and_other_faults_malformed() -> None:
     asked = request()
     block = trace(BOARD, GIVENS).tokens[-34:].copy()
-    assert score_output(asked, block) is EndedBy.SOLVED
+    assert score_output(asked, block) is FinishReason.SOLVED
 
     def with_id(position: int, token: int) -> Tokens:
         changed = block.copy()
@@ -95,20 +95,22 @@ def test_output_with_a_wrong_digit_is_wrong_and_other_faults_malformed() -> None
         return changed
 
     other_digit = 24 + (int(block[2]) - 24 + 1) % 4
-    assert score_output(asked, with_id(2, other_digit)) is EndedBy.WRONG
-    assert score_output(asked, with_id(2, 8)) is EndedBy.MALFORMED  # a cell for a digit
-    assert score_output(asked, with_id(2, 27 + 1)) is EndedBy.MALFORMED  # an id that means nothing
-    assert score_output(asked, with_id(1, 9)) is EndedBy.MALFORMED  # not row-major
-    assert score_output(asked, with_id(0, SUMMARY)) is EndedBy.MALFORMED
-    assert score_output(asked, block[:-3]) is EndedBy.MALFORMED
+    assert score_output(asked, with_id(2, other_digit)) is FinishReason.WRONG
+    assert score_output(asked, with_id(2, 8)) is FinishReason.MALFORMED  # a cell for a digit
+    assert (
+        score_output(asked, with_id(2, 27 + 1)) is FinishReason.MALFORMED
+    )  # an id that means nothing
+    assert score_output(asked, with_id(1, 9)) is FinishReason.MALFORMED  # not row-major
+    assert score_output(asked, with_id(0, SUMMARY)) is FinishReason.MALFORMED
+    assert score_output(asked, block[:-3]) is FinishReason.MALFORMED
     longer = block[[*range(33), 1, 33]]
-    assert score_output(asked, longer) is EndedBy.MALFORMED
+    assert score_output(asked, longer) is FinishReason.MALFORMED
 
 
 def test_a_solution_of_another_puzzle_is_wrong() -> None:
     others = np.where(GIVENS > 0, GIVENS % 4 + 1, 0).astype(np.uint8)
     block = trace(BOARD, others).tokens[-34:]
-    assert score_output(request(), block) is EndedBy.WRONG
+    assert score_output(request(), block) is FinishReason.WRONG
 
 
 def test_solver_segments_run_to_solved() -> None:
@@ -116,10 +118,10 @@ def test_solver_segments_run_to_solved() -> None:
     assert len(generated) > 3
     run = PuzzleRun(request(), max_positions=512)
     for tokens in generated:
-        assert run.ended_by is None
+        assert run.finish_reason is None
         run.end_segment(tokens)
     result = run.result()
-    assert result.ended_by is EndedBy.SOLVED
+    assert result.finish_reason is FinishReason.SOLVED
     assert result.num_segments == len(generated)
     assert result.num_new_tokens == sum(map(len, generated))
     assert [s.tolist() for s in result.segments] == [s.tolist() for s in generated]
@@ -132,7 +134,7 @@ def test_prompt_is_the_last_summary_of_the_segment() -> None:
     run = PuzzleRun(request(), max_positions=512)
     run.end_segment(words("<summary> (1,1) 1 <summary> (1,1) 2 </summary>"))
     assert run.prompt.tolist() == words("<summary> (1,1) 2 </summary>").tolist()
-    assert run.ended_by is None
+    assert run.finish_reason is None
     with pytest.raises(ValueError, match="puzzle a: has not ended"):
         run.result()
 
@@ -142,7 +144,7 @@ def test_a_summary_seen_before_is_a_loop() -> None:
     for text in ("<summary> (1,2) 2 </summary>", "<summary> (1,2) 3 </summary>"):
         run.end_segment(words(text))
     run.end_segment(words("(1,1) 1 <summary> (1,2) 2 </summary>"))
-    assert run.ended_by is EndedBy.LOOP
+    assert run.finish_reason is FinishReason.LOOP
     assert run.result().num_segments == 3
     assert run.result().output is None
 
@@ -161,7 +163,7 @@ def test_a_summary_seen_before_is_a_loop() -> None:
 def test_stop_tokens_that_close_nothing_are_malformed(text: str, is_cot: bool) -> None:
     run = PuzzleRun(request(is_cot=is_cot), max_positions=512)
     run.end_segment(words(text))
-    assert run.ended_by is EndedBy.MALFORMED
+    assert run.finish_reason is FinishReason.MALFORMED
     assert run.result().num_new_tokens == len(words(text))
 
 
@@ -170,64 +172,64 @@ def caps(total: int, segment: int) -> Caps:
 
 
 @pytest.mark.parametrize(
-    ("limits", "max_positions", "allowed", "ended_by"),
+    ("limits", "max_positions", "allowed", "finish_reason"),
     [
-        (caps(100, 7), 512, 7, EndedBy.SEGMENT_CAP),
-        (caps(7, 100), 512, 7, EndedBy.TOTAL_CAP),
-        (caps(7, 7), 512, 7, EndedBy.TOTAL_CAP),
-        (caps(100, 100), 17, 7, EndedBy.CONTEXT),
-        (caps(100, 7), 17, 7, EndedBy.SEGMENT_CAP),
-        (caps(7, 100), 17, 7, EndedBy.TOTAL_CAP),
+        (caps(100, 7), 512, 7, FinishReason.SEGMENT_CAP),
+        (caps(7, 100), 512, 7, FinishReason.TOTAL_CAP),
+        (caps(7, 7), 512, 7, FinishReason.TOTAL_CAP),
+        (caps(100, 100), 17, 7, FinishReason.CONTEXT),
+        (caps(100, 7), 17, 7, FinishReason.SEGMENT_CAP),
+        (caps(7, 100), 17, 7, FinishReason.TOTAL_CAP),
     ],
 )
 def test_caps_are_exact_and_named(
-    limits: Caps, max_positions: int, allowed: int, ended_by: EndedBy
+    limits: Caps, max_positions: int, allowed: int, finish_reason: FinishReason
 ) -> None:
     """The input block has 10 tokens."""
     filler = words("(1,2) " * allowed)
     run = PuzzleRun(request(caps=limits), max_positions=max_positions)
     assert len(run.prompt) == 10
-    assert run.allowance == allowed
+    assert run.token_budget == allowed
     for length in (allowed - 1, allowed + 1):
         with pytest.raises(ValueError, match=f"got {length}, allowed are {allowed}"):
             run.end_segment(words("(1,2) " * length))
     run.end_segment(filler)
-    assert run.ended_by is ended_by
+    assert run.finish_reason is finish_reason
     assert run.result().num_new_tokens == allowed
 
 
 def test_a_stop_token_on_the_last_allowed_place_counts() -> None:
     run = PuzzleRun(request(caps=caps(100, 4)), max_positions=512)
     run.end_segment(words("<summary> (1,2) 2 </summary>"))
-    assert run.ended_by is None
-    assert run.allowance == 4
+    assert run.finish_reason is None
+    assert run.token_budget == 4
 
 
 def test_total_cap_spans_segments() -> None:
     run = PuzzleRun(request(caps=caps(6, 5)), max_positions=512)
     run.end_segment(words("<summary> (1,2) 2 </summary>"))
-    assert run.allowance == 2
+    assert run.token_budget == 2
     run.end_segment(words("(1,2) 2"))
-    assert run.ended_by is EndedBy.TOTAL_CAP
+    assert run.finish_reason is FinishReason.TOTAL_CAP
     assert run.result().num_new_tokens == 6
 
 
 def test_a_summary_that_uses_the_total_up_ends_the_puzzle() -> None:
     run = PuzzleRun(request(caps=caps(4, 100)), max_positions=512)
     run.end_segment(words("<summary> (1,2) 2 </summary>"))
-    assert run.ended_by is EndedBy.TOTAL_CAP
+    assert run.finish_reason is FinishReason.TOTAL_CAP
 
 
 def test_a_summary_as_long_as_the_context_ends_the_puzzle() -> None:
     run = PuzzleRun(request(), max_positions=20)
     run.end_segment(words("<summary> " + "(1,2) " * 8 + "</summary>"))
-    assert run.ended_by is None
-    assert run.allowance == 10
+    assert run.finish_reason is None
+    assert run.token_budget == 10
     run = PuzzleRun(request(), max_positions=12)
     long_summary = np.array([SUMMARY, END_SUMMARY], np.uint8)
     run.end_segment(long_summary)
     run.end_segment(words("(1,2) " * 10))
-    assert run.ended_by is EndedBy.CONTEXT
+    assert run.finish_reason is FinishReason.CONTEXT
 
 
 def test_ids_outside_the_vocabulary_are_kept_and_never_crash() -> None:
@@ -236,7 +238,7 @@ def test_ids_outside_the_vocabulary_are_kept_and_never_crash() -> None:
     run.end_segment(np.array([SUMMARY, 63, END_SUMMARY]))
     assert run.prompt.tolist() == [SUMMARY, 63, END_SUMMARY]
     run.end_segment(np.array([5, 63, 6]))
-    assert run.ended_by is EndedBy.MALFORMED
+    assert run.finish_reason is FinishReason.MALFORMED
 
 
 def test_an_input_without_room_is_refused() -> None:

@@ -153,7 +153,8 @@ def test_page_says_that_registers_are_wrong(
     page = tmp_path / "page.html"
     assert trace_command(Config(puzzle=PUZZLE, model=folder, out=page)) == 0
     assert (
-        "the register counts is not what the solver knows at token 3\n" in capsys.readouterr().out
+        "the register counts differs from the solver's state at token 3\n"
+        in capsys.readouterr().out
     )
     assert "but <strong>counts</strong> does not at <strong>token 3</strong>" in page.read_text()
 
@@ -213,7 +214,7 @@ def test_command_shows_registers_unless_none_are_wanted(
     config = Config(puzzle=PUZZLE, model=models["4x4 scot"], out=page)
     parts = ("register-data", "data-marks", ".cell.next", "class Registers", "with-registers")
     assert trace_command(config) == 0
-    assert "the registers hold what the solver knows" in capsys.readouterr().out
+    assert "the registers match the solver's state" in capsys.readouterr().out
     assert data_of(page.read_text())["difference"] is None
     assert all(part in page.read_text() for part in parts)
     assert trace_command(replace(config, max_register_tokens=0)) == 0
@@ -239,5 +240,5 @@ def test_registers_of_softmax_models_in_emulated_formats(
     # No engine but `hf` computes these formats, so that it is the default.
     assert trace_command(Config(puzzle=PUZZLE, model=folder, out=tmp_path / "page.html")) == 0
     printed = capsys.readouterr().out
-    assert "the model wrote the solver's tokens" in printed
-    assert "the registers hold what the solver knows" in printed
+    assert "the model follows the solver's trace" in printed
+    assert "the registers match the solver's state" in printed

@@ -101,7 +101,7 @@ def test_a_trace_longer_than_the_model_is_cut() -> None:
     assert result.is_cut
     assert result.num_followed == 40 - 2 * np.count_nonzero(GIVENS) - 2
     model.max_positions = 5
-    with pytest.raises(ValueError, match="the model takes less"):
+    with pytest.raises(ValueError, match="the model's context length is"):
         replay(model, request("cot"), segment_tokens=None)
 
 

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compile_tm.measure.report.svg_style import themed_svg
 from data.runtime.digests import DIGESTS_FILE
 from data.runtime.intervals import wilson_interval
 from eval.commands.report import Config, main
-from eval.engines.contract import EndedBy, paper_caps
+from eval.engines.contract import FinishReason, paper_caps
 from eval.report.build import build_report
 from eval.report.columns import compact, percent
 from eval.report.compare import compare, mcnemar_p
 from eval.report.entries import read_entries
-from eval.report.plots import themed_svg
 from eval.report.published import parse_published, read_published
 from eval.report.write import escape_markdown
 from eval.results.folder import RESULTS_FILE, EvaluationFolder
@@ -172,7 +172,7 @@ def test_a_folder_with_something_else_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_names_cannot_break_out_of_any_form(tmp_path: Path) -> None:
-    write_evaluation(tmp_path / "a", name=NASTY, failures={EndedBy.LOOP: 1.0})
+    write_evaluation(tmp_path / "a", name=NASTY, failures={FinishReason.LOOP: 1.0})
     write_evaluation(tmp_path / "b", name="=HYPERLINK(1)", seed=1)
     out = tmp_path / "out"
     main(Config(runs=(str(tmp_path / "a"), str(tmp_path / "b")), out=out, title="<b>T</b>"))

@@ -13,7 +13,7 @@ import pytest
 
 from data.runtime.digests import DIGESTS_FILE
 from data.runtime.intervals import wilson_interval
-from eval.engines.contract import EndedBy
+from eval.engines.contract import FinishReason
 from eval.results.folder import (
     CONFIG_FILE,
     RESULTS_FILE,
@@ -25,7 +25,7 @@ from eval.results.folder import (
 )
 from eval.results.records import ResultRow
 from eval.results.runner import evaluate, open_or_create
-from eval.results.summary import Accuracy, summarise
+from eval.results.summary import Accuracy, summarize
 from tests.eval.fake_engine import FakeEngine, toy_config, toy_folder, toy_sample
 from tests.eval.runs import NUM_PUZZLES, run_one
 
@@ -42,19 +42,19 @@ def test_rows_say_what_came_of_each_puzzle(whole: EvaluationFolder) -> None:
     assert [row.key for row in whole.rows] == [puzzle.key for puzzle in whole.sample]
     for row in whole.rows:
         number = int(row.key, 16)
-        wanted = EndedBy.LOOP if number % 7 == 0 else EndedBy.SOLVED
+        wanted = FinishReason.LOOP if number % 7 == 0 else FinishReason.SOLVED
         if number % 7 and number % 5 == 0:
-            wanted = EndedBy.WRONG
-        assert row.ended_by is wanted
-        assert (row.output is None) == (wanted is EndedBy.LOOP)
+            wanted = FinishReason.WRONG
+        assert row.finish_reason is wanted
+        assert (row.output is None) == (wanted is FinishReason.LOOP)
     summary = whole.summary
-    assert set(summary.ended_by) == {str(ended_by) for ended_by in EndedBy}
-    assert sum(summary.ended_by.values()) == NUM_PUZZLES
-    assert len({n for n in summary.ended_by.values() if n}) > 1
+    assert set(summary.finish_reasons) == {str(finish_reason) for finish_reason in FinishReason}
+    assert sum(summary.finish_reasons.values()) == NUM_PUZZLES
+    assert len({n for n in summary.finish_reasons.values() if n}) > 1
     assert summary.cost.num_forward_passes >= NUM_PUZZLES
     assert sum(group.accuracy.num_puzzles for group in summary.groups) == NUM_PUZZLES
     saved = json.loads((whole.path / SUMMARY_FILE).read_text())
-    assert saved["accuracy"]["num_solved"] == summary.ended_by["solved"]
+    assert saved["accuracy"]["num_solved"] == summary.finish_reasons["solved"]
 
 
 def test_the_log_keeps_what_was_generated(whole: EvaluationFolder) -> None:
@@ -153,15 +153,15 @@ def test_settings_come_back_as_they_were(tmp_path: Path) -> None:
     assert (folder.path / SAMPLE_FILE).read_text().count("\n") == 3
 
 
-def made_row(row: ResultRow, ends: Sequence[EndedBy]) -> list[ResultRow]:
-    return [replace(row, ended_by=ended_by) for ended_by in ends]
+def made_row(row: ResultRow, ends: Sequence[FinishReason]) -> list[ResultRow]:
+    return [replace(row, finish_reason=finish_reason) for finish_reason in ends]
 
 
 def test_numbers_of_a_summary(whole: EvaluationFolder) -> None:
     """92 of 100, as in the paper: 85.0% to 95.9%."""
-    rows = made_row(whole.rows[0], [EndedBy.SOLVED] * 92 + [EndedBy.TOTAL_CAP] * 8)
+    rows = made_row(whole.rows[0], [FinishReason.SOLVED] * 92 + [FinishReason.TOTAL_CAP] * 8)
     config = replace(whole.config, num_sampled=100)
-    summary = summarise(config, rows)
+    summary = summarize(config, rows)
     assert summary.accuracy == Accuracy(
         num_puzzles=100,
         num_solved=92,
@@ -171,13 +171,13 @@ def test_numbers_of_a_summary(whole: EvaluationFolder) -> None:
     )
     assert (round(summary.accuracy.low, 3), round(summary.accuracy.high, 3)) == (0.85, 0.959)
     assert summary.is_complete
-    assert summary.ended_by["total_cap"] == 8
+    assert summary.finish_reasons["total_cap"] == 8
     assert summary.mean_new_tokens == whole.rows[0].num_new_tokens
     assert summary.mean_seconds == pytest.approx(whole.rows[0].cost.wall_seconds)
 
 
 def test_a_summary_of_nothing_has_no_accuracy(whole: EvaluationFolder) -> None:
-    summary = summarise(whole.config, [])
+    summary = summarize(whole.config, [])
     assert summary.accuracy.accuracy is None
     assert summary.mean_seconds is None
     assert not summary.is_complete

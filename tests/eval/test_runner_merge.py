@@ -10,7 +10,7 @@ import pytest
 
 from data.builder.plan import Part, part_folder
 from data.runtime.digests import DIGESTS_FILE
-from eval.engines.contract import EndedBy
+from eval.engines.contract import FinishReason
 from eval.results.folder import (
     CONFIG_FILE,
     RESULTS_FILE,
@@ -18,7 +18,7 @@ from eval.results.folder import (
 )
 from eval.results.merge import merge
 from eval.results.runner import evaluate, part_of_sample
-from eval.results.score import score_again
+from eval.results.score import rescore
 from tests.eval.fake_engine import FakeEngine, toy_folder, toy_sample
 from tests.eval.runs import NUM_PUZZLES, run_one, without_timing
 
@@ -64,7 +64,7 @@ def test_a_merge_that_was_cut_short_is_finished_by_the_next(
         assert not parts[0].parent.exists()
     folder = toy_folder(part_folder(out, Part(index=0, count=1)), NUM_PUZZLES)
     folder.write_config(replace(folder.config, engine="hf"))
-    with pytest.raises(FileExistsError, match="not of these parts; --rebuild"):
+    with pytest.raises(FileExistsError, match="not merged from these parts; --rebuild"):
         merge(out)
     assert folder.path.exists()
 
@@ -102,7 +102,7 @@ def test_merge_refuses_missing_double_and_foreign_results(
     with pytest.raises(ValueError, match="is in both 0-of-3 and 1-of-3"):
         merge(out)
     rewrite(parts[1], [*lines[parts[1]], lines[parts[1]][0]])
-    with pytest.raises(ValueError, match="is there twice"):
+    with pytest.raises(ValueError, match="is repeated"):
         merge(out)
     foreign = lines[parts[1]][0].replace('"key":"', '"key":"f')
     rewrite(parts[1], [*lines[parts[1]], foreign])
@@ -134,27 +134,28 @@ def test_scoring_twice_changes_nothing_and_once_mends_a_wrong_class(
 ) -> None:
     folder = run_one(toy_folder(tmp_path / "e", NUM_PUZZLES))
     before = without_timing(folder.path)
-    assert score_again(folder) == []
+    assert rescore(folder) == []
     assert without_timing(folder.path) == before
     damaged = [
-        replace(row, ended_by=EndedBy.WRONG) if row.is_solved else row for row in folder.rows
+        replace(row, finish_reason=FinishReason.WRONG) if row.is_solved else row
+        for row in folder.rows
     ]
     folder.replace_rows(damaged)
     folder.finish()
     assert EvaluationFolder.open(folder.path).summary.accuracy.num_solved == 0
-    changes = score_again(EvaluationFolder.open(folder.path))
+    changes = rescore(EvaluationFolder.open(folder.path))
     assert len(changes) == whole.summary.accuracy.num_solved
-    assert {(old.ended_by, new.ended_by) for old, new in changes} == {
-        (EndedBy.WRONG, EndedBy.SOLVED)
+    assert {(old.finish_reason, new.finish_reason) for old, new in changes} == {
+        (FinishReason.WRONG, FinishReason.SOLVED)
     }
     assert without_timing(folder.path) == before
 
 
 def test_a_solved_row_without_an_output_is_an_error(tmp_path: Path) -> None:
     folder = run_one(toy_folder(tmp_path / "e", 3))
-    folder.replace_rows([replace(folder.rows[0], output=None, ended_by=EndedBy.SOLVED)])
+    folder.replace_rows([replace(folder.rows[0], output=None, finish_reason=FinishReason.SOLVED)])
     with pytest.raises(ValueError, match="solved without an output"):
-        score_again(folder)
+        rescore(folder)
 
 
 def test_all_cells_but_one_right_is_not_solved(tmp_path: Path) -> None:
@@ -165,6 +166,6 @@ def test_all_cells_but_one_right_is_not_solved(tmp_path: Path) -> None:
     output = row.output.copy()
     output[2] = output[2] - 1 if output[2] > output[2:-1:2].min() else output[2] + 1
     folder.replace_rows([replace(row, output=output)])
-    score_again(folder)
+    rescore(folder)
     accuracy = EvaluationFolder.open(folder.path).summary.accuracy
     assert (accuracy.num_puzzles, accuracy.num_solved) == (1, 0)

@@ -31,7 +31,7 @@ from eval.results.folder import (
     ResultLog,
 )
 from eval.results.runner import evaluate, is_finished
-from eval.results.score import score_again
+from eval.results.score import rescore
 from tests.eval.fake_engine import FakeEngine, toy_folder
 from tests.eval.runs import NUM_PUZZLES, run_one, without_timing
 
@@ -123,7 +123,7 @@ def test_a_kill_before_the_summary_leaves_no_older_one(
     path = tmp_path / "e"
     with pytest.raises(KeyboardInterrupt):
         evaluate(toy_folder(path, 6), Stopping(), part=None)
-    score_again(EvaluationFolder.open(path))
+    rescore(EvaluationFolder.open(path))
     with monkeypatch.context() as patch:
         patch.setattr(EvaluationFolder, "finish", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -205,7 +205,7 @@ def test_two_processes_do_not_write_to_one_evaluation(tmp_path: Path) -> None:
         locked_folder(folder.path),
         pytest.raises(ValueError, match="another process is writing there"),
     ):
-        score_again(folder)
+        rescore(folder)
 
 
 def test_tokens_that_a_crash_of_the_machine_lost_stop_no_evaluation(
@@ -217,7 +217,7 @@ def test_tokens_that_a_crash_of_the_machine_lost_stop_no_evaluation(
     lost, *kept = path.read_text().splitlines(keepends=True)
     path.write_text("".join(kept))
     (folder.path / DIGESTS_FILE).unlink()
-    score_again(EvaluationFolder.open(folder.path))
+    rescore(EvaluationFolder.open(folder.path))
     assert "the tokens of 1 puzzles are lost" in caplog.text
     assert path.read_text() == "".join(kept)
     with pytest.raises(ValueError, match=f"no tokens of puzzle {json.loads(lost)['key']}"):

@@ -276,7 +276,7 @@ def test_puzzles_that_vanished_from_the_list_are_noticed(pool: PuzzlePool, tmp_p
         excluded={},
         blocks=lambda: iter(()),
     )
-    with pytest.raises(ValueError, match="81 of the chosen puzzles are not in shorter"):
+    with pytest.raises(ValueError, match="81 of the sampled puzzles are not in shorter"):
         draw_sample(shorter, SamplingConfig())
 
 

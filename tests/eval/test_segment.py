@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from data.model_format.precision import get_precision
-from eval.engines.contract import Caps, EndedBy, Engine, Request, Result
+from eval.engines.contract import Caps, Engine, FinishReason, Request, Result
 from eval.engines.factory import make_engine
 from eval.engines.scripted import ScriptedNetwork, solver_script
 from eval.engines.segment import SegmentEngine
@@ -79,7 +79,7 @@ def test_slots_are_refilled_at_once(num_slots: int) -> None:
     # A pass is a prefill or a step; nobody waits for the long one but itself.
     num_steps = sum(lengths) / num_slots
     assert engine.stats.num_forward_passes <= num_steps + 1_000 * (1 - 1 / num_slots) + 61
-    assert {r.ended_by for r in results} == {EndedBy.TOTAL_CAP}
+    assert {r.finish_reason for r in results} == {FinishReason.TOTAL_CAP}
     assert [r.num_new_tokens for r in results].index(1_000) >= 59 - 10 * num_slots or num_slots > 1
 
 
@@ -99,11 +99,11 @@ def test_caps_are_exact_to_the_token(kind: str, extra: int) -> None:
     result = one(script_engine(lambda _: answer, max_positions=max_positions), request)
     assert result.num_new_tokens == min(cap, len(answer))
     out_of = {
-        "total": EndedBy.TOTAL_CAP,
-        "segment": EndedBy.SEGMENT_CAP,
-        "positions": EndedBy.CONTEXT,
+        "total": FinishReason.TOTAL_CAP,
+        "segment": FinishReason.SEGMENT_CAP,
+        "positions": FinishReason.CONTEXT,
     }
-    assert result.ended_by == (out_of[kind] if extra < 0 else EndedBy.MALFORMED)
+    assert result.finish_reason == (out_of[kind] if extra < 0 else FinishReason.MALFORMED)
 
 
 def test_a_prompt_that_comes_back_is_a_loop() -> None:
@@ -112,7 +112,7 @@ def test_a_prompt_that_comes_back_is_a_loop() -> None:
     engine = script_engine(lambda prompt: [DIGIT, *follows.get(tuple(prompt), summaries[0])])
     (request,) = toy_requests(1, mode="scot", max_new_tokens=10_000, segment=100)
     result = one(engine, request)
-    assert result.ended_by == EndedBy.LOOP
+    assert result.finish_reason == FinishReason.LOOP
     assert result.num_segments == 4
     assert result.num_new_tokens == 20
 
@@ -124,7 +124,7 @@ def test_a_prompt_that_comes_back_is_a_loop() -> None:
 def test_a_stop_without_its_block_is_malformed(answer: list[int]) -> None:
     (request,) = toy_requests(1, mode="scot", max_new_tokens=100, segment=100)
     result = one(script_engine(lambda _: answer), request)
-    assert result.ended_by == EndedBy.MALFORMED
+    assert result.finish_reason == FinishReason.MALFORMED
     assert result.num_new_tokens == len(answer)
 
 
@@ -190,7 +190,7 @@ def decode(
 
 def same(a: Result, b: Result) -> bool:
     return (
-        a.ended_by == b.ended_by
+        a.finish_reason == b.finish_reason
         and len(a.segments) == len(b.segments)
         and all(map(np.array_equal, a.segments, b.segments))
     )

@@ -83,7 +83,7 @@ def test_running_out_of_memory_halves_the_slots_and_changes_no_token(
     assert results == expected
     assert max(row[2] for row in expected.values() if isinstance(row[2], int)) > 2 * BUCKET
     assert [record.getMessage() for record in caplog.records] == [
-        f"out of memory: {left} slots from here on; the segments in flight start again"
+        f"out of memory: continuing with {left} slots; running segments are restarted"
         for left in (4, 2)
     ]
     assert by_key(engine.decode(requests)) == expected  # and it can be used again
@@ -162,12 +162,11 @@ def test_slots_are_planned_from_puzzles_and_memory(caplog: pytest.LogCaptureFixt
     assert plan(free_bytes=10).num_slots == 1
     (record,) = caplog.records
     assert record.getMessage() == (
-        "num_slots: got 500, but the KV cache of one may grow to 0.00 GB and 0.02 GB are free: "
-        "14 now"
+        "num_slots: got 500, but each may need 0.00 GB of KV cache and 0.02 GB are free; using 14"
     )
     assert str(plan(free_bytes=20_000_000)) == (
-        "14 slots of up to 1,000 tokens; the KV cache takes 1,000 bytes a token, at most 0.01 GB "
-        "of 0.02 GB that are free"
+        "14 slots of up to 1,000 tokens; the KV cache takes 1,000 bytes per token, at most 0.01 GB "
+        "of 0.02 GB free memory"
     )
 
 

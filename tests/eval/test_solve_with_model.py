@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data.text import text_to_tokens, tokens_to_text
-from eval.engines.contract import Caps, EndedBy, Request, Result
+from eval.engines.contract import Caps, FinishReason, Request, Result
 from eval.engines.puzzle_run import PuzzleRun
 from eval.engines.scripted import Script, ScriptedNetwork, solver_script
 from eval.engines.streaming import SlotSequence
@@ -23,7 +23,7 @@ BOARD_9X9, BOARD_4X4 = get_board("9x9"), get_board("4x4")
 PUZZLE = "1...|..3.|.4..|...2"
 RESULT = Result(
     key="x",
-    ended_by=EndedBy.TOTAL_CAP,
+    finish_reason=FinishReason.TOTAL_CAP,
     num_new_tokens=20,
     num_segments=1,
     output=None,
@@ -57,7 +57,7 @@ def test_every_line_of_the_solver_is_right(segment_tokens: int | None) -> None:
     """Dead ends, retries, summaries and the output, on a puzzle with 1,135 trace lines."""
     script = solver_script(BOARD_9X9, num_givens=NUM_GIVENS_9X9, segment_tokens=segment_tokens)
     run, lines = lines_of(BRANCHING_9X9, script, segment_tokens=segment_tokens, caps=LONG)
-    assert run.ended_by is EndedBy.SOLVED
+    assert run.finish_reason is FinishReason.SOLVED
     assert all(line.is_right for line in lines)
     num_summaries = sum(line.tokens[0] == SUMMARY for line in lines)
     assert num_summaries == run.result().num_segments - 1
@@ -88,7 +88,7 @@ def test_a_wrong_line_is_marked_and_the_rest_judged_by_what_it_left() -> None:
     assert described[4] == ("(1,4) 4 3", "(1,4) 4")
     assert lines[5].tokens[0] == OUTPUT
     assert lines[5].expected is None  # candidates out of order are no line of the solver
-    assert run.ended_by is EndedBy.MALFORMED
+    assert run.finish_reason is FinishReason.MALFORMED
 
 
 def test_a_line_that_clashes_leaves_nothing_to_compare_with() -> None:
@@ -114,7 +114,7 @@ def test_a_line_cut_off_by_a_cap_is_shown() -> None:
 
     caps = Caps(max_new_tokens=20, max_segment_tokens=20)
     run, lines = lines_of(PUZZLE, endless, segment_tokens=None, caps=caps)
-    assert run.ended_by is EndedBy.TOTAL_CAP
+    assert run.finish_reason is FinishReason.TOTAL_CAP
     assert sum(len(line.tokens) for line in lines) == 20
 
 
@@ -159,8 +159,8 @@ def test_junk_is_cut_and_folded(
         out = capsys.readouterr().out
         assert out.count("<- ") == num_marked
         assert ("... 60 more tokens" in out) == (not options)
-        assert ("... 14 more lines that the solver would not write" in out) == (not options)
-        assert ("... 1 more line that the solver would not write" in out) == (not options)
+        assert ("... 14 more deviating lines" in out) == (not options)
+        assert ("... 1 more deviating line" in out) == (not options)
 
 
 def test_bad_use_of_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,7 +99,7 @@ def test_an_evaluation_with_the_chat_template(
     assert config.model.digest == LanguageModel.open(str(chat_model)).digest
     assert config.model.num_parameters is not None
     assert config.model.num_parameters > 0
-    assert sum(EvaluationFolder.open(out).summary.ended_by.values()) == 3
+    assert sum(EvaluationFolder.open(out).summary.finish_reasons.values()) == 3
     replies = (out / REPLIES_FILE).read_text().splitlines()
     assert [json.loads(line)["num_new_tokens"] for line in replies] == [5, 5, 5]
 
@@ -116,7 +116,9 @@ def test_without_a_chat_template_the_prompt_is_one_string(
     folder = EvaluationFolder.open(out)
     assert folder.config.protocol is not None
     assert folder.config.protocol.form == "plain"
-    assert folder.summary.ended_by["truncated"] + folder.summary.ended_by["malformed"] == 3
+    assert (
+        folder.summary.finish_reasons["truncated"] + folder.summary.finish_reasons["malformed"] == 3
+    )
 
 
 def test_a_prompt_beyond_the_positions_is_one_line(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from eval.commands.trace import Config, main
-from eval.engines.contract import EndedBy
+from eval.engines.contract import FinishReason
 from eval.page.render import render_page, script_json
 from eval.results.records import SampledPuzzle
 from eval.trace_page.build import trace_page
@@ -108,7 +108,7 @@ def write_kept(folder: Path) -> dict[str, tuple[Tokens, ...]]:
         name="<i>m</i>",
         mode="cot",
         solve_rates=(1, 1, 1, 1, 1, 1, 0),
-        failures={EndedBy.TOTAL_CAP: 1.0},
+        failures={FinishReason.TOTAL_CAP: 1.0},
         segments=kept,
         puzzles=puzzles,
     )
@@ -119,11 +119,11 @@ def test_evaluation_gives_its_failure_or_the_puzzle_asked_for(tmp_path: Path) ->
     kept = write_kept(tmp_path / "e")
     solved_key, failed_key = kept
     failure = attempt_of_evaluation(tmp_path / "e", puzzle=None)
-    assert failure.ended_by == "total_cap"
+    assert failure.finish_reason == "total_cap"
     assert (failure.segments[0] == kept[failed_key][0]).all()
     for name in (PUZZLE, solved_key):
         attempt = attempt_of_evaluation(tmp_path / "e", puzzle=name)
-        assert attempt.ended_by == "solved"
+        assert attempt.finish_reason == "solved"
         solver = solver_stream(attempt.board, attempt.givens, segment_tokens=None)
         model = model_stream(
             attempt.givens, solver=solver, segments=attempt.segments, name="m", end="solved"
@@ -132,7 +132,7 @@ def test_evaluation_gives_its_failure_or_the_puzzle_asked_for(tmp_path: Path) ->
     with pytest.raises(ValueError, match="no result for the puzzle"):
         attempt_of_evaluation(tmp_path / "e", puzzle="1" + "." * 80)
     write_evaluation(tmp_path / "bare")
-    with pytest.raises(ValueError, match="tokens were not kept"):
+    with pytest.raises(ValueError, match="its tokens were not stored"):
         attempt_of_evaluation(tmp_path / "bare", puzzle=None)
     write_evaluation(tmp_path / "none", num_results=0)
     with pytest.raises(ValueError, match="no puzzle has a result yet"):
@@ -143,11 +143,11 @@ def test_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[s
     write_kept(tmp_path / "e")
     out = tmp_path / "page.html"
     assert main(Config(evaluation=tmp_path / "e", out=out)) == 0
-    assert "leaves the solver's trace at token" in capsys.readouterr().out
+    assert "deviates from the solver's trace at token" in capsys.readouterr().out
     assert "<i>m" not in out.read_text()
     assert "&lt;i&gt;m" in out.read_text()
     assert main(Config(puzzle=PUZZLE, evaluation=tmp_path / "e", out=out)) == 0
-    assert "wrote the solver's tokens" in capsys.readouterr().out
+    assert "the model follows the solver's trace" in capsys.readouterr().out
     assert main(Config(puzzle=SMALL, segment_tokens=32, out=out)) == 0
     assert data_of(out.read_text())["boxCols"] == 3
 
@@ -158,7 +158,7 @@ def test_command_lets_a_model_solve_the_puzzle(
     model = export(make_model("llama"), tmp_path / "model")
     out = tmp_path / "page.html"
     assert main(Config(puzzle="..1.4......2.3..", model=model, out=out)) == 0
-    assert "leaves the solver's trace at token" in capsys.readouterr().out
+    assert "deviates from the solver's trace at token" in capsys.readouterr().out
     data = data_of(out.read_text())
     assert [stream["name"] for stream in data["streams"]] == ["solver", "model"]
     with pytest.raises(ValueError, match=r"got a 6x6 board, the model's is 4x4"):
@@ -169,10 +169,10 @@ def test_wrong_options_are_named(tmp_path: Path) -> None:
     page, folder = tmp_path / "p.html", tmp_path
     for options, message in (
         ({}, "puzzle: got none"),
-        ({"puzzle": SMALL, "model": folder, "evaluation": folder}, "give one of them"),
+        ({"puzzle": SMALL, "model": folder, "evaluation": folder}, "allowed is one of them"),
         ({"puzzle": SMALL, "segment_tokens": 0}, "segment_tokens: got 0"),
         ({"puzzle": SMALL, "max_page_tokens": 0}, "max_page_tokens: got 0"),
-        ({"puzzle": SMALL, "model": folder, "segment_tokens": 8}, "follows from the model"),
+        ({"puzzle": SMALL, "model": folder, "segment_tokens": 8}, "allowed only without"),
         ({"puzzle": SMALL, "board": "5x5"}, "board '5x5'"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -193,5 +193,5 @@ def test_pages_allow_their_own_scripts_and_nothing_else() -> None:
     assert "default-src 'none'" in policy[1]
     assert "script-src 'sha256-" in policy[1].replace("&#39;", "'")
     assert not re.search(r'(src|href)="(?!data:,)', page)
-    with pytest.raises(FileNotFoundError, match="no page part missing"):
+    with pytest.raises(FileNotFoundError, match="no template, style or script missing"):
         render_page("eval.trace_page", "missing.html.j2")

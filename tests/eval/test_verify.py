@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from data.segments import split_into_segments
-from eval.engines.contract import Caps, EndedBy, Request
+from eval.engines.contract import Caps, FinishReason, Request
 from eval.engines.scripted import Script, ScriptedNetwork, solver_script
 from eval.engines.segment import SegmentEngine
-from eval.engines.verify import VerifyEngine
+from eval.engines.verify.engine import VerifyEngine
 from eval.network.types import SlotCache, Span
 from solver.boards import get_board
 from solver.mrv.tracer import trace
@@ -67,13 +67,13 @@ def test_same_results_as_segment_on_models_that_fail(share: float, num_slots: in
     assert results == expected(script, requests)
     classes = Counter(row[1] for row in results.values())
     if share == 0.0:
-        assert classes == {EndedBy.SOLVED: 60}
+        assert classes == {FinishReason.SOLVED: 60}
     if share == 0.5:
         assert set(classes) >= {
-            EndedBy.SOLVED,
-            EndedBy.MALFORMED,
-            EndedBy.LOOP,
-            EndedBy.SEGMENT_CAP,
+            FinishReason.SOLVED,
+            FinishReason.MALFORMED,
+            FinishReason.LOOP,
+            FinishReason.SEGMENT_CAP,
         }
 
 
@@ -90,7 +90,7 @@ def test_caps_cut_at_the_same_token(is_cot: bool) -> None:
     for num_slots in (1, 5):
         results = by_key(verify(script, num_slots=num_slots).decode(requests))
         assert results == expected(script, requests)
-    assert Counter(row[1] for row in results.values())[EndedBy.TOTAL_CAP] == total - 1
+    assert Counter(row[1] for row in results.values())[FinishReason.TOTAL_CAP] == total - 1
 
 
 @pytest.mark.parametrize("max_positions", [11, 30, 45, 60])
@@ -99,7 +99,7 @@ def test_the_context_runs_out_at_the_same_token(max_positions: int) -> None:
     script = failing_script(toy_script(), share=0.2)
     results = by_key(verify(script, max_positions=max_positions).decode(requests))
     assert results == expected(script, requests, max_positions=max_positions)
-    assert EndedBy.CONTEXT in {row[1] for row in results.values()}
+    assert FinishReason.CONTEXT in {row[1] for row in results.values()}
 
 
 def hard_request() -> Request:
@@ -123,7 +123,7 @@ def test_a_long_puzzle_is_the_solvers_scot(num_slots: int) -> None:
     tokens = trace(request.board, request.givens).tokens
     cut = split_into_segments(request.board, tokens, np.array([len(tokens)]), segment_tokens=512)
     spans = zip(pairwise([0, *cut.ends.tolist()]), cut.prompt_lengths.tolist(), strict=True)
-    assert result.ended_by is EndedBy.SOLVED
+    assert result.finish_reason is FinishReason.SOLVED
     assert [segment.tolist() for segment in result.segments] == [
         cut.tokens[start + prompt : end].tolist() for (start, end), prompt in spans
     ]
@@ -225,5 +225,5 @@ def test_logits_that_are_not_finite_stop_the_run_where_they_matter() -> None:
         BrokenNetwork(soon_wrong, broken_after=20), num_slots=1, segment_tokens=SEGMENT_TOKENS
     )
     (result,) = engine.decode([request])
-    assert result.ended_by is EndedBy.MALFORMED
+    assert result.finish_reason is FinishReason.MALFORMED
     assert result.num_new_tokens == 4

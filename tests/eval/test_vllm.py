@@ -47,7 +47,7 @@ def test_heads_that_vllm_cannot_compute_are_refused_before_it_starts(folder: Mod
 @needs_vllm
 def test_a_device_that_vllm_is_not_installed_for_is_refused(folder: ModelFolder) -> None:
     other = "cuda" if not torch.cuda.is_available() else "cpu"
-    with pytest.raises(ValueError, match=f"device: got {other}, the vLLM that is installed"):
+    with pytest.raises(ValueError, match=f"device: got {other}, allowed with the installed vLLM"):
         start(folder, other)
 
 
@@ -80,8 +80,8 @@ def test_replicas_and_arguments_reach_the_engine(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("gpu_memory_utilisation", "no argument of vLLM; did you mean gpu_memory_utilization"),
-        ("dtype", "got dtype, which other options of sudocot set"),
+        ("gpu_memory_utilisation", "not an argument of vLLM; did you mean gpu_memory_utilization"),
+        ("dtype", "got dtype, which is set by other options"),
     ],
 )
 def test_unknown_and_reserved_arguments_are_refused_before_it_starts(

@@ -23,8 +23,11 @@ FP32 = get_precision("fp32")
 SLOTS = "eval.engines.slots.device.DeviceSlots"
 SYNCS = {
     (f"{SLOTS}.advance", "copy to the host"): "the state of all slots, once in GPU_STEPS steps",
-    (f"{SLOTS}._take_ended", "copy to the host"): "the tokens of the segments that ended",
-    ("eval.engines.verify_pass.check_drafts", "copy to the host"): "how much of the drafts holds",
+    (f"{SLOTS}._pop_finished", "copy to the host"): "the tokens of the sequences that finished",
+    (
+        "eval.engines.verify.draft_check.verify_drafts",
+        "copy to the host",
+    ): "how much of the drafts holds",
 }
 """All reads of device memory by the host while puzzles are decoded, and why each is there."""
 

@@ -9,7 +9,7 @@ import torch
 from data.model_format.precision import get_precision
 from eval.engines.factory import make_network
 from eval.engines.segment import SegmentEngine
-from eval.engines.slots.base import Start
+from eval.engines.slots.base import NewSequence
 from eval.engines.slots.device import DeviceSlots
 from eval.network.model_folder import ModelFolder
 from eval.network.types import Span
@@ -49,10 +49,10 @@ def test_decode_steps_are_recorded_and_replayed(folder: ModelFolder) -> None:
     network = make_network(folder, precision=get_precision("bf16"), device=CUDA)
     slots = SegmentEngine(network, num_slots=2)._slots
     assert isinstance(slots, DeviceSlots)
-    slots.begin([Start(slot=0, key="p", tokens=PROMPT, allowance=40)])
+    slots.add([NewSequence(slot=0, key="p", tokens=PROMPT, token_budget=40)])
     for _ in range(2):
-        slots._run_recorded(max_seq_len=64)
-    slots._run_recorded(max_seq_len=32)
+        slots._run_captured(max_seq_len=64)
+    slots._run_captured(max_seq_len=32)
     pools = {graph.pool() for graph in slots._graphs.values()}
     assert len(slots._graphs) == 2
     assert len(pools) == 1

@@ -22,7 +22,7 @@ from eval.results.folder import (
     EvaluationFolder,
 )
 from eval.results.runner import evaluate
-from eval.results.score import score_again
+from eval.results.score import rescore
 from scripts.commands.verify import verify
 from solver.boards import get_board
 from tests.eval.fake_engine import FakeEngine, toy_folder
@@ -96,7 +96,7 @@ def test_changed_evaluation_is_refused(
         _ = folder.summary, folder.generated(["any"])
     if name != TOKENS_FILE:
         with pytest.raises(ValueError, match=f"{name}: damaged, its content differs"):
-            score_again(EvaluationFolder.open(path))
+            rescore(EvaluationFolder.open(path))
 
 
 def test_other_folders_are_named(tmp_path: Path) -> None:

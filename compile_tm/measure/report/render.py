@@ -13,7 +13,8 @@ import jinja2
 from markupsafe import Markup
 
 from compile_tm.measure.report.document import Plot, Section, cell_text, comparisons
-from compile_tm.measure.report.drawing import draw, themed
+from compile_tm.measure.report.drawing import draw
+from compile_tm.measure.report.svg_style import themed_svg
 
 PAGE_FILE, MARKDOWN_FILE, PLOTS_FOLDER = "report.html", "report.md", "plots"
 _PACKAGE = "compile_tm.measure.report"
@@ -64,7 +65,7 @@ def _environment(*, is_page: bool, drawn: dict[str, str]) -> jinja2.Environment:
     )
 
     def figure(plot: Plot) -> Markup:
-        return Markup(themed(drawn[plot.name], prefix=plot.name))  # noqa: S704 - drawn here
+        return Markup(themed_svg(drawn[plot.name], prefix=plot.name))  # noqa: S704 - drawn here
 
     environment.filters["cell"] = cell_text
     environment.filters["md"] = escape_markdown

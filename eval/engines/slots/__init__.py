@@ -1,1 +1,1 @@
-"""Slots in which segments are decoded side by side, on the host or on a device."""
+"""Fixed slots for continuous batching, with token ids on the host or on the device."""

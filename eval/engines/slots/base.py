@@ -1,4 +1,4 @@
-"""Slots of a network in which segments are decoded side by side, greedily."""
+"""Base class of the slots: greedy decoding of several sequences with continuous batching."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from solver.vocabulary import Tokens
 logger = logging.getLogger(__name__)
 
 OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
-"""Errors after which fewer slots may succeed."""
+"""Errors after which decoding is retried with fewer slots."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Start:
-    """A sequence to decode from."""
+class NewSequence:
+    """A sequence to continue in a free slot."""
 
     slot: int
-    """A slot that is free."""
+    """Free slot to use."""
     key: str
-    """Puzzle, for messages."""
+    """Puzzle hash, for messages."""
     tokens: Tokens
-    """The sequence so far, at least one id."""
+    """Ids so far, at least one."""
     num_cached: int = 0
-    """Leading tokens whose keys and values are in the slot already; fewer than there are tokens."""
-    allowance: int
-    """Tokens that may be generated, at least one."""
+    """Leading tokens whose keys and values are in the KV cache already; less than `len(tokens)`."""
+    token_budget: int
+    """Maximum number of tokens to generate, at least one."""
 
     @property
     def max_length(self) -> int:
-        """Longest that the sequence may become, in tokens."""
-        return len(self.tokens) + self.allowance
+        """Maximum length of the sequence in tokens."""
+        return len(self.tokens) + self.token_budget
 
 
 class Slots(ABC):
-    """Slots in which segments are decoded; `make_slots` picks the kind that suits a network.
+    """Slots that decode one sequence each; `make_slots` selects the subclass for a network.
 
-    The KV cache grows with the sequences that are there, not with what they may become.
+    The KV cache is sized by the current length of the sequences, not by their maximum length.
 
     Attributes:
-        cache: keys and values.
-        num_forward_passes: calls of the network so far.
-        num_prompt_tokens: tokens that were fed and not generated here.
+        cache: KV cache.
+        num_forward_passes: Number of forward passes so far.
+        num_prompt_tokens: Number of prefilled tokens so far.
     """
 
     cache: SlotCache
@@ -58,89 +58,89 @@ class Slots(ABC):
         """Allocate the slots.
 
         Args:
-            network: the network.
-            num_slots: segments at a time.
+            network: The network.
+            num_slots: Number of sequences decoded concurrently.
         """
         self.num_forward_passes = self.num_prompt_tokens = 0
         self._network = network
-        self._starts: dict[int, Start] = {}
+        self._running: dict[int, NewSequence] = {}
         self.reset(num_slots)
 
     def reset(self, num_slots: int) -> None:
-        """Drop all segments and allocate this number of slots, at their smallest."""
-        self._starts.clear()
+        """Drop all sequences and allocate `num_slots` slots of the smallest capacity."""
+        self._running.clear()
         if hasattr(self, "cache"):
-            del self.cache  # before the new one is allocated
+            del self.cache  # frees its memory before the new one is allocated
         self.cache = self._network.new_cache(num_slots=num_slots, capacity=BUCKET)
         self._allocate(num_slots, self.cache.capacity)
 
     @property
     def num_slots(self) -> int:
-        """Segments at a time."""
+        """Number of sequences decoded concurrently."""
         return self.cache.num_slots
 
-    def halve(self, shortage: BaseException) -> None:
-        """Drop all segments and go on with half of the slots.
+    def halve(self, error: BaseException) -> None:
+        """Drop all sequences and reallocate half as many slots.
 
         Args:
-            shortage: one of `OUT_OF_MEMORY`; raised again if there is one slot only.
+            error: One of `OUT_OF_MEMORY`; re-raised if there is only one slot.
         """
         if self.num_slots == 1:
-            raise shortage
-        traceback.clear_frames(shortage.__traceback__)  # they hold tensors
+            raise error
+        traceback.clear_frames(error.__traceback__)  # the frames hold tensors
         num_slots = self.num_slots // 2
         self.reset(num_slots)
         logger.warning(
-            "out of memory: %d slots from here on; the segments in flight start again", num_slots
+            "out of memory: continuing with %d slots; running segments are restarted", num_slots
         )
 
     def clear(self) -> None:
-        """Drop all segments."""
-        self._starts.clear()
+        """Drop all sequences."""
+        self._running.clear()
 
-    def begin(self, starts: Sequence[Start]) -> None:
-        """Put sequences into free slots."""
-        for start in starts:
-            self._starts[start.slot] = start
-            self.num_prompt_tokens += len(start.tokens) - start.num_cached
-        self.make_room(max(len(start.tokens) for start in starts))
-        self._begin(starts)
+    def add(self, sequences: Sequence[NewSequence]) -> None:
+        """Add sequences to free slots."""
+        for sequence in sequences:
+            self._running[sequence.slot] = sequence
+            self.num_prompt_tokens += len(sequence.tokens) - sequence.num_cached
+        self.ensure_capacity(max(len(sequence.tokens) for sequence in sequences))
+        self._add(sequences)
 
     @abstractmethod
     def advance(self) -> dict[int, Tokens]:
-        """Take at least one decode step in all slots that are not free.
+        """Run one or more decode steps for all running sequences.
 
         Returns:
-            Generated ids of the segments that ended, by their slot, which is free now.
+            Generated ids of the sequences that finished, by slot; these slots are free again.
 
         Raises:
-            FloatingPointError: a logit is not finite; the message names the puzzle.
+            FloatingPointError: A logit is not finite; the message names the puzzle.
         """
 
-    def make_room(self, length: int) -> None:
-        """Grow the slots if sequences of `length` tokens do not fit, by a quarter more than that.
+    def ensure_capacity(self, length: int) -> None:
+        """Grow the slots to hold sequences of `length` tokens, with a quarter in reserve.
 
-        They never grow beyond what the sequences in them may become.
+        The capacity never exceeds the maximum length of the running sequences.
         """
         if length <= self.cache.capacity:
             return
-        longest = max([length, *(start.max_length for start in self._starts.values())])
+        longest = max([length, *(running.max_length for running in self._running.values())])
         length = min(5 * length // 4, longest)
         self.cache.grow(slot_capacity(length, max_positions=self._network.max_positions))
         self._grow(self.cache.capacity)
 
     @abstractmethod
     def _allocate(self, num_slots: int, capacity: int) -> None:
-        """Allocate what is kept of each slot beside the cache."""
+        """Allocate the state of the slots other than the KV cache."""
 
     @abstractmethod
-    def _begin(self, starts: Sequence[Start]) -> None:
-        """Take up sequences, for which there is room."""
+    def _add(self, sequences: Sequence[NewSequence]) -> None:
+        """Initialize slots for sequences; the capacity suffices."""
 
     @abstractmethod
     def _grow(self, capacity: int) -> None:
-        """Follow the cache to a larger capacity."""
+        """Resize the state of the slots to a larger capacity of the KV cache."""
 
     def _not_finite(self, slot: int) -> FloatingPointError:
-        key = self._starts[slot].key
+        key = self._running[slot].key
         return FloatingPointError(f"puzzle {key}: the model's logits are not finite")

@@ -1,4 +1,4 @@
-"""Slots that suit a network; what a kind needs is imported when it is made."""
+"""Selects the slots for a network and imports them on demand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ if TYPE_CHECKING:
 
 
 def make_slots(network: TokenNetwork, *, num_slots: int) -> Slots:
-    """Make the slots of a network; arguments as of `Slots`."""
+    """Return `HostSlots` if the network supports mixed batches, else `DeviceSlots`.
+
+    Args:
+        network: The network.
+        num_slots: Number of sequences decoded concurrently.
+    """
     if network.supports_mixed_batches:
         from eval.engines.slots.host import HostSlots
 

@@ -1,7 +1,7 @@
-"""Slots whose text lies on the host, beside a network there: a pass takes prompts along.
+"""Slots with their state on the host, for networks that support mixed batches.
 
-A slot is fed whatever of its text is not in the cache yet: all of a prompt at first, then the last
-id. So a segment that begins costs no pass of its own, and the others do not wait for it.
+Each forward pass feeds all ids of a slot that are not cached yet: the whole prompt first, then the
+last id. Prefill and decode share a batch, so that new sequences do not delay running ones.
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ from typing import cast
 import numpy as np
 import torch
 
-from eval.engines.slots.base import Slots, Start
-from eval.engines.slots.step_kernels import append_chosen, list_rows
+from eval.engines.slots.base import NewSequence, Slots
+from eval.engines.slots.step_kernels import append_argmax, list_rows
 from solver.vocabulary import DECODING_STOPS, Tokens
 
 _STOPS = np.array(DECODING_STOPS)
 
 
 class HostSlots(Slots):
-    """Slots of a network that takes prompts in steps."""
+    """Slots of a network that supports mixed batches of prefill and decode."""
 
     def _allocate(self, num_slots: int, capacity: int) -> None:
-        self._text = np.zeros((num_slots, capacity), dtype=np.uint16)
+        self._ids = np.zeros((num_slots, capacity), dtype=np.uint16)
         self._lengths = np.zeros(num_slots, dtype=np.int64)
         self._num_cached = np.zeros_like(self._lengths)
         self._remaining = np.zeros_like(self._lengths)
 
-    def _begin(self, starts: Sequence[Start]) -> None:
-        for start in starts:
-            slot = start.slot
-            self._text[slot, : len(start.tokens)] = start.tokens
-            self._lengths[slot] = len(start.tokens)
-            self._num_cached[slot] = start.num_cached
-            self._remaining[slot] = start.allowance
+    def _add(self, sequences: Sequence[NewSequence]) -> None:
+        for sequence in sequences:
+            slot = sequence.slot
+            self._ids[slot, : len(sequence.tokens)] = sequence.tokens
+            self._lengths[slot] = len(sequence.tokens)
+            self._num_cached[slot] = sequence.num_cached
+            self._remaining[slot] = sequence.token_budget
 
     @torch.inference_mode()
     def advance(self) -> dict[int, Tokens]:
         """See `Slots`."""
-        active = np.fromiter(self._starts, dtype=np.int64)
+        active = np.fromiter(self._running, dtype=np.int64)
         lengths = self._lengths[active]
-        self.make_room(int(lengths.max()) + 1)
+        self.ensure_capacity(int(lengths.max()) + 1)
         num_rows = int((lengths - self._num_cached[active]).sum())
         rows, last = np.empty((3, num_rows), dtype=np.int64), np.empty_like(active)
-        list_rows(self._text, self._num_cached, self._lengths, active, rows, last)
+        list_rows(self._ids, self._num_cached, self._lengths, active, rows, last)
         tokens, slots, positions = torch.from_numpy(rows)
         logits = self._network.decode_step(
             self.cache,
@@ -55,23 +55,23 @@ class HostSlots(Slots):
             logits_indices=torch.from_numpy(last),
         )
         self.num_forward_passes += 1
-        broken = append_chosen(
+        invalid_slot = append_argmax(
             logits.numpy(),
             active,
             _STOPS,
-            self._text,
+            self._ids,
             self._num_cached,
             self._lengths,
             self._remaining,
         )
-        if broken >= 0:
-            raise self._not_finite(broken)
-        ended: dict[int, Tokens] = {}
+        if invalid_slot >= 0:
+            raise self._not_finite(invalid_slot)
+        finished: dict[int, Tokens] = {}
         for slot in active[self._remaining[active] == 0].tolist():
-            start = self._starts.pop(slot)
-            ids = self._text[slot, len(start.tokens) : self._lengths[slot]]
-            ended[slot] = cast("Tokens", ids.astype(start.tokens.dtype))
-        return ended
+            sequence = self._running.pop(slot)
+            ids = self._ids[slot, len(sequence.tokens) : self._lengths[slot]]
+            finished[slot] = cast("Tokens", ids.astype(sequence.tokens.dtype))
+        return finished
 
     def _grow(self, capacity: int) -> None:
-        self._text = np.pad(self._text, ((0, 0), (0, capacity - self._text.shape[1])))
+        self._ids = np.pad(self._ids, ((0, 0), (0, capacity - self._ids.shape[1])))

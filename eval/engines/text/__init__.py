@@ -1,1 +1,1 @@
-"""Engines for models that read and write text, by the protocol of `eval.text_protocol`."""
+"""Engines for language models, using the text protocol of `eval.text_protocol`."""

@@ -1,4 +1,4 @@
-"""The engine `api` for text: prompts go to an OpenAI-compatible server."""
+"""The engine `api` for text: sends prompts to an OpenAI-compatible server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eval.text_protocol.score import Reply
 
 
 class ApiTextModel:
-    """A model behind a server; `chat` prompts go to /chat/completions, `plain` to /completions."""
+    """A served model; uses /chat/completions for `chat` prompts, /completions for `plain` ones."""
 
     name = "api"
     precision = UNKNOWN_PRECISION
@@ -26,11 +26,11 @@ class ApiTextModel:
     def __init__(
         self, model: str, options: EngineOptions, *, sampling: ReplySampling, form: PromptForm
     ) -> None:
-        """Open the client; nothing is sent.
+        """Create the client without sending a request.
 
         Args:
             model: Name of the model on the server.
-            options: Options; `server` must be given.
+            options: Options of the engine and the server.
             sampling: Sampling parameters.
             form: Form of the prompts.
         """
@@ -64,7 +64,7 @@ class ApiTextModel:
         self._loop.close()
 
     async def _ask(self, prompt: Prompt) -> StoredReply:
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         fields = self._fields(prompt)
         protocol = prompt.protocol
         if self.form == "chat":
@@ -82,7 +82,7 @@ class ApiTextModel:
             ),
             num_prompt_tokens=reply.num_prompt_tokens,
             num_new_tokens=reply.num_new_tokens,
-            seconds=time.perf_counter() - begun,
+            seconds=time.perf_counter() - start_time,
             usd=self._options.price(
                 num_prompt_tokens=reply.num_prompt_tokens, num_new_tokens=reply.num_new_tokens
             ),

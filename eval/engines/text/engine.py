@@ -1,7 +1,7 @@
-"""Engine over a model that reads and writes text.
+"""Engine for models that read and write text.
 
-A `TextModel` generates replies to prompts; `TextEngine` implements `eval.engines.contract.Engine`
-with it: a prompt for each sample of a puzzle, and a result once all of its samples have a reply.
+A `TextModel` generates replies to prompts. `TextEngine` implements `eval.engines.contract.Engine`
+on top of it: one prompt per sample of a puzzle, and a result once all samples have a reply.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
+
+from annotated_types import Ge, Gt, Le
 
 from data.model_format.precision import PrecisionPolicy
-from eval.engines.contract import AnswerFacts, EndedBy, EngineStats, Request, Result
+from data.runtime.ranges import check_ranges
+from eval.engines.contract import AnswerFacts, EngineStats, FinishReason, Request, Result
 from eval.engines.puzzle_run import output_block
 from eval.engines.text.replies import ReplyLog, StoredReply
 from eval.text_protocol.prompt import TextProtocol
@@ -24,29 +27,24 @@ from solver.mrv.tracer import trace
 from solver.vocabulary import Tokens
 
 PromptForm = Literal["auto", "chat", "plain"]
-"""`chat`: messages; `plain`: one string; `auto`: chat if the model has a chat template."""
+"""`chat`: messages; `plain`: a single string; `auto`: `chat` if the model has a chat template."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplySampling:
     """Sampling parameters of replies."""
 
-    num_samples: int = 1
+    num_samples: Annotated[int, Ge(1)] = 1
     """Replies to each puzzle."""
-    temperature: float = 0.0
+    temperature: Annotated[float, Ge(0), Le(2)] = 0.0
     """0 is greedy."""
-    top_p: float = 1.0
-    """Probability mass that tokens are sampled from."""
+    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
+    """Cumulative probability of nucleus sampling."""
     seed: int = 0
-    """Seed from which that of each reply is derived."""
+    """Base seed of the seeds of the replies."""
 
     def __post_init__(self) -> None:
-        if self.num_samples < 1:
-            raise ValueError(f"samples: got {self.num_samples}, allowed is at least 1")
-        if not 0 <= self.temperature <= 2:
-            raise ValueError(f"temperature: got {self.temperature}, allowed are 0 to 2")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p: got {self.top_p}, allowed is above 0, up to 1")
+        check_ranges(self)
         if self.num_samples > 1 and self.temperature == 0:
             raise ValueError(
                 f"temperature: got 0 with {self.num_samples} samples, allowed is above 0: "
@@ -56,49 +54,49 @@ class ReplySampling:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Prompt:
-    """One prompt to send."""
+    """A prompt and its sampling seed."""
 
     key: str
     """Puzzle hash."""
     sample: int
-    """Number of the sample, from 0."""
+    """Index of the sample, from 0."""
     givens: Grid
     """Digits, uint8 (num_cells,), 0 for blank."""
     protocol: TextProtocol
     """Writes the prompt."""
     max_new_tokens: int
-    """Limit of the reply."""
+    """Token limit of the reply."""
     seed: int
-    """Seed of the sampling."""
+    """Sampling seed."""
 
 
 class TextModel(Protocol):
-    """A loaded model, or a server, that answers prompts."""
+    """A loaded or served model that generates replies."""
 
     name: str
     """Name of the engine."""
     precision: PrecisionPolicy
-    """Number formats that it computes in."""
+    """Number formats of the computation."""
     form: PromptForm
     """Form of the prompts, `chat` or `plain`."""
     device: str
     """Device, or URL of the server."""
     stats: EngineStats
-    """Work so far; `TextEngine` counts tokens and prices."""
+    """Counters; `TextEngine` updates those of tokens and prices."""
 
     def generate(self, prompts: Iterable[Prompt]) -> Iterator[StoredReply]:
-        """Answer prompts, in any order; prompts are drawn as slots become free.
+        """Generate replies in any order; prompts are drawn as slots become free.
 
         Raises:
-            ValueError: a prompt does not fit the model.
-            OSError: the server cannot be reached, or stops answering.
+            ValueError: A prompt exceeds the context length.
+            OSError: The server cannot be reached or stops responding.
         """
 
 
 @dataclass(slots=True)
-class _OpenPuzzle:
+class _PendingPuzzle:
     request: Request
-    begun: float = field(default_factory=time.perf_counter)
+    start_time: float = field(default_factory=time.perf_counter)
     replies: dict[int, StoredReply] = field(default_factory=dict)
 
 
@@ -117,9 +115,9 @@ class TextEngine:
 
         Args:
             model: The model.
-            num_shots: Solved examples before each question.
+            num_shots: Number of solved examples before each question.
             sampling: Sampling parameters.
-            log: File of replies; prompts that have a reply there are not sent again.
+            log: Log of replies; prompts with a logged reply are not sent again.
         """
         self.name, self.precision, self.stats = model.name, model.precision, model.stats
         self.log = log
@@ -127,10 +125,10 @@ class TextEngine:
 
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
         """See `eval.engines.contract.Engine`."""
-        puzzles: dict[str, _OpenPuzzle] = {}
+        puzzles: dict[str, _PendingPuzzle] = {}
         with self.log or nullcontext():
             known = self.log.read() if self.log else {}
-            finished: list[_OpenPuzzle] = []
+            finished: list[_PendingPuzzle] = []
             prompts = self._prompts(requests, known, puzzles=puzzles, finished=finished)
             for reply in self._model.generate(prompts):
                 if self.log:
@@ -156,13 +154,13 @@ class TextEngine:
         requests: Iterable[Request],
         known: dict[tuple[str, int], StoredReply],
         *,
-        puzzles: dict[str, _OpenPuzzle],
-        finished: list[_OpenPuzzle],
+        puzzles: dict[str, _PendingPuzzle],
+        finished: list[_PendingPuzzle],
     ) -> Iterator[Prompt]:
-        """Yield a prompt for each sample without a known reply, and open its puzzle."""
+        """Yield a prompt for each sample without a known reply, and register its puzzle."""
         for request in requests:
             protocol = TextProtocol(board=request.board, num_shots=self._num_shots)
-            puzzle = puzzles[request.key] = _OpenPuzzle(request)
+            puzzle = puzzles[request.key] = _PendingPuzzle(request)
             samples = range(self._sampling.num_samples)
             puzzle.replies |= {
                 sample: known[request.key, sample]
@@ -182,7 +180,7 @@ class TextEngine:
                     seed=seed_of_sample(self._sampling.seed, request.key, sample),
                 )
 
-    def _result(self, puzzle: _OpenPuzzle) -> Result:
+    def _result(self, puzzle: _PendingPuzzle) -> Result:
         replies = [puzzle.replies[sample] for sample in range(self._sampling.num_samples)]
         num_new_tokens = sum(reply.num_new_tokens for reply in replies)
         self.stats.num_new_tokens += num_new_tokens
@@ -191,12 +189,12 @@ class TextEngine:
         score = score_replies(puzzle.request.board, puzzle.request.givens, replies)
         return Result(
             key=puzzle.request.key,
-            ended_by=score.ended_by,
+            finish_reason=score.finish_reason,
             num_new_tokens=num_new_tokens,
             num_segments=len(replies),
             output=score.output,
             segments=(),
-            seconds=time.perf_counter() - puzzle.begun,
+            seconds=time.perf_counter() - puzzle.start_time,
             answer=score.answer,
         )
 
@@ -205,25 +203,25 @@ class TextEngine:
 class PuzzleScore:
     """Score of all replies to a puzzle."""
 
-    ended_by: EndedBy
+    finish_reason: FinishReason
     """Strict outcome of the majority sample (`eval.text_protocol.score.majority`)."""
     output: Tokens | None
-    """Its grid as an output block."""
+    """Output block of its grid."""
     answer: AnswerFacts
-    """Further facts."""
+    """Additional scores."""
 
 
 def score_replies(board: Board, givens: Grid, replies: Iterable[StoredReply]) -> PuzzleScore:
-    """Score the replies to one puzzle, in the order of the samples."""
+    """Score the replies to one puzzle, given in the order of the samples."""
     scores = [score_reply(board, givens, reply.reply) for reply in replies]
     chosen: ReplyScore = scores[majority(scores)]
     solution = trace(board, givens).solution
     assert solution is not None
     return PuzzleScore(
-        ended_by=EndedBy(chosen.strict),
+        finish_reason=FinishReason(chosen.strict),
         output=None if chosen.strict_grid is None else output_block(board, chosen.strict_grid),
         answer=AnswerFacts(
-            lenient=EndedBy(chosen.lenient),
+            lenient=FinishReason(chosen.lenient),
             num_right_cells=count_right_cells(givens, chosen.lenient_grid, solution),
             num_blank_cells=int((givens == 0).sum()),
             num_samples=len(scores),
@@ -233,6 +231,6 @@ def score_replies(board: Board, givens: Grid, replies: Iterable[StoredReply]) ->
 
 
 def seed_of_sample(seed: int, key: str, sample: int) -> int:
-    """Return a 31-bit seed: a function of (seed, puzzle, sample)."""
+    """Return the 31-bit seed of a sample, derived from base seed, puzzle and index."""
     digest = hashlib.blake2b(f"{seed} {key} {sample}".encode(), digest_size=4).digest()
     return int.from_bytes(digest) >> 1

@@ -1,7 +1,7 @@
 """The engine `hf` for text: `model.generate` with static batches, padded on the left.
 
-Samples are drawn by adding Gumbel noise, from a generator of each row, to the scaled logits and
-taking the largest, so that a sample depends on its seed and not on the batch.
+Sampling uses the Gumbel-max trick with a random generator per row, so that a sample depends on its
+seed but not on the batch.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -22,44 +21,23 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from eval.engines.contract import EngineStats
 from eval.engines.options import EngineOptions
-from eval.engines.text.engine import Prompt, PromptForm, ReplySampling
-from eval.engines.text.language_model import LanguageModel, PromptEncoder
+from eval.engines.text.engine import Prompt
+from eval.engines.text.language_model import LanguageModel
+from eval.engines.text.local_model import LocalTextModel
 from eval.engines.text.replies import StoredReply
 from eval.text_protocol.score import Reply
 
 
-class HfTextModel:
-    """A language model that transformers computes; `bf16` means bf16 weights and activations."""
+class HfTextModel(LocalTextModel):
+    """A language model of transformers; `num_slots` is the batch size."""
 
     name = "hf"
+    bf16_rotary = "fp32"
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        options: EngineOptions,
-        *,
-        sampling: ReplySampling,
-        form: PromptForm,
-    ) -> None:
-        """Load the model.
-
-        Args:
-            model: The model.
-            options: Options; `num_slots` is the batch size.
-            sampling: Sampling parameters.
-            form: Form of the prompts.
-        """
-        is_bf16 = options.precision.activations == "bf16"
-        rounded = replace(options.precision, weights="bf16", rotary="fp32")
-        self.precision = rounded if is_bf16 else options.precision
-        self.stats = EngineStats()
-        self.device = str(options.local_device)
-        self._sampling, self._num_slots = sampling, options.num_slots
-        self._encoder = PromptEncoder(model, form)
-        self.form = self._encoder.form
-        dtype = torch.bfloat16 if is_bf16 else torch.float32
+    def _load_model(self, model: LanguageModel, options: EngineOptions) -> None:
+        self._num_slots = options.num_slots
+        dtype = getattr(torch, self.dtype)
         loaded = AutoModelForCausalLM.from_pretrained(model.path, dtype=dtype)
         self._model = cast("Any", loaded).to(options.local_device).eval()
         tokenizer = self._encoder.tokenizer
@@ -69,13 +47,6 @@ class HfTextModel:
         pads = (tokenizer.pad_token_id, *self._ends, 0)
         self._pad = next(token for token in pads if token is not None)
 
-    @classmethod
-    def load(
-        cls, model: str, options: EngineOptions, *, sampling: ReplySampling, form: PromptForm
-    ) -> HfTextModel:
-        """See `eval.engines.factory`."""
-        return cls(LanguageModel.open(model), options, sampling=sampling, form=form)
-
     def generate(self, prompts: Iterable[Prompt]) -> Iterator[StoredReply]:
         """See `eval.engines.text.engine.TextModel`."""
         waiting = iter(prompts)
@@ -84,7 +55,7 @@ class HfTextModel:
 
     @torch.inference_mode()
     def _generate(self, prompts: Sequence[Prompt]) -> list[StoredReply]:
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         encoded = [self._encoder.encode(prompt) for prompt in prompts]
         width = max(map(len, encoded))
         ids = torch.full((len(encoded), width), self._pad)
@@ -109,7 +80,7 @@ class HfTextModel:
             logits_processor=self._sampler(prompts),
         )
         self.stats.num_forward_passes += output.shape[1] - width
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start_time
         return [
             self._reply(
                 prompt,
@@ -122,7 +93,7 @@ class HfTextModel:
         ]
 
     def _limit(self, prompt: Prompt, *, width: int) -> int:
-        """Return the tokens that a reply may have: the limit, or the positions that are left."""
+        """Return the token limit of a reply, bounded by the context length of the model."""
         positions: int | None = getattr(self._model.config, "max_position_embeddings", None)
         if positions is None:
             return prompt.max_new_tokens
@@ -168,7 +139,7 @@ class HfTextModel:
 
 
 class _Scale(LogitsProcessor):
-    """Divides logits by a temperature."""
+    """Divide logits by a temperature."""
 
     def __init__(self, temperature: float) -> None:
         self._temperature = temperature
@@ -179,7 +150,7 @@ class _Scale(LogitsProcessor):
 
 
 class _GumbelNoise(LogitsProcessor):
-    """Adds Gumbel noise, so that the largest logit is a sample of the softmax."""
+    """Add Gumbel noise, so that the argmax is a sample of the softmax distribution."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
         self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]

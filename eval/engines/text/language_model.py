@@ -1,4 +1,4 @@
-"""A Hugging Face language model on disk: folder, tokenizer, digest, and prompts as token ids."""
+"""Hugging Face language models on disk: metadata, tokenizer and prompt encoding."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _BLOCK_BYTES = 1 << 22
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LanguageModel:
-    """A folder with the files of a model."""
+    """A folder with the weights and the tokenizer of a model."""
 
     path: Path
     """The folder."""
     name: str
-    """Name on the hub, or that of the folder."""
+    """Name on the hub, or of the folder."""
     family: str
     """`model_type` of its configuration."""
     num_parameters: int
-    """Weights, floating point."""
+    """Number of floating-point weights."""
     digest: str
-    """Hex sha256 of names and bytes of the weight files."""
+    """Hex SHA-256 of the names and bytes of the weight files."""
 
     @classmethod
     def open(cls, model: str) -> LanguageModel:
-        """Open a folder, or the snapshot of a name on the hub, which is downloaded if needed.
+        """Open a folder or a model of the hub, which is downloaded if needed.
 
         Raises:
-            ValueError: it has no safetensors weights or no tokenizer.
-            OSError: it is not there.
+            ValueError: There are no safetensors weights or no tokenizer.
+            OSError: The model does not exist.
         """
         path = Path(model)
         if not path.is_dir():
@@ -49,7 +49,7 @@ class LanguageModel:
         config = read_json(path / CONFIG_FILE)
         weights = sorted(path.glob("*.safetensors"))
         if not weights:
-            raise ValueError(f"{model}: no .safetensors files; other weights are not read")
+            raise ValueError(f"{model}: no .safetensors files; other formats are not supported")
         if not any((path / name).exists() for name in _TOKENIZER_FILES):
             raise ValueError(
                 f"{model}: no tokenizer for the text protocol, and no {FACTS_FILE} for decoding "
@@ -68,7 +68,7 @@ class PromptEncoder:
     """Encodes prompts with the tokenizer of a model.
 
     Attributes:
-        tokenizer: the tokenizer of transformers.
+        tokenizer: Tokenizer of transformers.
         form: `chat` or `plain`.
     """
 
@@ -76,7 +76,7 @@ class PromptEncoder:
         """Load the tokenizer.
 
         Raises:
-            ValueError: `chat`, and the tokenizer has no chat template.
+            ValueError: `form` is `chat`, but the tokenizer has no chat template.
         """
         from transformers import AutoTokenizer
 
@@ -92,7 +92,7 @@ class PromptEncoder:
             text = self.tokenizer.apply_chat_template(
                 prompt.protocol.messages(prompt.givens), tokenize=False, add_generation_prompt=True
             )
-            # The template writes the special tokens itself.
+            # The template adds the special tokens itself.
             ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         else:
             ids = self.tokenizer(prompt.protocol.plain_prompt(prompt.givens))["input_ids"]
@@ -127,7 +127,7 @@ def _digest(files: list[Path]) -> str:
 
 
 def _count_parameters(path: Path) -> int:
-    """Count the floating point weights of a file from its header."""
+    """Count the floating-point weights of a safetensors file from its header."""
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(length))

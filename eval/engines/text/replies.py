@@ -1,7 +1,7 @@
-"""Replies on disk: `replies.jsonl`, one line for each reply, appended as it arrives.
+"""Log of replies: `replies.jsonl`, one line per reply, appended on arrival.
 
-Together with the prompt (a function of the puzzle) it is all that scoring needs, so that replies
-are scored again without the model, and an interrupted evaluation asks no question twice.
+Replies can be scored again without the model, and an interrupted evaluation does not send a prompt
+twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredReply:
-    """A reply, and what it cost."""
+    """A reply with its token counts, time and price."""
 
     key: str
     """Puzzle hash."""
@@ -30,21 +30,21 @@ class StoredReply:
     reply: Reply
     """The reply."""
     num_prompt_tokens: int
-    """Tokens of the prompt, as the server or the tokenizer counts them."""
+    """Prompt tokens as counted by the server or the tokenizer."""
     num_new_tokens: int
-    """Generated tokens, reasoning included."""
+    """Generated tokens, including reasoning."""
     seconds: float
-    """From the request to the last token."""
+    """Time from the request to the last token."""
     usd: float = 0.0
     """Price of the tokens, in US dollars."""
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to plain values."""
+        """Return a JSON object."""
         return {"schema": SCHEMA, **asdict(self)}
 
 
 class ReplyLog:
-    """Appends replies to a file; a context manager."""
+    """Context manager that appends replies to `replies.jsonl`."""
 
     def __init__(self, folder: Path) -> None:
         self._log = LineLog(folder / REPLIES_FILE)
@@ -63,15 +63,15 @@ class ReplyLog:
         self._log.append(reply.to_json())
 
     def read(self) -> dict[tuple[str, int], StoredReply]:
-        """Return the replies so far by (key, sample)."""
+        """Return the logged replies by (key, sample)."""
         return read_replies(self._log.path.parent)
 
 
 def read_replies(folder: Path) -> dict[tuple[str, int], StoredReply]:
-    """Read the replies of an evaluation folder by (key, sample); of duplicates the first.
+    """Read the replies of an evaluation by (key, sample); the first one of duplicates.
 
     Raises:
-        ValueError: a damaged line.
+        ValueError: A line is malformed.
     """
     path = folder / REPLIES_FILE
     replies: dict[tuple[str, int], StoredReply] = {}
@@ -82,7 +82,7 @@ def read_replies(folder: Path) -> dict[tuple[str, int], StoredReply]:
 
 
 def sort_replies(folder: Path) -> None:
-    """Sort the file by key and sample, so that it does not depend on the order of arrival."""
+    """Sort the log by key and sample, so that it does not depend on the order of arrival."""
     replies = read_replies(folder)
     if replies:
         publish_lines(folder / REPLIES_FILE, (replies[key].to_json() for key in sorted(replies)))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
-from eval.engines.contract import EngineStats
 from eval.engines.in_flight import run_in_flight
 from eval.engines.options import EngineOptions
-from eval.engines.text.engine import Prompt, PromptForm, ReplySampling
-from eval.engines.text.language_model import LanguageModel, PromptEncoder
+from eval.engines.text.engine import Prompt
+from eval.engines.text.language_model import LanguageModel
+from eval.engines.text.local_model import LocalTextModel
 from eval.engines.text.replies import StoredReply
 from eval.engines.vllm_runtime import VllmRuntime
 from eval.text_protocol.score import Reply
@@ -19,39 +18,17 @@ from eval.text_protocol.score import Reply
 _CPU_CACHE_BYTES = 1 << 30
 
 
-class VllmTextModel:
-    """A language model that vLLM computes."""
+class VllmTextModel(LocalTextModel):
+    """A language model of vLLM; `arguments` of the options are passed on to vLLM."""
 
     name = "vllm"
+    bf16_rotary = "bf16"
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        options: EngineOptions,
-        *,
-        sampling: ReplySampling,
-        form: PromptForm,
-    ) -> None:
-        """Start vLLM.
-
-        Args:
-            model: The model.
-            options: Options; `arguments` are passed on to vLLM.
-            sampling: Sampling parameters.
-            form: Form of the prompts.
-        """
-        is_bf16 = options.precision.activations == "bf16"
-        rounded = replace(options.precision, weights="bf16", rotary="bf16")
-        self.precision = rounded if is_bf16 else options.precision
-        self.stats = EngineStats()
-        self.device = str(options.local_device)
-        self._sampling = sampling
+    def _load_model(self, model: LanguageModel, options: EngineOptions) -> None:
         self._num_in_flight = options.num_slots * options.num_replicas
-        self._encoder = PromptEncoder(model, form)
-        self.form = self._encoder.form
         defaults: dict[str, Any] = {
             "model": str(model.path),
-            "dtype": "bfloat16" if is_bf16 else "float32",
+            "dtype": self.dtype,
             "max_num_seqs": options.num_slots,
             "data_parallel_size": options.num_replicas,
         }
@@ -60,13 +37,6 @@ class VllmTextModel:
         self._runtime = VllmRuntime(
             defaults, options.arguments, device=options.local_device, stats=self.stats
         )
-
-    @classmethod
-    def load(
-        cls, model: str, options: EngineOptions, *, sampling: ReplySampling, form: PromptForm
-    ) -> VllmTextModel:
-        """See `eval.engines.factory`."""
-        return cls(LanguageModel.open(model), options, sampling=sampling, form=form)
 
     def generate(self, prompts: Iterable[Prompt]) -> Iterator[StoredReply]:
         """See `eval.engines.text.engine.TextModel`."""
@@ -84,7 +54,7 @@ class VllmTextModel:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         ids = self._encoder.encode(prompt)
         sampling = SamplingParams(
             temperature=self._sampling.temperature,
@@ -104,5 +74,5 @@ class VllmTextModel:
             reply=Reply(text=completion.text, is_truncated=completion.finish_reason == "length"),
             num_prompt_tokens=len(ids),
             num_new_tokens=len(completion.token_ids),
-            seconds=time.perf_counter() - begun,
+            seconds=time.perf_counter() - start_time,
         )

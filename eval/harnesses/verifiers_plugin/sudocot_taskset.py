@@ -25,7 +25,7 @@ class SudocotData(vf.TaskData):
     """A puzzle."""
 
     document: dict[str, str | int]
-    """The puzzle as plain values (`eval.harnesses.documents.Document`)."""
+    """The puzzle (`eval.harnesses.documents.Document`)."""
 
 
 class SudocotTaskConfig(vf.TaskConfig):

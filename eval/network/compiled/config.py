@@ -1,7 +1,7 @@
-"""The shape of a compiled transformer as `config.json` gives it.
+"""Configuration of a compiled transformer, read from `config.json`.
 
-Weights lie in the folder by their entries that are not zero: each matrix is a tensor of places, in
-the matrix flattened row after row, and one of values.
+Weights are stored sparsely: for each matrix, `places` holds the indices of the non-zero entries of
+the row-major flattened matrix, and `values` holds their values.
 """
 
 from __future__ import annotations
@@ -13,44 +13,45 @@ from typing import Any, Literal
 from eval.network.config import ConfigReader, Shapes
 
 LAYER_MATRICES = ("W_Q", "W_K", "W_V", "W_O", "W_1", "b", "W_2")
-"""Matrices of a layer, in the order in which `num_entries` counts them."""
-FOREIGN_KEYS = ("activation_format", "attention_format", "rotary_periods")
-"""Keys that ask for what transformers alone computes: emulated formats, rotary positions."""
+"""Matrices of a layer, in the order of `num_entries`."""
+TRANSFORMERS_ONLY_KEYS = ("activation_format", "attention_format", "rotary_periods")
+"""Keys of features that only transformers supports: emulated formats, rotary positions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompiledConfig:
-    """Shape of a compiled transformer: no norms, ReLU, positions in binary."""
+    """Configuration of a compiled transformer: no norms, ReLU, binary position encodings."""
 
     vocab_size: int
-    """Rows of the embedding and the output matrix; there may be more than the board has ids."""
+    """Rows of the embedding and the output matrix; may exceed the size of the vocabulary."""
     hidden_size: int
     """Width of the residual stream."""
     num_layers: int
-    """Layers."""
+    """Number of layers."""
     num_heads: int
-    """Heads of a layer."""
+    """Number of heads."""
     key_size: int
-    """Width of a head's queries and keys."""
+    """Width of queries and keys."""
     value_size: int
-    """Width of a head's values."""
+    """Width of values."""
     feed_forward_size: int
     """Width of the feed-forward layer."""
     attention: Literal["hardmax", "softmax"]
-    """Mean over the greatest scores, or softmax of the scores over the root of `key_size`."""
+    """Averaging hardmax, or softmax of the scores divided by sqrt(key_size)."""
     position_coordinates: tuple[int, ...]
-    """Coordinates of the embedding that get the position's bits, as -1 and 1, the lowest first."""
+    """Coordinates of the residual stream that hold the bits of the position as -1 or 1, least
+    significant bit first."""
     num_entries: Mapping[str, int]
-    """Entries that are not zero, by matrix."""
+    """Number of non-zero entries of each matrix."""
 
     @property
     def cache_size(self) -> int:
-        """Numbers that a token adds to the KV cache at most: heads need not use their widths."""
+        """Maximum number of elements per token in the KV cache; heads may use fewer."""
         return self.num_layers * self.num_heads * (self.key_size + self.value_size)
 
     @property
     def matrices(self) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of all matrices; those of heads are stacked."""
+        """Names and shapes of all matrices; those of the heads are stacked."""
         H, d, d_ff = self.num_heads, self.hidden_size, self.feed_forward_size
         layer = {
             "W_Q": (H, self.key_size, d),
@@ -69,7 +70,7 @@ class CompiledConfig:
 
     @property
     def tensor_shapes(self) -> Shapes:
-        """Names and shapes of all tensors that a folder with this config must hold."""
+        """Names and shapes of all tensors of a model folder with this configuration."""
         return {
             f"{name}.{part}": (count,)
             for name, count in self.num_entries.items()
@@ -78,19 +79,19 @@ class CompiledConfig:
 
 
 def read_compiled_config(config: Mapping[str, Any], *, source: str) -> CompiledConfig | None:
-    """Read the shape of a compiled transformer.
+    """Read the configuration of a compiled transformer.
 
     Args:
-        config: content of `config.json`.
-        source: name of the file, for messages.
+        config: Content of `config.json`.
+        source: Name of the file, for messages.
 
     Returns:
-        The shape; None where the config asks for what transformers alone computes.
+        The configuration; None if only transformers supports it.
 
     Raises:
-        ValueError: a value is missing or malformed.
+        ValueError: A value is missing or malformed.
     """
-    if any(config.get(name) is not None for name in FOREIGN_KEYS):
+    if any(config.get(name) is not None for name in TRANSFORMERS_ONLY_KEYS):
         return None
     read = ConfigReader(config, source)
     hidden_size, num_layers = read.size("hidden_size"), read.size("num_hidden_layers")
@@ -102,8 +103,8 @@ def read_compiled_config(config: Mapping[str, Any], *, source: str) -> CompiledC
         and all(isinstance(c, int) and 0 <= c < hidden_size for c in coordinates)
     ):
         allowed = f"a list of different coordinates below {hidden_size}"
-        raise read.refuse("position_coordinates", coordinates, allowed)
-    read.require("max_position_embeddings", (1 << len(coordinates),), None)
+        raise read.error("position_coordinates", coordinates, allowed)
+    read.choice("max_position_embeddings", (1 << len(coordinates),), None)
     return CompiledConfig(
         vocab_size=read.size("vocab_size"),
         hidden_size=hidden_size,
@@ -112,7 +113,7 @@ def read_compiled_config(config: Mapping[str, Any], *, source: str) -> CompiledC
         key_size=read.size("key_size"),
         value_size=read.size("value_size"),
         feed_forward_size=read.size("intermediate_size"),
-        attention=read.require("attention", ("hardmax", "softmax"), None),
+        attention=read.choice("attention", ("hardmax", "softmax"), None),
         position_coordinates=tuple(coordinates),
         num_entries=dict(_read_counts(read, num_layers)),
     )
@@ -128,7 +129,7 @@ def _read_counts(read: ConfigReader, num_layers: int) -> Iterator[tuple[str, int
         and all(isinstance(count, int) and count >= 0 for row in rows for count in row)
     ):
         allowed = f"{num_layers} rows of {len(LAYER_MATRICES)} numbers of entries"
-        raise read.refuse("num_entries", rows, allowed)
+        raise read.error("num_entries", rows, allowed)
     for index, row in enumerate(rows):
         for name, count in zip(LAYER_MATRICES, row, strict=True):
             yield f"layers.{index}.{name}", count

@@ -1,10 +1,10 @@
-"""Inference of compiled transformers, for sequences of different lengths at once.
+"""Inference of compiled transformers for batches of sequences of different lengths.
 
-What `compile_tm` exports: no norms, positions in binary, averaging hardmax or softmax attention,
-ReLU. Numbers are those of the exported model: fp32, or under `bf16` those of autocast, where inputs
-and outputs of products are rounded to bf16, as queries, keys and values are, and sums are fp32.
+Supports the models of `compile_tm`: no norms, binary position encodings, averaging hardmax or
+softmax attention, ReLU. `bf16` reproduces autocast: inputs and outputs of matrix products, queries,
+keys and values are rounded to bf16, and sums are fp32.
 
-The residual stream lies in columns, one a token, as products with sparse matrices want it:
+The residual stream is transposed, as sparse matrices are multiplied from the left:
 
     x    (hidden_size, N)
 """
@@ -28,20 +28,20 @@ from eval.network.types import DTYPES
 
 
 class CompiledNetwork(BaseNetwork):
-    """A `TokenNetwork` with its weights on a device.
+    """A compiled transformer.
 
     Attributes:
-        config: its shape.
+        config: Configuration.
     """
 
     def __init__(
         self, folder: ModelFolder, *, precision: PrecisionPolicy, device: torch.device
     ) -> None:
-        """Read the weights.
+        """Load the weights.
 
         Raises:
-            ValueError: the folder's model is not a compiled one, or its files changed since it was
-                opened, and are unfit now.
+            ValueError: The model is not a compiled one, or the files have changed since the folder
+                was opened and are no longer valid.
         """
         if not isinstance(folder.computed, CompiledConfig):
             raise ValueError(f"{folder.path}: got a model of the family {folder.family!r}")
@@ -65,7 +65,7 @@ class CompiledNetwork(BaseNetwork):
 
     @property
     def cache_shapes(self) -> Sequence[CacheShape]:
-        """Shape of each head's keys and values, layer after layer."""
+        """Shape of the keys and values of each head, layer by layer."""
         return self._weights.heads
 
     def new_cache(self, *, num_slots: int, capacity: int) -> PaddedCache:
@@ -97,7 +97,14 @@ class CompiledNetwork(BaseNetwork):
     def _attention(
         self, layer: CompiledAttention, x: Tensor, attend: Attend, *, first: int
     ) -> Tensor:
-        """What the heads of a layer add, (hidden_size, N); `first` is the index of the first."""
+        """Return the output of the heads of a layer, (hidden_size, N).
+
+        Args:
+            layer: Weights of the heads.
+            x: Residual stream.
+            attend: Attention by index of the head.
+            first: Index of the first head of the layer.
+        """
         rows = self._product(layer.inputs, x).T.to(self._dtype)
         begin, attended = 0, []
         for index, head in enumerate(layer.heads, start=first):
@@ -111,7 +118,7 @@ class CompiledNetwork(BaseNetwork):
         return self._product(self._weights.output, hidden.T).T
 
     def _product(self, matrix: Tensor, x: Tensor, bias: Tensor | float = 0.0) -> Tensor:
-        """`matrix @ x + bias`, both factors and the result rounded to the format of products."""
+        """Return `matrix @ x + bias`, with factors and result rounded to the compute dtype."""
         return self._rounded(matrix @ self._rounded(x) + bias)
 
     def _rounded(self, x: Tensor) -> Tensor:

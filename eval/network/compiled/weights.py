@@ -1,9 +1,9 @@
-"""Weights of a compiled transformer, as its network multiplies by them.
+"""Weights of a compiled transformer in the layout of its network.
 
-Nearly all entries are zero: on a CPU a product takes those that are not. What changes no result is
-left out: coordinates of a head that are zero in every query or every key, values that are zero or
-go nowhere, heads without values, and hidden units that add nothing. So a cache holds, of each head,
-what the head uses, and not the widths of the widest one.
+Nearly all entries are zero, so that matrices are sparse on a CPU. Parts without effect are removed:
+head coordinates that are zero in all queries or all keys, values that are zero or have no output
+weights, heads without values, and hidden units without output weights. The KV cache of a head is
+therefore as small as the head requires.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from eval.network.compiled.config import CompiledConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class CompiledAttention:
-    """The heads of a layer; matrices stand left of what they multiply."""
+    """Weights of the heads of a layer; matrices multiply from the left."""
 
     heads: tuple[CacheShape, ...]
-    """Widths of each head."""
+    """Key and value sizes of each head."""
     inputs: Tensor
-    """Queries, keys and values of the first head, of the next, ...: (rows of all, hidden_size)."""
+    """Projections to q, k, v of the first head, then of the next, (sum of sizes, hidden_size)."""
     output: Tensor
-    """(hidden_size, values of all heads)."""
+    """Output projection (hidden_size, sum of value sizes)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class CompiledMlp:
-    """The feed-forward part of a layer, with `units` hidden units."""
+    """Weights of a feed-forward layer."""
 
     inputs: Tensor
-    """(units, hidden_size)."""
+    """First projection (num_units, hidden_size)."""
     bias: Tensor
-    """(units, 1)."""
+    """Bias (num_units, 1)."""
     output: Tensor
-    """(hidden_size, units)."""
+    """Second projection (hidden_size, num_units)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -48,38 +48,38 @@ class CompiledWeights:
     """All weights, on one device."""
 
     embedding: Tensor
-    """(num_ids, hidden_size)."""
+    """Embedding (num_ids, hidden_size)."""
     layers: tuple[tuple[CompiledAttention | None, CompiledMlp | None], ...]
-    """Parts of each layer; None where a part adds nothing."""
+    """Attention and feed-forward weights of each layer; None if all are zero."""
     output: Tensor
-    """(num_ids, hidden_size)."""
+    """Output matrix (num_ids, hidden_size)."""
 
     @property
     def heads(self) -> list[CacheShape]:
-        """Widths of all heads, layer after layer."""
+        """Key and value sizes of all heads, layer by layer."""
         return [head for attention, _ in self.layers if attention for head in attention.heads]
 
 
 def check_entries(tensors: Mapping[str, Tensor], config: CompiledConfig, *, source: str) -> None:
-    """Refuse entries that are no entries of their matrix.
+    """Check the indices and values of sparse matrices.
 
     Args:
-        tensors: places and values, by the names of `CompiledConfig.tensor_shapes`.
-        config: the shape.
-        source: name of the folder, for messages.
+        tensors: Tensors `places` and `values` of each matrix (`CompiledConfig.tensor_shapes`).
+        config: Configuration of the network.
+        source: Name of the folder, for messages.
 
     Raises:
-        ValueError: places are not ascending or not of the matrix, or values are not finite.
+        ValueError: Indices are not ascending or out of range, or values are not finite.
     """
     for name, shape in config.matrices.items():
         places, size = tensors[f"{name}.places"].long(), torch.Size(shape).numel()
         is_inside = not len(places) or (int(places[0]) >= 0 and int(places[-1]) < size)
         if not (is_inside and (places.diff() > 0).all()):
             raise ValueError(
-                f"{source}: {name}.places: allowed are ascending places below {size}, damaged?"
+                f"{source}: {name}.places: damaged, allowed are ascending indices below {size}"
             )
         if not tensors[f"{name}.values"].isfinite().all():
-            raise ValueError(f"{source}: {name}.values: allowed are finite numbers, damaged?")
+            raise ValueError(f"{source}: {name}.values: damaged, allowed are finite numbers")
 
 
 def make_weights(
@@ -90,24 +90,24 @@ def make_weights(
     device: torch.device,
     dtype: torch.dtype,
 ) -> CompiledWeights:
-    """Build the matrices.
+    """Build the matrices from their non-zero entries.
 
     Args:
-        tensors: places and values, by the names of `CompiledConfig.tensor_shapes`.
-        config: the shape.
-        num_ids: ids of the board; rows of others are left out.
-        device: where.
-        dtype: format that factors of products are rounded to; they are stored as fp32.
+        tensors: Tensors `places` and `values` of each matrix (`CompiledConfig.tensor_shapes`).
+        config: Configuration of the network.
+        num_ids: Size of the board's vocabulary; padding rows are dropped.
+        device: Target device.
+        dtype: Data type that factors of products are rounded to; they are stored as fp32.
     """
-    maker = _Maker(tensors, config, device=device, dtype=dtype)
+    builder = _WeightsBuilder(tensors, config, device=device, dtype=dtype)
     return CompiledWeights(
-        embedding=maker.dense("embedding")[:num_ids].to(device),
-        layers=tuple((maker.attention(n), maker.mlp(n)) for n in range(config.num_layers)),
-        output=maker.factor(maker.dense("unembedding")[:num_ids]),
+        embedding=builder.dense("embedding")[:num_ids].to(device),
+        layers=tuple((builder.attention(n), builder.mlp(n)) for n in range(config.num_layers)),
+        output=builder.factor(builder.dense("unembedding")[:num_ids]),
     )
 
 
-class _Maker:
+class _WeightsBuilder:
     def __init__(
         self,
         tensors: Mapping[str, Tensor],
@@ -121,23 +121,23 @@ class _Maker:
         self._device, self._dtype = device, dtype
 
     def dense(self, name: str) -> Tensor:
-        """A matrix, on the CPU."""
+        """Return a dense matrix on the CPU."""
         matrix = torch.zeros(self._shapes[name])
         matrix.view(-1)[self._tensors[f"{name}.places"].long()] = self._tensors[f"{name}.values"]
         return matrix
 
     def factor(self, matrix: Tensor) -> Tensor:
-        """A matrix to multiply by: sparse on a CPU, where that is ten times as fast or more."""
+        """Return a rounded matrix on the device; sparse on a CPU, which is at least 10x faster."""
         rounded = matrix.to(self._dtype).float()
         if self._device.type != "cpu":
             return rounded.to(self._device)
         with warnings.catch_warnings():
-            # The format is called a beta, since not all operations know it; products do.
+            # PyTorch warns that sparse CSR is in beta; matrix products support it.
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
             return rounded.to_sparse_csr()
 
     def attention(self, layer: int) -> CompiledAttention | None:
-        """Heads of a layer."""
+        """Return the weights of the heads of a layer, or None if all are zero."""
         W_Q, W_K, W_V, W_O = (self.dense(f"layers.{layer}.W_{name}") for name in "QKVO")
         heads, inputs, outputs = [], [], []
         for h in range(self._num_heads):
@@ -162,7 +162,7 @@ class _Maker:
         )
 
     def mlp(self, layer: int) -> CompiledMlp | None:
-        """Hidden units of a layer."""
+        """Return the weights of the feed-forward layer, or None if all are zero."""
         W_1, b, W_2 = (self.dense(f"layers.{layer}.{name}") for name in ("W_1", "b", "W_2"))
         is_unit = W_2.any(dim=0)
         if not is_unit.any():

@@ -1,4 +1,4 @@
-"""How every engine takes its requests."""
+"""Turns requests into puzzle runs, with a queue for runs that must be restarted."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ from solver.vocabulary import Vocabulary
 
 
 class RunQueue:
-    """Runs that wait for a slot: those that lost theirs, then those of new requests."""
+    """Queue of runs that wait for a slot: returned runs first, then new requests."""
 
     def __init__(self, requests: Iterable[Request], *, num_ids: int, max_positions: int) -> None:
-        """Draw requests one by one; the other arguments are those of `begin_run`."""
+        """Initialize the queue.
+
+        Args:
+            requests: Requests, drawn one by one.
+            num_ids: Vocabulary size of the model.
+            max_positions: Context length of the model.
+        """
         self._requests = iter(requests)
         self._num_ids, self._max_positions = num_ids, max_positions
         self._returned: list[PuzzleRun] = []
 
     def pop(self) -> PuzzleRun | None:
-        """Return the next run; None if there is none.
+        """Return the next run, or None if there is none.
 
         Raises:
-            ValueError: as `begin_run`.
+            ValueError: The puzzle does not fit the model (`begin_run`).
         """
         if self._returned:
             return self._returned.pop()
@@ -32,20 +38,20 @@ class RunQueue:
         return begin_run(request, num_ids=self._num_ids, max_positions=self._max_positions)
 
     def put_back(self, runs: Iterable[PuzzleRun]) -> None:
-        """Take back runs whose current segment is to start again."""
+        """Return runs whose current segment must be restarted."""
         self._returned += runs
 
 
 def begin_run(request: Request, *, num_ids: int, max_positions: int) -> PuzzleRun:
-    """Begin a puzzle on a model.
+    """Create the run of a puzzle.
 
     Args:
-        request: the puzzle.
-        num_ids: ids of the vocabulary that the model was trained on; each board has its own number.
-        max_positions: longest sequence that the model takes.
+        request: The puzzle.
+        num_ids: Vocabulary size of the model, which identifies its board.
+        max_positions: Context length of the model.
 
     Raises:
-        ValueError: the puzzle does not fit the model: its board, or its input's length.
+        ValueError: The board differs from the model's, or the input block is too long.
     """
     size = Vocabulary(request.board).size
     if size != num_ids:

@@ -1,4 +1,4 @@
-"""A puzzle of the `verify` engine: its run, and the segments whose drafts are being checked."""
+"""State of a puzzle in the `verify` engine: its run and the segments that are being verified."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from eval.engines.contract import EngineStats
 from eval.engines.drafts import draft_segment
 from eval.engines.puzzle_run import PuzzleRun
-from eval.engines.slots.base import Start
-from eval.engines.verify_pass import DraftedSegment, join
+from eval.engines.slots.base import NewSequence
+from eval.engines.verify.draft_check import DraftedSegment, join
 from solver.vocabulary import DECODING_STOPS, END_SUMMARY, SUMMARY, Tokens
 
 
@@ -19,10 +19,10 @@ class DraftedPuzzle:
     """A puzzle in flight.
 
     Attributes:
-        run: the rules.
-        segments: the current segment, then those that follow it if all are accepted. Empty while
-            the current segment is decoded step by step, and after the end.
-        streak: segments that were accepted whole, one after another, up to now.
+        run: Decoding state.
+        segments: The current segment, then its lookahead segments. Empty while the current segment
+            is decoded step by step, and after the end.
+        streak: Number of latest segments that were accepted completely.
     """
 
     def __init__(
@@ -34,18 +34,18 @@ class DraftedPuzzle:
         max_positions: int,
         stats: EngineStats,
     ) -> None:
-        """Draft the first segment, for a slot."""
+        """Draft the first segment in a slot."""
         self.run = run
         self.segments: deque[DraftedSegment] = deque()
         self.streak = 0
         self._segment_tokens, self._max_positions = segment_tokens, max_positions
         self._num_givens = int(np.count_nonzero(run.request.givens))
         self._stats = stats
-        self._written: Tokens = run.prompt[:0]
+        self._verified: Tokens = run.prompt[:0]
         self._draft(run.prompt, slot=slot)
 
     def _draft(self, prompt: Tokens, *, slot: int) -> None:
-        """Draft a segment after the last one."""
+        """Append a drafted segment."""
         request = self.run.request
         draft = draft_segment(
             request.board,
@@ -56,12 +56,12 @@ class DraftedPuzzle:
         )
         self.segments.append(DraftedSegment(key=request.key, slot=slot, prompt=prompt, draft=draft))
 
-    def look_ahead(self, free: list[int]) -> bool:
-        """Draft one more segment, in a free slot, if the puzzle has earned one and it is known."""
+    def add_lookahead(self, free: list[int]) -> bool:
+        """Draft a lookahead segment in a free slot; False if there is none or it is unlikely."""
         last = self.segments[-1]
         draft = last.draft
         is_known = self.run.request.mode == "scot" and len(draft) and draft[-1] == END_SUMMARY
-        if len(self.segments) > self.streak or last.own_token is not None or not is_known:
+        if len(self.segments) > self.streak or last.model_token is not None or not is_known:
             return False
         prompt = draft[np.flatnonzero(draft == SUMMARY)[-1] :]
         if len(prompt) >= self._max_positions:
@@ -69,49 +69,49 @@ class DraftedPuzzle:
         self._draft(prompt, slot=free.pop())
         return True
 
-    def take_segments(self, free: list[int]) -> Start | None:
-        """Take the segments that are settled, in order, and draft what comes after them.
+    def pop_verified(self, free: list[int]) -> NewSequence | None:
+        """Remove verified segments in order, add them to the run and draft the next segment.
 
         Args:
-            free: gets the slots that are not needed any more.
+            free: List of free slots, to which unused slots are appended.
 
         Returns:
-            The segment that the model goes on with alone, if there is one.
+            The sequence to continue with decode steps, if a draft was rejected.
         """
         run = self.run
-        while self.segments and self.segments[0].is_settled:
+        while self.segments and self.segments[0].is_verified:
             segment = self.segments.popleft()
             self._stats.num_prompt_tokens += len(segment.prompt)
-            written = segment.tokens[: run.allowance]
-            is_stopped = len(written) > 0 and int(written[-1]) in DECODING_STOPS
-            self.streak = self.streak + 1 if is_stopped and segment.own_token is None else 0
-            if is_stopped or len(written) == run.allowance:
-                self._end_segment(written, slot=segment.slot, free=free)
+            tokens = segment.tokens[: run.token_budget]
+            is_stopped = len(tokens) > 0 and int(tokens[-1]) in DECODING_STOPS
+            self.streak = self.streak + 1 if is_stopped and segment.model_token is None else 0
+            if is_stopped or len(tokens) == run.token_budget:
+                self._end_segment(tokens, slot=segment.slot, free=free)
                 continue
             self._drop_segments(free)
-            self._written = written
-            return Start(
+            self._verified = tokens
+            return NewSequence(
                 slot=segment.slot,
                 key=segment.key,
-                tokens=join(segment.prompt, written),
+                tokens=join(segment.prompt, tokens),
                 num_cached=segment.num_cached,
-                allowance=run.allowance - len(written),
+                token_budget=run.token_budget - len(tokens),
             )
         return None
 
-    def end_steps(self, tokens: Tokens, *, slot: int, free: list[int]) -> None:
-        """Take what the model wrote alone, to the end of the segment."""
-        self._end_segment(join(self._written, tokens), slot=slot, free=free)
+    def end_decoding(self, tokens: Tokens, *, slot: int, free: list[int]) -> None:
+        """Add the tokens of the decode steps, which end the segment."""
+        self._end_segment(join(self._verified, tokens), slot=slot, free=free)
 
     def _end_segment(self, tokens: Tokens, *, slot: int, free: list[int]) -> None:
         run = self.run
         run.end_segment(tokens)
-        is_foreseen = len(self.segments) > 0 and np.array_equal(self.segments[0].prompt, run.prompt)
-        if run.ended_by is None and is_foreseen:
+        is_drafted = len(self.segments) > 0 and np.array_equal(self.segments[0].prompt, run.prompt)
+        if run.finish_reason is None and is_drafted:
             free.append(slot)
             return
         self._drop_segments(free)
-        if run.ended_by is None:
+        if run.finish_reason is None:
             self._draft(run.prompt, slot=slot)
         else:
             free.append(slot)
@@ -121,8 +121,8 @@ class DraftedPuzzle:
         self.segments.clear()
 
 
-def fill_with_segments_ahead(puzzles: Sequence[DraftedPuzzle], free: list[int]) -> None:
-    """Give free slots to segments ahead, in turn, as long as a puzzle takes one."""
-    takers = list(puzzles)
-    while free and takers:
-        takers = [puzzle for puzzle in takers if free and puzzle.look_ahead(free)]
+def add_lookahead_segments(puzzles: Sequence[DraftedPuzzle], free: list[int]) -> None:
+    """Fill free slots with lookahead segments, round-robin over the puzzles."""
+    candidates = list(puzzles)
+    while free and candidates:
+        candidates = [puzzle for puzzle in candidates if free and puzzle.add_lookahead(free)]

@@ -1,0 +1,1 @@
+"""The `verify` engine: speculative decoding with drafts of the solver."""
