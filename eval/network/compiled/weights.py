@@ -76,10 +76,10 @@ def check_entries(tensors: Mapping[str, Tensor], config: CompiledConfig, *, sour
         is_inside = not len(places) or (int(places[0]) >= 0 and int(places[-1]) < size)
         if not (is_inside and (places.diff() > 0).all()):
             raise ValueError(
-                f"{source}: {name}.places: damaged, allowed are ascending indices below {size}"
+                f"{source}: {name}.places: allowed are ascending indices below {size}; damaged"
             )
         if not tensors[f"{name}.values"].isfinite().all():
-            raise ValueError(f"{source}: {name}.values: damaged, allowed are finite numbers")
+            raise ValueError(f"{source}: {name}.values: allowed are finite numbers; damaged")
 
 
 def make_weights(
