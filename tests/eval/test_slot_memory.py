@@ -15,7 +15,7 @@ from eval.engines.contract import COT_MAX_NEW_TOKENS, Caps, Engine, paper_caps
 from eval.engines.scripted import Script, ScriptedCache, ScriptedNetwork
 from eval.engines.segment import SegmentEngine
 from eval.engines.slot_plan import BUCKET, MEMORY_SHARE, longest_sequence, plan_slots
-from eval.engines.verify import VerifyEngine
+from eval.engines.verify.engine import VerifyEngine
 from eval.network.cache import PaddedCache
 from eval.network.model_folder import ModelFolder
 from eval.network.network import Network
