@@ -88,6 +88,7 @@ def main(config: Config) -> int:
 def _certify(config: Config, folder: EvaluationFolder, model: ModelFolder) -> Certificates:
     from eval.engines.factory import make_network
     from eval.inspect.certificates import certify, count_additions, measure_bound, sequences_of
+    from eval.inspect.first_wrong import segment_tokens_of
     from eval.network.device import open_device
 
     device = open_device(config.device)
@@ -106,7 +107,14 @@ def _certify(config: Config, folder: EvaluationFolder, model: ModelFolder) -> Ce
         raise ValueError(f"{folder.path}: no generated tokens in any puzzle")
     bound = measure_bound(network, sequences, num_additions=count_additions(model))
     certificates: list[Certificate] = [
-        certify(network, bound, request, generated[request.key], replay_network=replay)
+        certify(
+            network,
+            bound,
+            request,
+            generated[request.key],
+            replay_network=replay,
+            segment_tokens=segment_tokens_of(folder.config),
+        )
         for request in requests
     ]
     return Certificates(

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from annotated_types import Ge, Le
 from rich.console import Console
 from rich.markup import escape
 from tyro.conf import Positional
 
 from data.commands.tables import print_table
+from data.runtime.ranges import check_ranges
 from eval.report.build import build_report
 from eval.report.columns import grouped, with_interval
 from eval.report.entries import read_entries
+from eval.report.traces import trace_pages
 from eval.report.write import PAGE_FILE, write_report
 
 
@@ -21,8 +25,8 @@ class Config:
     """Write a leaderboard with plots, paired comparisons and published results.
 
     Evaluations are ranked among those on the same puzzles only. A run is an evaluation folder, or
-    LABEL=FOLDER. Writes report.html (self-contained), report.md, report.json, leaderboard.csv and
-    plots to --out; the output is deterministic.
+    LABEL=FOLDER. Writes report.html (self-contained), report.md, report.json, leaderboard.csv,
+    plots and trace pages of failed puzzles to --out; the output is deterministic.
 
     Examples:
         sudocot report evals/scot evals/cot --out report
@@ -37,16 +41,20 @@ class Config:
     """Title of the report."""
     partial: bool = False
     """Include unfinished evaluations, without a rank."""
+    traces: Annotated[int, Ge(0), Le(10_000)] = 10
+    """Trace pages per evaluation: failed puzzles with the shortest CoT, if tokens were kept."""
 
     def __post_init__(self) -> None:
         if not self.runs:
             raise ValueError("runs: got none, allowed is at least one evaluation folder")
+        check_ranges(self)
 
 
 def main(config: Config) -> int:
     """Write the report and print its leaderboards."""
-    report = build_report(read_entries(config.runs, allow_partial=config.partial))
-    write_report(report, config.out, title=config.title)
+    entries = read_entries(config.runs, allow_partial=config.partial, num_traces=config.traces)
+    report = build_report(entries)
+    write_report(report, config.out, title=config.title, pages=trace_pages(entries))
     console = Console(markup=False)
     names = ("model", "rank", "solved, %", "n")
     for section in report.sections:

@@ -22,6 +22,7 @@ import torch
 from eval.engines.contract import Request
 from eval.engines.puzzle_run import PuzzleRun, input_prompt
 from eval.engines.streaming import SlotSequence, stream_tokens
+from eval.inspect.first_wrong import first_wrong
 from eval.inspect.replay import Logits
 from eval.network.model_folder import ModelFolder
 from eval.network.types import Span, TokenNetwork
@@ -86,6 +87,7 @@ def certify(
     segments: Sequence[Tokens],
     *,
     replay_network: TokenNetwork,
+    segment_tokens: int | None = None,
 ) -> Certificate:
     """Certify the tokens of a puzzle, or decode it again.
 
@@ -95,8 +97,11 @@ def certify(
         request: The puzzle.
         segments: Generated ids of each segment.
         replay_network: The model in fp32, used to decode the puzzle alone.
+        segment_tokens: Trace tokens of a segment, to find the first token that is not the solver's;
+            None for CoT.
     """
     margins = _margins(network, request, segments)
+    wrong = first_wrong(request.board, request.givens, segments, segment_tokens=segment_tokens)
     status = Status.CERTIFIED
     if not (margins > bound.margin).all():
         run = PuzzleRun(request, max_positions=replay_network.max_positions)
@@ -106,7 +111,12 @@ def certify(
         is_same = len(again) == len(segments) and all(map(np.array_equal, again, segments))
         status = Status.REPLAYED if is_same else Status.DIFFERENT
     return Certificate(
-        key=request.key, status=status, least_margin=float(margins.min()) if margins.size else None
+        key=request.key,
+        status=status,
+        least_margin=float(margins.min()) if margins.size else None,
+        wrong_margin=(
+            float(margins[wrong.generated]) if wrong and wrong.generated < len(margins) else None
+        ),
     )
 
 

@@ -80,7 +80,11 @@ class LeaderboardRow:
     lead: str | None
     """Label of the best row with the same weights, under which the page collapses this row."""
     num_certified: int | None = None
-    """Number of certified or replayed puzzles; None if `sudocot eval certify` was not run."""
+    """Number of certified puzzles; None if `sudocot eval certify` was not run."""
+    num_replayed: int | None = None
+    """Number of puzzles that were decoded again with the same tokens."""
+    num_different: int | None = None
+    """Number of puzzles that were decoded again with other tokens."""
 
     @property
     def title(self) -> str:
@@ -273,12 +277,14 @@ def _build_row(
         commit=sessions[-1].versions.get("commit", "") if sessions else "",
         command=_command(entry),
         lead=lead,
-        num_certified=(
-            entry.certificates.count(Status.CERTIFIED) + entry.certificates.count(Status.REPLAYED)
-            if entry.certificates
-            else None
-        ),
+        num_certified=_count(entry, Status.CERTIFIED),
+        num_replayed=_count(entry, Status.REPLAYED),
+        num_different=_count(entry, Status.DIFFERENT),
     )
+
+
+def _count(entry: Entry, status: Status) -> int | None:
+    return entry.certificates.count(status) if entry.certificates else None
 
 
 def length_points(entry: Entry) -> tuple[LengthPoint, ...]:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from eval.inspect.first_wrong import WrongToken, first_wrong, segment_tokens_of
 from eval.network.families import COMPILED_FAMILY
 from eval.results.certificates import Certificates, read_certificates
 from eval.results.folder import EvaluationFolder
 from eval.results.records import EvaluationConfig
 from eval.results.summary import GroupSummary, Summary
 from eval.sampling.cohorts import cohort_of
+from solver.puzzles import parse_puzzle
+
+TRACES_FOLDER = "traces"
+"""Folder of trace pages in the report's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,6 +26,8 @@ class Entry:
 
     label: str
     """Unique name in the report."""
+    path: Path
+    """Evaluation folder."""
     config: EvaluationConfig
     """Settings."""
     summary: Summary
@@ -73,6 +80,12 @@ class Failure:
     """Why decoding ended."""
     num_new_tokens: int
     """Generated tokens."""
+    wrong: WrongToken | None = None
+    """The first token that is not the solver's, if tokens were kept."""
+    wrong_margin: float | None = None
+    """Its margin over the likeliest other token, if `sudocot eval certify` was run."""
+    trace: str = ""
+    """Its trace page, relative to the report, if one was written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,12 +113,15 @@ class PuzzleSample:
         return self.board, self.sample_digest
 
 
-def read_entries(runs: Sequence[str], *, allow_partial: bool = False) -> list[Entry]:
+def read_entries(
+    runs: Sequence[str], *, allow_partial: bool = False, num_traces: int = 0
+) -> list[Entry]:
     """Read evaluation folders, each given as FOLDER or LABEL=FOLDER.
 
     Args:
         runs: The folders.
         allow_partial: Accept unfinished evaluations.
+        num_traces: Failed puzzles of each, those with the shortest CoT, that get a trace page.
 
     Raises:
         ValueError: There are no folders, a folder or label is repeated, or an evaluation is
@@ -121,12 +137,20 @@ def read_entries(runs: Sequence[str], *, allow_partial: bool = False) -> list[En
     folders = [EvaluationFolder.open(path) for _, path in named]
     labels = _labels([(label, folder) for (label, _), folder in zip(named, folders, strict=True)])
     return [
-        _read_entry(folder, label, allow_partial=allow_partial)
-        for folder, label in zip(folders, labels, strict=True)
+        _read_entry(
+            folder,
+            label,
+            allow_partial=allow_partial,
+            num_traces=num_traces,
+            traces=f"{TRACES_FOLDER}/{number}",
+        )
+        for number, (folder, label) in enumerate(zip(folders, labels, strict=True), 1)
     ]
 
 
-def _read_entry(folder: EvaluationFolder, label: str, *, allow_partial: bool) -> Entry:
+def _read_entry(
+    folder: EvaluationFolder, label: str, *, allow_partial: bool, num_traces: int, traces: str
+) -> Entry:
     num_rows, num_sampled = len(folder.rows), folder.config.num_sampled
     if num_rows == 0:
         raise ValueError(f"{folder.path}: no puzzle has a result yet")
@@ -135,17 +159,31 @@ def _read_entry(folder: EvaluationFolder, label: str, *, allow_partial: bool) ->
             f"{folder.path}: {num_rows:,} of {num_sampled:,} puzzles have a result; finish it, or "
             "take it unranked with --partial"
         )
+    certificates = read_certificates(folder.path)
+    failures = _failures(folder, certificates)
+    shown = [failure.key for failure in failures if failure.wrong][:num_traces]
     return Entry(
         label=label,
+        path=folder.path,
         config=folder.config,
         summary=folder.summary,
         solved={row.key: row.is_solved for row in folder.rows},
-        failures=_failures(folder),
-        certificates=read_certificates(folder.path),
+        failures=tuple(
+            replace(failure, trace=f"{traces}-{failure.key}.html")
+            if failure.key in shown
+            else failure
+            for failure in failures
+        ),
+        certificates=certificates,
     )
 
 
-def _failures(folder: EvaluationFolder) -> tuple[Failure, ...]:
+def _failures(folder: EvaluationFolder, certificates: Certificates | None) -> tuple[Failure, ...]:
+    config = folder.config
+    rows = [row for row in folder.rows if not row.is_solved]
+    generated = folder.generated(row.key for row in rows) if config.keeps_tokens else {}
+    margins = {c.key: c.wrong_margin for c in certificates.puzzles} if certificates else {}
+    segment_tokens = segment_tokens_of(config)
     failures = (
         Failure(
             key=row.key,
@@ -153,9 +191,19 @@ def _failures(folder: EvaluationFolder) -> tuple[Failure, ...]:
             cot_length=row.puzzle.cot_length,
             reason=str(row.finish_reason),
             num_new_tokens=row.num_new_tokens,
+            wrong=(
+                first_wrong(
+                    folder.board,
+                    parse_puzzle(row.puzzle.givens, board=folder.board)[1],
+                    generated[row.key],
+                    segment_tokens=segment_tokens,
+                )
+                if row.key in generated
+                else None
+            ),
+            wrong_margin=margins.get(row.key),
         )
-        for row in folder.rows
-        if not row.is_solved
+        for row in rows
     )
     return tuple(sorted(failures, key=lambda failure: (failure.cot_length, failure.key)))
 

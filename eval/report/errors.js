@@ -28,6 +28,16 @@
     return table;
   };
 
+  // The first token that is not the solver's, a link to it where there is a trace page.
+  const wrongToken = ([position, solver, model, margin, trace]) => {
+    const line = element("div", { class: "wrong" });
+    const where = `token ${(position + 1).toLocaleString("en")}`;
+    line.append(trace ? element("a", { href: `${trace}#t=${position + 1}` }, where) : where);
+    line.append(": ", element("b", {}, model || "end"), ", solver ", element("b", {}, solver || "end"));
+    if (margin !== null) line.append(`, margin ${margin.toPrecision(3)}`);
+    return line;
+  };
+
   for (const part of document.querySelectorAll("section.errors")) {
     const { side, puzzles, models } = sections[Number(part.dataset.section)];
     const failuresOf = new Map(models.map(([label, rows]) => [label, new Map(rows.map((row) => [row[0], row]))]));
@@ -37,7 +47,7 @@
 
     const draw = () => {
       const start = list.children.length;
-      for (const [index, why, tokens] of shown.slice(start, start + PAGE)) {
+      for (const [index, why, tokens, wrong] of shown.slice(start, start + PAGE)) {
         const [puzzle, length] = puzzles[index];
         const item = element("li");
         const text = element("div");
@@ -45,6 +55,7 @@
         text.append(element("span", { class: "quiet" }, ` CoT of ${length.toLocaleString("en")} tokens, ${tokens.toLocaleString("en")} generated`));
         const other = second.value && failuresOf.get(second.value).get(index);
         if (other) text.append(element("span", { class: "quiet" }, `; ${second.value}: ${other[1].replaceAll("_", " ")}`));
+        if (wrong) text.append(wrongToken(wrong));
         text.append(element("code", {}, `sudocot trace --evaluation FOLDER ${puzzle} --out trace.html --open`));
         item.append(board(puzzle, side), text);
         list.append(item);

@@ -5,6 +5,7 @@ report.md          tables for a repository or a model card
 report.json        all numbers in full precision
 leaderboard.csv    the leaderboards as one table
 plots/             each plot as SVG and PNG
+traces/            trace pages of failed puzzles
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -26,6 +28,7 @@ from eval.page.render import render_page
 from eval.report import columns
 from eval.report.build import Report, Section
 from eval.report.columns import COLUMNS, shown_columns
+from eval.report.entries import Failure
 from eval.report.plots import Drawing, draw_accuracy_by_length, draw_finish_reasons
 from eval.report.published import REGIME_TITLES, REPORTER_TITLES
 from solver.boards import get_board
@@ -48,8 +51,16 @@ class _Plot:
     """The plot."""
 
 
-def write_report(report: Report, out: Path, *, title: str) -> None:
+def write_report(
+    report: Report, out: Path, *, title: str, pages: Iterable[tuple[str, str]] = ()
+) -> None:
     """Write all files of a report to a folder, atomically; an earlier report is replaced.
+
+    Args:
+        report: What it says.
+        out: The folder.
+        title: Title of the page.
+        pages: Path in the folder and HTML of the trace pages that the failures name.
 
     Raises:
         FileExistsError: The folder contains other files.
@@ -86,6 +97,9 @@ def write_report(report: Report, out: Path, *, title: str) -> None:
         (folder / MARKDOWN_FILE).write_text(markdown, encoding="utf-8")
         (folder / CSV_FILE).write_text(leaderboard_csv(report), encoding="utf-8")
         (folder / JSON_FILE).write_bytes(to_json(report.to_json()))
+        for name, html in pages:
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(html, encoding="utf-8")
 
 
 def failures_for_page(report: Report) -> dict[str, Any]:
@@ -93,7 +107,8 @@ def failures_for_page(report: Report) -> dict[str, Any]:
 
     Returns:
         `sections`: for each section the board's `side`, `puzzles` as [text, CoT length], and
-        `models` as [label, [[index of the puzzle, reason, generated tokens], ...]].
+        `models` as [label, [[index of the puzzle, reason, generated tokens, wrong], ...]], where
+        `wrong` is null or [position, solver's token, model's token, margin or null, trace page].
     """
     sections = []
     for section in report.sections:
@@ -106,11 +121,19 @@ def failures_for_page(report: Report) -> dict[str, Any]:
                 if failure.key not in index:
                     index[failure.key] = len(puzzles)
                     puzzles.append((failure.puzzle, failure.cot_length))
-                rows.append((index[failure.key], failure.reason, failure.num_new_tokens))
+                row = (index[failure.key], failure.reason, failure.num_new_tokens)
+                rows.append((*row, _wrong_token(failure)))
             models.append((label, rows))
         board = get_board(section.sample.board)
         sections.append({"side": board.side, "puzzles": puzzles, "models": models})
     return {"sections": sections}
+
+
+def _wrong_token(failure: Failure) -> tuple[int | str | float | None, ...] | None:
+    wrong = failure.wrong
+    if wrong is None:
+        return None
+    return wrong.position, wrong.solver, wrong.model, failure.wrong_margin, failure.trace
 
 
 def _plots(section: Section, *, number: int) -> list[_Plot]:

@@ -54,6 +54,8 @@ class Certificate:
     least_margin: float | None
     """Smallest logit margin of a generated token over the best other one, negative if that is
     larger; None without tokens."""
+    wrong_margin: float | None = None
+    """Margin of the first token that is not the solver's; None if all are the solver's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,7 +22,9 @@ from eval.results.records import (
     Session,
     TargetSpread,
 )
-from solver.vocabulary import Tokens
+from eval.trace_page.streams import solver_stream
+from solver.puzzles import format_grid, parse_puzzle, puzzle_id
+from solver.vocabulary import END_OUTPUT, Tokens
 
 LENGTHS = tuple(2**k for k in range(8, 15))
 
@@ -164,3 +166,28 @@ def invented_sample(puzzles_per_length: int) -> list[SampledPuzzle]:
 
 def _nearest(cot_length: int) -> int:
     return int(np.argmin([abs(cot_length - length) for length in LENGTHS]))
+
+
+def write_wrong_evaluation(folder: Path, *, name: str = "wrong") -> EvaluationFolder:
+    """Write an evaluation of one 4x4 puzzle whose kept tokens leave the solver's after five."""
+    board, givens = parse_puzzle("1...|..3.|.4..|...2")
+    ids = solver_stream(board, givens, segment_tokens=None).ids
+    generated = ids[2 * np.count_nonzero(givens) + 2 :].copy()
+    generated[5] = END_OUTPUT
+    puzzle = SampledPuzzle(
+        key=f"{puzzle_id(board, givens[np.newaxis])[0]:016x}",
+        givens=format_grid(board, givens),
+        cot_length=len(ids),
+        rating=None,
+        groups={"cot_length": "1"},
+    )
+    return write_evaluation(
+        folder,
+        name=name,
+        solve_rates=(0.0,) * len(LENGTHS),
+        kind="all",
+        mode="cot",
+        segments={puzzle.key: (generated[:6],)},
+        puzzles=[puzzle],
+        board="4x4",
+    )

@@ -59,6 +59,7 @@ def test_tokens_are_certified_or_replayed_and_faults_are_found(
     wrong[0] = (int(wrong[0]) + 1) % 7
     fault = certify(network, bound, request, (wrong,), replay_network=network)
     assert fault.status is Status.DIFFERENT
+    assert fault.wrong_margin is not None
     assert fault.least_margin is not None
     assert fault.least_margin < 0
 

@@ -11,6 +11,7 @@ import pytest
 from eval.engines.contract import FinishReason
 from eval.report.build import build_report
 from eval.report.entries import read_entries
+from eval.report.traces import trace_pages
 from eval.report.write import write_report
 from eval.trace_page.build import trace_page
 from eval.trace_page.streams import Stream, solver_stream
@@ -18,7 +19,7 @@ from solver.prompts import parse_prompt
 from solver.puzzles import parse_puzzle
 from solver.vocabulary import END_SUMMARY, NONE, OUTPUT, SUMMARY, Vocabulary
 from tests.eval.browser import Browser
-from tests.eval.evaluations import write_evaluation
+from tests.eval.evaluations import write_evaluation, write_wrong_evaluation
 
 NASTY = '<script>alert("x")</script><img src=x onerror=alert(1)>'
 PUZZLE = "4.....8.5.3..........7......2.....6.....8.4......1.......6.3.7.5..2.....1.4......"
@@ -206,6 +207,23 @@ def test_error_browser_shows_what_one_model_fails_and_another_solves(
     assert browser.run(drawn) == 50
     assert browser.run(f"return {part}.querySelector('.more').hidden")
     assert browser.run(f"return {part}.querySelectorAll('.board')[0].rows.length") == 9
+    assert browser.problems() == []
+
+
+def test_error_browser_links_the_first_wrong_token_to_its_trace_page(
+    browser: Browser, tmp_path: Path
+) -> None:
+    write_wrong_evaluation(tmp_path / "a")
+    entries = read_entries([str(tmp_path / "a")], num_traces=1)
+    write_report(build_report(entries), tmp_path / "r", title="L", pages=trace_pages(entries))
+    browser.open(tmp_path / "r" / "report.html", width=1280)
+    wrong = "document.querySelector('.failures .wrong')"
+    assert browser.run(f"return {wrong}.textContent").startswith("token 16: </output>, solver ")
+    browser.run(f"{wrong}.querySelector('a').click()")
+    browser.wait_for("location.pathname.includes('/traces/') && document.readyState === 'complete'")
+    assert position(browser) == 15
+    marked = "return document.querySelector('#tokens .deviation.current')?.textContent"
+    assert browser.run(marked) == "</output>"
     assert browser.problems() == []
 
 

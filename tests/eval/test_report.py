@@ -25,8 +25,15 @@ from eval.report.compare import compare, mcnemar_p
 from eval.report.entries import read_entries
 from eval.report.published import parse_published, read_published
 from eval.report.write import escape_markdown
+from eval.results.certificates import (
+    Certificate,
+    Certificates,
+    ReorderingBound,
+    Status,
+    write_certificates,
+)
 from eval.results.folder import RESULTS_FILE, EvaluationFolder
-from tests.eval.evaluations import LENGTHS, write_evaluation
+from tests.eval.evaluations import LENGTHS, write_evaluation, write_wrong_evaluation
 
 NASTY = '<script>alert("x")</script>|`$a$`[/b]'
 
@@ -294,3 +301,36 @@ def test_percent_never_rounds_to_all_or_none(share: float, text: str) -> None:
 )
 def test_compact_numbers(number: float | None, text: str) -> None:
     assert compact(number) == text
+
+
+def test_failures_name_the_first_wrong_token_its_margin_and_its_trace_page(tmp_path: Path) -> None:
+    evaluation = write_wrong_evaluation(tmp_path / "a")
+    (key,) = (row.key for row in evaluation.rows)
+    bound = ReorderingBound(measured=0.1, worst_case="none", derived=0.1, num_logits=1)
+    certificate = Certificate(
+        key=key, status=Status.DIFFERENT, least_margin=-0.5, wrong_margin=0.25
+    )
+    write_certificates(
+        evaluation.path,
+        Certificates(model_digest="0" * 64, precision="fp32", bound=bound, puzzles=(certificate,)),
+    )
+    runs = (str(tmp_path / "a"),)
+    assert main(Config(runs=runs, out=tmp_path / "out")) == 0
+    report = json.loads((tmp_path / "out" / "report.json").read_bytes())
+    (section,) = report["sections"]
+    (failure,) = section["failures"]["wrong"]
+    assert failure["wrong_margin"] == 0.25
+    assert failure["trace"] == f"traces/1-{key}.html"
+    # Two tokens a given, the marks around them, and five right ones.
+    assert failure["wrong"]["position"] == 2 * 4 + 2 + 5
+    assert failure["wrong"]["generated"] == 5
+    assert failure["wrong"]["model"] == "</output>" != failure["wrong"]["solver"]
+    assert "<title>" in (tmp_path / "out" / failure["trace"]).read_text()
+    (row,) = section["rows"]
+    assert (row["num_certified"], row["num_replayed"], row["num_different"]) == (0, 0, 1)
+    with (tmp_path / "out" / "leaderboard.csv").open() as file:
+        (line,) = csv.DictReader(file)
+    assert (line["num_certified"], line["num_replayed"], line["num_different"]) == ("0", "0", "1")
+
+    assert main(Config(runs=runs, out=tmp_path / "out", traces=0)) == 0
+    assert not (tmp_path / "out" / "traces").exists()

@@ -1,0 +1,31 @@
+"""Trace pages of failed puzzles, which the report's error browser links to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from eval.report.entries import Entry
+from eval.trace_page.build import trace_page
+from eval.trace_page.sources import attempt_of_evaluation
+from eval.trace_page.streams import model_stream, solver_stream
+
+
+def trace_pages(entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
+    """Yield path in the report and HTML of the trace pages that the failures name."""
+    for entry in entries:
+        for failure in entry.failures:
+            if failure.trace:
+                yield failure.trace, _page(entry, failure.key)
+
+
+def _page(entry: Entry, key: str) -> str:
+    attempt = attempt_of_evaluation(entry.path, puzzle=key)
+    solver = solver_stream(attempt.board, attempt.givens, segment_tokens=attempt.segment_tokens)
+    model = model_stream(
+        attempt.givens,
+        solver=solver,
+        segments=attempt.segments,
+        name=entry.label,
+        end=attempt.ended_by,
+    )
+    return trace_page(attempt.board, attempt.givens, solver=solver, model=model)
