@@ -29,8 +29,10 @@ inputs = tokenizer("{prompt}", return_tensors="pt")
 print(tokenizer.decode(model.generate(**inputs)[0]))
 ```
 
-`vllm serve FOLDER` serves it. `sudocot compile check FOLDER` compiles it again, compares every
-weight, and runs the sequences of `self_test.json`.
+`vllm serve FOLDER --dtype bfloat16` serves it, `--dtype float32` as well; on a CPU, add
+`--kv-cache-memory-bytes 1G`, since vLLM reserves 92% of the memory by default and ends if less is
+free. `sudocot compile check FOLDER` compiles it again, compares every weight, and runs the
+sequences of `self_test.json`.
 
 {how}
 

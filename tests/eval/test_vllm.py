@@ -112,3 +112,9 @@ def test_importing_the_engine_imports_neither_vllm_nor_cuda() -> None:
         "assert 'vllm' not in sys.modules; assert not torch.cuda.is_initialized()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_vllm_in_this_process_is_started_before_numba_is_imported() -> None:
+    """It fails to start on a CPU where llvmlite is imported (`eval.engines.vllm_runtime`)."""
+    check = "import sys, scripts.bench.stock_vllm; sys.exit('llvmlite' in sys.modules)"
+    subprocess.run([sys.executable, "-c", check], check=True)

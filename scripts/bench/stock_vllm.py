@@ -1,0 +1,144 @@
+"""Compiled models in vLLM: `python -m scripts.bench.stock_vllm FOLDER ... --precisions fp32 bf16`.
+
+The sequences of the `self_test.json` of each folder are read at once, and the likeliest token after
+each prefix is compared with the next one. Then the first tokens after each prompt are decoded, all
+sequences in one batch. Not one token may differ. vLLM runs in this process, with one thread unless
+OMP_NUM_THREADS says otherwise.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from vllm import LLM
+
+Segment = tuple[list[int], int]
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # Threads bound to a core wait for it, however many others are idle.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Compare tokens."""
+
+    folders: tyro.conf.Positional[tuple[Path, ...]]
+    """Folders of `sudocot compile`, architecture llama or gpt-neox."""
+    precisions: tuple[Literal["fp32", "bf16"], ...] = ("fp32", "bf16")
+    """Formats of weights and activations."""
+    decoded_tokens: int = 64
+    """Tokens to decode after each prompt, at most."""
+    cache_bytes: int = 640 << 20
+    """Memory for keys and values."""
+    out: Path | None = None
+    """JSON file to write."""
+
+
+def main(config: Config) -> int:
+    """Compare, and tell whether all tokens were right."""
+    os.environ.update(_ENVIRONMENT | dict(os.environ))
+    rows = []
+    for folder in config.folders:
+        segments = _read_segments(folder)
+        for precision in config.precisions:
+            rows.append(_row(folder, precision, segments, config))
+            print(rows[-1], file=sys.stderr, flush=True)
+    # It imports numba: vLLM, as it starts on a CPU, asks every object of every module for its
+    # variables, and fails at one of llvmlite's, which answers anything with a function.
+    from scripts.bench.harness import Report
+
+    Report(title="Compiled models in vLLM", rows=rows, facts={}).publish(config.out)
+    return int(any(row["wrong"] or row["decoded wrong"] for row in rows))
+
+
+def _read_segments(folder: Path) -> list[Segment]:
+    cases = json.loads((folder / "self_test.json").read_text())
+    return [(part["ids"], part["prompt_length"]) for case in cases for part in case["segments"]]
+
+
+def _row(
+    folder: Path, precision: str, segments: Sequence[Segment], config: Config
+) -> dict[str, Any]:
+    from vllm import LLM
+
+    start = time.process_time()
+    llm = LLM(
+        model=str(folder),
+        dtype={"fp32": "float32", "bf16": "bfloat16"}[precision],
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        kv_cache_memory_bytes=config.cache_bytes,
+        max_num_seqs=max(2, len(segments)),
+        enable_prefix_caching=False,
+        seed=0,
+    )
+    try:
+        num_wrong = sum(_num_wrong(llm, segment) for segment in segments)
+        decoded, decoded_wrong = _decode(llm, segments, config.decoded_tokens)
+    finally:
+        del llm
+        gc.collect()
+    return {
+        "model": folder.name,
+        "precision": precision,
+        "segments": len(segments),
+        "longest": max(len(ids) for ids, _ in segments),
+        "tokens": sum(len(ids) - length for ids, length in segments),
+        "wrong": num_wrong,
+        "decoded": decoded,
+        "decoded wrong": decoded_wrong,
+        "cpu s": time.process_time() - start,
+    }
+
+
+def _num_wrong(llm: LLM, segment: Segment) -> int:
+    """Tokens after the prompt that are not the likeliest ones after the tokens before."""
+    from vllm import SamplingParams
+
+    ids, length = segment
+    ask = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=1, detokenize=False)
+    output = llm.generate({"prompt_token_ids": ids}, ask, use_tqdm=False)[0]
+    assert output.prompt_logprobs is not None
+    found = zip(ids, output.prompt_logprobs, strict=True)
+    return sum(entry is None or entry[token].rank != 1 for token, entry in list(found)[length:])
+
+
+def _decode(llm: LLM, segments: Sequence[Segment], num_tokens: int) -> tuple[int, int]:
+    """Decode after each prompt; returns how many tokens were compared, and how many were wrong."""
+    from vllm import SamplingParams
+
+    expected = [ids[length : length + num_tokens] for ids, length in segments]
+    outputs = llm.generate(
+        [{"prompt_token_ids": ids[:length]} for ids, length in segments],
+        [
+            SamplingParams(temperature=0.0, max_tokens=len(ids), ignore_eos=True, detokenize=False)
+            for ids in expected
+        ],
+        use_tqdm=False,
+    )
+    pairs = [
+        pair
+        for ids, output in zip(expected, outputs, strict=True)
+        for pair in zip(ids, output.outputs[0].token_ids, strict=True)
+    ]
+    return len(pairs), sum(ours != theirs for ours, theirs in pairs)
+
+
+if __name__ == "__main__":
+    sys.exit(main(tyro.cli(Config, description=__doc__)))
