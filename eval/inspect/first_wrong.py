@@ -29,8 +29,8 @@ class WrongToken:
 
 def segment_tokens_of(config: EvaluationConfig) -> int | None:
     """Trace tokens of a segment that the model was trained on; None for CoT."""
-    facts = config.model.facts
-    return facts.get("segment_tokens") if config.mode == "scot" else None
+    segment_tokens: int | None = config.model.facts.get("segment_tokens")
+    return segment_tokens if config.mode == "scot" else None
 
 
 def first_wrong(
