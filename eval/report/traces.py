@@ -26,6 +26,6 @@ def _page(entry: Entry, key: str) -> str:
         solver=solver,
         segments=attempt.segments,
         name=entry.label,
-        end=attempt.ended_by,
+        end=attempt.finish_reason,
     )
     return trace_page(attempt.board, attempt.givens, solver=solver, model=model)
