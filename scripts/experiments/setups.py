@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from data.stats import PAPER_TABLE
 from scripts.experiments.command_line import changed_fields, replace_fields
@@ -75,9 +75,9 @@ class ExperimentSetup:
 
     def _tiny_config(self, config: TrainConfig) -> TrainConfig:
         """Apply the changes of a configuration to preset `tiny`, with a smaller budget."""
-        tiny = make_config("tiny", data=config.data, out=config.out, model="tiny-4x4")
-        tiny = replace_fields(tiny, changed_fields(config))
-        shape = {"board": self.board, "num_layers": config.architecture.num_layers}
+        preset = make_config("tiny", data=config.data, out=config.out, model="tiny-4x4")
+        tiny: TrainConfig = replace_fields(preset, changed_fields(config))
+        shape: dict[str, Any] = {"board": self.board, "num_layers": config.architecture.num_layers}
         return dataclasses.replace(
             tiny,
             architecture=dataclasses.replace(tiny.architecture, **shape),

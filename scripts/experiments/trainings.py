@@ -17,7 +17,7 @@ PAPER_TOKENS = 20_000_000_000
 STUDY_TOKENS = 500_000
 LONGEST = 2**14
 """Largest N of the paper; its data set contains the puzzles of every smaller N."""
-_FOLDERS = {"data": Path("DATA"), "out": Path("RUN")}
+_FOLDERS: dict[str, Any] = {"data": Path("DATA"), "out": Path("RUN")}
 """Placeholders; `scripts.experiments.recipe` sets the folders."""
 
 
