@@ -54,7 +54,7 @@ def test_changed_data_set_is_refused(tmp_path: Path) -> None:
     build(SOURCE, out, config=BuildConfig())
     assert verify(out) == ("data set", [])
     flip(next(out.glob("*.arrow")))
-    with pytest.raises(ValueError, match=r"arrow: damaged, its content differs"):
+    with pytest.raises(ValueError, match=r"arrow: damaged, content does not match its digest"):
         TokenStore.open(out)
     assert len(verify(out)[1]) == 1
 
@@ -92,10 +92,10 @@ def test_changed_evaluation_is_refused(
     change(path / name)
     assert verify(path)[1]
     folder = EvaluationFolder.open(path)
-    with pytest.raises(ValueError, match=f"{name}: damaged, its content differs"):
+    with pytest.raises(ValueError, match=f"{name}: damaged, content does not match its digest"):
         _ = folder.summary, folder.generated(["any"])
     if name != TOKENS_FILE:
-        with pytest.raises(ValueError, match=f"{name}: damaged, its content differs"):
+        with pytest.raises(ValueError, match=f"{name}: damaged, content does not match its digest"):
             rescore(EvaluationFolder.open(path))
 
 
