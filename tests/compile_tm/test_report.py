@@ -53,7 +53,7 @@ def test_report_is_written_and_replaced(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "mine").touch()
-    with pytest.raises(FileExistsError, match="no report"):
+    with pytest.raises(FileExistsError, match="not a report"):
         write_document([section], other, title="Title", intro="Intro")
 
 

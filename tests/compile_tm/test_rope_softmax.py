@@ -172,7 +172,7 @@ def test_one_mantissa_bit_less_fails_and_tells_where() -> None:
     ]
     assert failures[0] is None
     assert str(failures[1]).startswith(
-        f"layer 7 after the heads, head 1 ({STACK_NAME}), position 95: stack found holds "
+        f"layer 7 after the heads, head 1 ({STACK_NAME}), position 95: stack found is "
     )
     for bits, is_enough in ((2, True), (1, False)):
         act = mantissa(bits)

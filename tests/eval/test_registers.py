@@ -82,8 +82,9 @@ def lines_that_follow(board: Board, ids: Tokens, prompt_length: int) -> list[tup
             continue
         if token in (SUMMARY, OUTPUT):
             break
-        if token >= vocabulary.first_digit and is_fresh:
-            found[-1][1].append(token - vocabulary.first_digit + 1)
+        if token >= vocabulary.first_digit:
+            if is_fresh:
+                found[-1][1].append(token - vocabulary.first_digit + 1)
         elif token != NONE:
             is_fresh = NONE not in ids[max(0, k - 2) : k].tolist()
             if is_fresh:
@@ -156,7 +157,10 @@ def test_page_says_that_registers_are_wrong(
         "the register counts differs from the solver's state at token 3\n"
         in capsys.readouterr().out
     )
-    assert "but <strong>counts</strong> does not at <strong>token 3</strong>" in page.read_text()
+    assert (
+        "register <strong>counts</strong> differs from the solver's state at <strong>token 3</strong>"
+        in page.read_text()
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +168,7 @@ def test_page_says_that_registers_are_wrong(
     [
         (lambda by_name: by_name["next"].pop("kind"), "kind: missing"),
         (lambda by_name: by_name["next"].update(kind="colour"), "next: kind: got 'colour'"),
-        (lambda by_name: by_name["next"].update(name="after"), "next: got None, needed is"),
+        (lambda by_name: by_name["next"].update(name="after"), "next: got None, allowed is"),
         (lambda by_name: by_name["possible"].update(coordinates=[3]), "got 1, allowed are 4"),
         (lambda by_name: by_name["next"].update(layers=[3, 2]), "layers: got 3 to 2"),
         (lambda by_name: by_name["next"].update(layers=[99, 99]), "layers: got 99, allowed are"),
