@@ -179,7 +179,7 @@ def test_the_tiny_form_runs_from_data_to_report_and_once(
     assert main(words) == 0, list((tmp_path / "jobs").rglob("*.log"))
     assert "== scot-l6-seed0-random: done" in capsys.readouterr().out
     page = (tmp_path / "reports" / "scot-repeats.md").read_text()
-    assert "**This is the tiny form:**" in page
+    assert "**Tiny scale:**" in page
     assert "| SCoT L=6 | 0 | 512 | 10.0k | random | " in page
     assert "99.48 \\[99.32, 99.60\\] | 10,000 |" in page
     assert (tmp_path / "reports" / "scot-repeats" / "curves.svg").is_file()
