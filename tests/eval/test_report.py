@@ -151,7 +151,9 @@ def test_wrong_input_is_named_in_one_line(tmp_path: Path) -> None:
         Config(runs=(), out=tmp_path / "out")
     with (tmp_path / "done" / RESULTS_FILE).open("a") as file:
         file.write("{}\n")
-    with pytest.raises(ValueError, match=r"results.jsonl: damaged, content does not match its digest"):
+    with pytest.raises(
+        ValueError, match=r"results.jsonl: damaged, content does not match its digest"
+    ):
         read_entries([done])
     (tmp_path / "done" / DIGESTS_FILE).unlink()
     with pytest.raises(ValueError, match=r"results.jsonl:281: schema: missing"):
