@@ -31,8 +31,9 @@ class Config:
     """Check the constructions on random machines and inputs, as in the paper.
 
     Each pair of machine and input is compiled for CoT and SCoT, with r between the minimum and the
-    minimum plus 8, and decoded token by token. Pairs are skipped only if the machine does not halt
-    or has no output. The exit code is 1 if a token is wrong, or too many pairs are skipped.
+    minimum plus 8, and decoded token by token; registers and attention scores are checked at all
+    positions. Pairs are skipped only if the machine does not halt, has no output, or is too short
+    (--min-steps). The exit code is 1 if a token is wrong, or too many pairs are skipped.
 
     --conversion checks softmax transformers with the theorems' c, with activations and attention
     weights rounded to a format: bf16, fp16, fp32, e4m3, e5m2, or mXeY with X mantissa and Y
@@ -56,6 +57,9 @@ class Config:
     """Random seed."""
     max_steps: Annotated[int, Ge(1), Le(10**9)] = 1000
     """Maximum number of steps of a machine."""
+    min_steps: Annotated[int, Ge(0), Le(10**6)] = 12
+    """Minimum number of steps; machines are mutated until they reach it. 0: unmodified random
+    machines as in the paper, most of which halt within 2 steps."""
     max_extra_bits: Annotated[int, Ge(0), Le(16)] = 8
     """Maximum difference between r and the smallest sufficient r."""
     min_share: Annotated[float, Ge(0), Le(1)] = 0.1
@@ -76,6 +80,10 @@ class Config:
     """Sizes of the random machines."""
 
     def __post_init__(self) -> None:
+        if self.min_steps > self.max_steps:
+            raise ValueError(
+                f"min_steps: got {self.min_steps}, allowed is at most max_steps, {self.max_steps}"
+            )
         if self.max_extra_bits % 2:
             raise ValueError(f"max_extra_bits: got {self.max_extra_bits}, allowed are 0, 2, 4, ..")
         if self.conversion == "hardmax" and (self.act or self.att):
@@ -97,6 +105,7 @@ def main(config: Config) -> int:
         machines=config.machines,
         max_steps=config.max_steps,
         max_extra_bits=config.max_extra_bits,
+        min_steps=config.min_steps,
         num_workers=config.workers,
         positions=config.positions,
         softmax=_softmax(config),
@@ -109,6 +118,11 @@ def main(config: Config) -> int:
         console.print(f"{count:>10,}  {outcome.value}")
     console.print(f"{len(results):>10,}  pairs")
     console.print(f"{summary.num_tokens:>10,}  tokens compared")
+    if summary.steps:
+        low, median, high = (summary.steps[p] for p in (0, len(summary.steps) // 2, -1))
+        console.print(f"{median:>10,}  steps (median; minimum {low:,}, maximum {high:,})")
+        console.print(f"{summary.num_with_blocks:>10,}  pairs with a position block (CoT)")
+        console.print(f"{summary.num_with_summaries:>10,}  pairs with a summary (SCoT)")
     least = summary.least_margin
     if least is not None and least.margin is not None:
         place = f"layer {least.margin.layer}, head {least.margin.head} of pair {least.number}"

@@ -6,8 +6,8 @@ over tokens, greedy decoding generates a sequence if and only if the top token a
 the next one.
 
 The random numbers of a pair depend only on the seed and its number, not on the number of workers. A
-pair is skipped only if the machine does not halt in time or has no output; any other error is a
-failure.
+pair is skipped only if the machine does not halt in time, has no output, or makes too few steps;
+any other error is a failure.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from compile_tm.conversion.settings import (
     RoundingPoints,
     layers_with_ties,
 )
-from compile_tm.machines.interpreter import Run, Status, run_machine
-from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
+from compile_tm.machines.interpreter import Run, Status
+from compile_tm.machines.random_machines import RandomMachineConfig
+from compile_tm.machines.random_runs import random_long_run, random_run
 from compile_tm.measure.checks import (
     HeadMargin,
     Problem,
@@ -50,8 +51,6 @@ from compile_tm.runtime.trace import trace_program
 
 MODES: tuple[Mode, ...] = ("cot", "scot")
 _CHUNK = 16
-_NUM_TRACED = 64
-"""Number of positions of the longest sequence whose registers and scores are checked."""
 Segments = list[tuple[npt.NDArray[np.int32], int]]
 """Expected sequences with their prompt lengths."""
 
@@ -75,6 +74,7 @@ class Outcome(Enum):
     """All tokens of CoT and SCoT are equal to the definitions."""
     NOT_HALTING = "skipped: not halted within the step limit"
     NO_OUTPUT = "skipped: halted without an output"
+    TOO_SHORT = "skipped: no machine with enough steps was found"
     WRONG = "wrong"
     """See `PairResult.detail`."""
 
@@ -93,6 +93,12 @@ class PairResult:
     """Compared tokens, without prompts."""
     margin: HeadMargin | None = None
     """Minimum margin over heads; None if not measured."""
+    num_steps: int | None = None
+    """Number of steps of the machine; None if the pair was skipped or failed."""
+    num_blocks: int = 0
+    """Number of position blocks of the CoT."""
+    num_segments: int = 0
+    """Number of segments of the SCoT."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +113,12 @@ class Summary:
     """Failed pairs."""
     least_margin: PairResult | None
     """Pair with the smallest margin."""
+    steps: tuple[int, ...]
+    """Numbers of steps of the correct pairs, in ascending order."""
+    num_with_blocks: int
+    """Number of correct pairs whose CoT has a position block."""
+    num_with_summaries: int
+    """Number of correct pairs whose SCoT has a summary."""
 
     @property
     def share_correct(self) -> float:
@@ -121,30 +133,47 @@ def check_pair(
     machines: RandomMachineConfig,
     max_steps: int,
     max_extra_bits: int,
+    min_steps: int = 0,
     positions: Positions = "embedding",
     softmax: SoftmaxOptions | None = None,
 ) -> PairResult:
     """Check a random machine, input and r, for CoT and SCoT."""
     rng = np.random.default_rng([seed, number])
-    machine = random_machine(rng, machines)
-    word = random_word(rng, machine, max_length=machines.max_word)
-    run = run_machine(machine, word, max_steps=max_steps)
+    run: Run | None
+    if min_steps:
+        run = random_long_run(rng, machines, min_steps=min_steps, max_steps=max_steps)
+    else:
+        run = random_run(rng, machines, max_steps=max_steps)
+    if run is None:
+        return PairResult(number, Outcome.TOO_SHORT)
     if run.status is not Status.HALTED:
         return PairResult(number, Outcome.NOT_HALTING)
     if run.output is None:
         return PairResult(number, Outcome.NO_OUTPUT)
-    num_tokens, margins = 0, []
+    num_tokens, num_blocks, num_segments, margins = 0, 0, 0, []
     for mode in MODES:
         bits = min_bits(run, mode=mode) + 2 * int(rng.integers(max_extra_bits // 2 + 1))
         try:
-            compared, margin = _compare(run, mode, bits, positions, softmax)
+            compared, segments, margin = _compare(run, mode, bits, positions, softmax)
         except (AssertionError, SparseError) as error:
             detail = f"{mode}, r = {bits}, {run.num_steps} steps: {error}"
             return PairResult(number, Outcome.WRONG, detail)
         num_tokens += compared
+        if mode == "cot":
+            # A block follows every r steps, unless the run ends there.
+            num_blocks = (run.num_steps - 1) // bits
+        else:
+            num_segments = segments
         margins += [margin] if margin else []
-    margin = min(margins, key=lambda item: item.margin, default=None)
-    return PairResult(number, Outcome.CORRECT, num_tokens=num_tokens, margin=margin)
+    return PairResult(
+        number,
+        Outcome.CORRECT,
+        num_tokens=num_tokens,
+        margin=min(margins, key=lambda item: item.margin, default=None),
+        num_steps=run.num_steps,
+        num_blocks=num_blocks,
+        num_segments=num_segments,
+    )
 
 
 def validate(
@@ -155,16 +184,30 @@ def validate(
     max_steps: int,
     max_extra_bits: int,
     num_workers: int,
+    min_steps: int = 0,
     positions: Positions = "embedding",
     softmax: SoftmaxOptions | None = None,
 ) -> Iterator[PairResult]:
-    """Yield the results of pairs 0, 1, ... in order, computed by several processes."""
+    """Yield the results of pairs 0, 1, ... in order, computed by several processes.
+
+    Args:
+        num_pairs: Number of machines and inputs.
+        seed: Random seed.
+        machines: Sizes of the machines.
+        max_steps: Maximum number of steps of a machine.
+        max_extra_bits: Maximum difference between r and the smallest sufficient r.
+        num_workers: Number of processes.
+        min_steps: Minimum number of steps (see `random_long_run`). 0: unmodified random machines.
+        positions: Position encoding.
+        softmax: Conversion to softmax; None: hardmax.
+    """
     check = partial(
         check_pair,
         seed=seed,
         machines=machines,
         max_steps=max_steps,
         max_extra_bits=max_extra_bits,
+        min_steps=min_steps,
         positions=positions,
         softmax=softmax,
     )
@@ -187,16 +230,20 @@ def summarize(results: list[PairResult]) -> Summary:
         num_tokens=sum(result.num_tokens for result in results),
         failures=tuple(result for result in results if result.outcome is Outcome.WRONG),
         least_margin=least and least[1],
+        steps=tuple(sorted(r.num_steps for r in results if r.num_steps is not None)),
+        num_with_blocks=sum(result.num_blocks > 0 for result in results),
+        num_with_summaries=sum(result.num_segments > 1 for result in results),
     )
 
 
 def _compare(
     run: Run, mode: Mode, bits: int, positions: Positions, softmax: SoftmaxOptions | None
-) -> tuple[int, HeadMargin | None]:
+) -> tuple[int, int, HeadMargin | None]:
     """Compile, run, and compare every token.
 
     Returns:
-        Number of compared tokens, and for hardmax programs the minimum margin over heads.
+        Number of compared tokens, number of segments, and for hardmax programs the minimum margin
+        over heads.
 
     Raises:
         AssertionError: a token, the output, or a score gap is wrong.
@@ -209,17 +256,19 @@ def _compare(
     margin = None
     if softmax is None and positions == "embedding":
         _compare_generated(compiled, run, expected)
-        margin = _check_registers(compiled, *max(expected, key=lambda part: len(part[0])))
+        margins = [_check_registers(compiled, ids, length) for ids, length in expected]
+        margin = min((m for m in margins if m), key=lambda item: item.margin, default=None)
     else:
         _compare_predicted(compiled, expected, positions, softmax)
-    return sum(len(ids) - prompt_length for ids, prompt_length in expected), margin
+    num_tokens = sum(len(ids) - prompt_length for ids, prompt_length in expected)
+    return num_tokens, len(expected), margin
 
 
 def _check_registers(
     compiled: CompiledMachine, ids: npt.NDArray[np.int32], prompt_length: int
 ) -> HeadMargin | None:
-    """Check registers and scores at the first positions; return the minimum margin over heads."""
-    trace = trace_program(compiled.program, ids[:-1][:_NUM_TRACED])
+    """Check registers and scores at all positions; return the minimum margin over heads."""
+    trace = trace_program(compiled.program, ids[:-1])
     margins = trace_margins(trace)
     problems: list[Problem] = margin_problems(margins)
     if prompt_length < len(trace.ids):

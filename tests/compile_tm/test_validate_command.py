@@ -14,8 +14,10 @@ from compile_tm.constructions.compiled import CompiledMachine, compile_machine
 from compile_tm.constructions.vocabulary import Mode
 from compile_tm.conversion.settings import Conversion
 from compile_tm.jit import IS_JIT
+from compile_tm.machines import random_runs
 from compile_tm.machines.interpreter import Status, run_machine
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
+from compile_tm.machines.random_runs import random_long_run
 from compile_tm.machines.turing import Move, TuringMachine
 from compile_tm.measure import validation
 from data.runtime.ranges import check_ranges
@@ -26,16 +28,53 @@ SMALL = RandomMachineConfig(max_tapes=1, max_states=3, max_inputs=1, max_extra_s
 def test_validation_counts_every_pair(capsys: pytest.CaptureFixture[str]) -> None:
     if not IS_JIT:
         pytest.skip("the sparse runtime is slow without the JIT")
-    config = validate_command.Config(pairs=30, workers=1, machines=SMALL, max_steps=50)
+    config = validate_command.Config(pairs=30, workers=1, machines=SMALL, max_steps=50, min_steps=0)
     assert validate_command.main(config) == 0
     lines = capsys.readouterr().out.splitlines()
     counts = [int(line.split()[0]) for line in lines]
-    assert sum(counts[:4]) == counts[4] == 30
-    assert counts[3] == 0
+    assert sum(counts[:5]) == counts[5] == 30
+    assert counts[4] == 0
     config = validate_command.Config(
-        pairs=5, workers=1, machines=SMALL, max_steps=50, min_share=1.0
+        pairs=5, workers=1, machines=SMALL, max_steps=50, min_steps=0, min_share=1.0
     )
     assert validate_command.main(config) == 1
+
+
+def test_machines_run_for_at_least_the_minimum_number_of_steps(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if not IS_JIT:
+        pytest.skip("the sparse runtime is slow without the JIT")
+    config = validate_command.Config(
+        pairs=3, workers=1, machines=SMALL, max_steps=40, max_extra_bits=0
+    )
+    assert validate_command.main(config) == 0
+    lines = {
+        line.split(maxsplit=1)[1]: line.split()[0] for line in capsys.readouterr().out.splitlines()
+    }
+    assert lines["correct"] == "3"
+    steps = next(text for text in lines if text.startswith("steps"))
+    assert int(steps.split("minimum ")[1].split(",")[0]) >= config.min_steps
+    assert lines["pairs with a position block (CoT)"] == "3"
+    with pytest.raises(ValueError, match="min_steps: got 12, allowed is at most max_steps, 5"):
+        validate_command.Config(max_steps=5)
+
+
+def test_random_long_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(5):
+        run = random_long_run(np.random.default_rng(seed), min_steps=15, max_steps=100)
+        assert run is not None
+        assert 15 <= run.num_steps <= 100
+        again = run_machine(run.machine, run.word, max_steps=100)
+        assert again.status is Status.HALTED
+        assert again.output == run.output is not None
+    # With one state and two symbols, no halting machine runs for 40 steps.
+    monkeypatch.setattr(random_runs, "_MAX_RESTARTS", 2)
+    tiny = RandomMachineConfig(
+        max_tapes=1, max_states=2, max_inputs=1, max_extra_symbols=0, max_word=0
+    )
+    rng = np.random.default_rng(0)
+    assert random_long_run(rng, tiny, min_steps=40, max_steps=50) is None
 
 
 @pytest.mark.parametrize("denoise", ["every", "heads", "ties"])
@@ -43,7 +82,8 @@ def test_validation_of_conversions(
     denoise: Literal["every", "heads", "ties"], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The same pairs are skipped as with hardmax."""
-    options = {"pairs": 12, "workers": 1, "machines": SMALL, "max_steps": 50, "act": "bf16"}
+    options = {"pairs": 12, "workers": 1, "machines": SMALL, "max_steps": 50, "min_steps": 0}
+    options["act"] = "bf16"
     runs: list[dict[str, str]] = [{"conversion": "denoise", "att": "bf16", "denoise": denoise}]
     if denoise == "every":
         runs += [{"conversion": "exact"}, {"conversion": "denoise", "att": "m4e5", "act": "m1e3"}]
@@ -51,11 +91,11 @@ def test_validation_of_conversions(
         config = validate_command.Config(**(options | run_options))  # type: ignore[arg-type]
         assert validate_command.main(config) == 0
         counts = [int(line.split()[0]) for line in capsys.readouterr().out.splitlines()]
-        assert sum(counts[:4]) == counts[4] == 12
+        assert sum(counts[:5]) == counts[5] == 12
         outcomes = [_hardmax_outcome(number) for number in range(12)]
         skipped = (validation.Outcome.NOT_HALTING, validation.Outcome.NO_OUTPUT)
         assert counts[1:3] == [outcomes.count(outcome) for outcome in skipped]
-        assert counts[3] == 0
+        assert counts[4] == 0
 
 
 def _hardmax_outcome(number: int) -> validation.Outcome | None:
@@ -72,7 +112,7 @@ def test_wrong_conversions_are_found(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A c far below the bound, and a format without the theorem's c."""
-    options = {"pairs": 12, "workers": 1, "machines": SMALL, "max_steps": 50}
+    options = {"pairs": 12, "workers": 1, "machines": SMALL, "max_steps": 50, "min_steps": 0}
     config = validate_command.Config(conversion="denoise", act="e5m2", **options)  # type: ignore[arg-type]
     with monkeypatch.context() as patch:
         patch.setattr(validation, "convert", lambda *_, **__: Conversion(c=1.0))
@@ -158,12 +198,13 @@ def test_validation_without_positional_embeddings(
         workers=1,
         machines=SMALL,
         max_steps=30,
+        min_steps=0,
         max_extra_bits=0,
         positions="rope",
         **options,  # type: ignore[arg-type]
     )
     assert validate_command.main(config) == 0
     counts = [int(line.split()[0]) for line in capsys.readouterr().out.splitlines()]
-    assert sum(counts[:4]) == counts[4] == 8
+    assert sum(counts[:5]) == counts[5] == 8
     assert counts[0] > 0
-    assert counts[3] == 0
+    assert counts[4] == 0
