@@ -165,7 +165,7 @@ def test_wrong_machines_are_not_skipped(
         return compile_machine(dataclasses.replace(machine, rules=rules), mode=mode, bits=bits)
 
     monkeypatch.setattr(validation, "compile_machine", confused)
-    config = validate_command.Config(pairs=30, workers=1, machines=SMALL, max_steps=50)
+    config = validate_command.Config(pairs=30, workers=1, machines=SMALL, max_steps=50, min_steps=0)
     assert validate_command.main(config) == 1
     assert "segment 1, position " in capsys.readouterr().out
 
