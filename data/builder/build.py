@@ -253,7 +253,7 @@ def _log_size(report: ShardReport, folder: Path, *, num_shards: int) -> None:
     expected = (folder / report.shard.name).stat().st_size * num_shards
     free = shutil.disk_usage(folder).free
     level = logging.WARNING if expected > free else logging.INFO
-    logger.log(level, "about %.2f GB in all, %.2f GB free", expected / 1e9, free / 1e9)
+    logger.log(level, "about %.1f MB in all, %.1f GB free", expected / 1e6, free / 1e9)
 
 
 def _manifest(

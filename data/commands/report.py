@@ -16,7 +16,9 @@ def print_manifest(console: Console, folder: Path, manifest: Manifest) -> None:
     """Print the funnel, the sizes and the length histogram of a data set."""
     funnel = manifest.funnel
     is_checked = read_identity(folder)["config"]["check_unique"]
-    table = Table(title=f"{folder}: {manifest.board} {manifest.mode}", title_justify="left")
+    # A title of the table would be wrapped at the width of the table.
+    console.print(f"{folder}: {manifest.board} {manifest.mode}", style="italic", soft_wrap=True)
+    table = Table()
     table.add_column("rows and puzzles")
     table.add_column("count", justify="right")
     for counts in (ReadCounts, TraceCounts):

@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 def num_threads(workers: int | None) -> int:
     """Return `workers`, or the number of available CPUs if None, and log it."""
     granted, reason = available_cpus()
-    logger.info("%d threads (%d CPUs by %s)", workers or granted, granted, reason)
+    logger.info("threads: %d (available CPUs: %d by %s)", workers or granted, granted, reason)
     return workers or granted
 
 

@@ -11,7 +11,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 from scripts.launch.check import check_stages
 from scripts.launch.jobs import Scripts
 from scripts.launch.recipe import Recipe, Resources, Stage, read_recipe
-from scripts.launch.submit import dry_run, submit
+from scripts.launch.submit import dry_run, require_slurm, submit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +51,8 @@ class Config:
 def main(config: Config) -> int:
     """Submit the jobs, or print them."""
     recipe = _recipe(config)
+    if not config.dry_run:
+        require_slurm()  # Before the checks of the stages, which import their commands.
     check_stages(recipe)
     scripts = Scripts(recipe, config.folder or Path("slurm", recipe.name))
     console = Console(markup=False, highlight=False, soft_wrap=True)

@@ -246,10 +246,13 @@ def _counts_text(board: Board, result: Trace, *, num_givens: int) -> str:
     is_coordinate = (search >= vocabulary.first_coordinate) & (search < vocabulary.first_digit)
     line_lengths = np.diff(np.flatnonzero(is_coordinate), append=len(search))
     num_output = len(tokens) - prompt_length - len(search)
+    num_branches, num_dead_ends = np.sum(line_lengths > 2), np.sum(search == NONE)
+    branches = "branch" if num_branches == 1 else "branches"
+    dead_ends = "dead end" if num_dead_ends == 1 else "dead ends"
     return (
         f"tokens       {len(tokens):,} = {prompt_length:,} input + {len(search):,} trace"
         f" + {num_output:,} output\n"
-        f"trace lines  {len(line_lengths):,}: {np.sum(line_lengths > 2):,} branches"
-        f" (two or more candidates), {np.sum(search == NONE):,} dead ends\n"
+        f"trace lines  {len(line_lengths):,}: {num_branches:,} {branches}"
+        f" (two or more candidates), {num_dead_ends:,} {dead_ends}\n"
         f"assignments  {result.num_assignments:,}"
     )

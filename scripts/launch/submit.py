@@ -91,6 +91,7 @@ def submit(scripts: Scripts, *, report: Callable[[str, str], None]) -> None:
         ValueError: If Slurm is missing, jobs of this recipe are queued, or a job is rejected.
         OSError: If the folder cannot be written.
     """
+    require_slurm()
     queued = _run(["squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i %j %o"])
     # Jobs are identified by the script path, since other recipes may use the same name.
     ours = [line.split()[0] for line in queued.splitlines() if f" {scripts.folder}/" in f"{line} "]
@@ -139,14 +140,23 @@ def job_id(answer: str) -> str:
     return last
 
 
+def require_slurm() -> None:
+    """Check that the Slurm commands are installed.
+
+    Raises:
+        ValueError: If one is missing; the message names it.
+    """
+    for command in ("squeue", "sbatch", "scancel"):
+        if shutil.which(command) is None:
+            raise ValueError(f"{command}: command not found; run this on a machine with Slurm")
+
+
 def _run(command: Sequence[str]) -> str:
     """Run a Slurm command and return its output.
 
     Raises:
         ValueError: If it fails.
     """
-    if shutil.which(command[0]) is None:
-        raise ValueError(f"{command[0]}: command not found; run this on a machine with Slurm")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ValueError(f"{command[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}")

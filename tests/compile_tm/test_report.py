@@ -46,6 +46,9 @@ def test_report_is_written_and_replaced(tmp_path: Path) -> None:
     assert contents[0] == contents[1]
     page = (out / "report.html").read_text()
     assert "<script" not in page
+    assert page.count('type="radio" name="theme"') == 3
+    for name in ("light", "dark"):  # The page has no scripts: CSS switches the theme.
+        assert f"#{name}:checked) {{ color-scheme: {name}; }}" in page
     assert "var(--series-1)" in page
     assert "13.31" in page
     markdown = (out / "report.md").read_text()

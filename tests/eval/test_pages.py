@@ -245,6 +245,14 @@ def test_print_is_light(browser: Browser, report_page: Path) -> None:
     assert browser.run("dispatchEvent(new Event('afterprint'));" + theme) == "dark"
 
 
+def test_controls_cover_neither_board_nor_legend(browser: Browser, model_page: Path) -> None:
+    browser.open(model_page, width=1280, height=900)
+    bottom = "document.querySelector('%s').getBoundingClientRect().bottom"
+    top = browser.run("return document.querySelector('.controls').getBoundingClientRect().top")
+    for part in ("#board", ".legend", "#stack", "#tokens"):
+        assert browser.run(f"return {bottom % part}") <= top, part
+
+
 def position(browser: Browser) -> int:
     return int(browser.run("return document.getElementById('slider').value"))
 

@@ -186,6 +186,15 @@ def test_a_launch_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.Monk
         submit(build_in_shards(tmp_path / "r", seed=0), report=lambda *_: None)
 
 
+def test_slurm_is_checked_before_the_stages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["launch", "--", "data", "build", "p", "--otu", "o"]) == 2
+    assert "squeue: command not found" in capsys.readouterr().err
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         sys.stdout.write(snapshot(Path(name)))

@@ -60,6 +60,11 @@ def test_counts_add_up_on_a_branching_puzzle(capsys: pytest.CaptureFixture[str])
     assert "assignments  1,013" in out
 
 
+def test_one_dead_end_is_singular(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = solve(capsys, "....|..4.|.4..|..34")
+    assert "trace lines  15: 3 branches (two or more candidates), 1 dead end\n" in out
+
+
 @pytest.mark.parametrize(
     ("puzzle", "code", "outcome"),
     [
