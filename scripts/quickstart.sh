@@ -139,14 +139,16 @@ grep -q '<none>' "$out/example.txt" || fail "the trace of the example has no dea
 
 # Both trainings run in parallel, each on half of the CPUs. Interrupted trainings resume, finished ones
 # are skipped. Wait for both also after an interrupt, since trainings save then, or a failure.
+# sed ignores the interrupt, so that the last lines of the trainings are printed.
 step "training of a CoT and an SCoT model, in $out/cot-run and $out/scot-run"
 OMP_NUM_THREADS=$(python -c 'from data.runtime.cpus import available_cpus as a; print(max(1, a()[0] // 2))')
 export OMP_NUM_THREADS
-trap 'wait; exit 130' INT
+trap 'echo "quickstart: saving the trainings; the same command resumes them"; wait; exit 130' INT
 trainings=()
 for mode in cot scot; do
     sudocot train run "${recipe[@]}" --data "$out/$mode" --held-out "$out/$mode-test" \
-        --out "$out/$mode-run" --budget "$train_tokens" > >(sed -u "s/^/$mode /") 2>&1 &
+        --out "$out/$mode-run" --budget "$train_tokens" \
+        > >(trap '' INT; exec sed -u "s/^/$mode /") 2>&1 &
     trainings+=($!)
 done
 code=0
