@@ -233,7 +233,7 @@ def _labels(named: Sequence[tuple[str | None, EvaluationFolder]]) -> list[str]:
 
 
 def _describe_sampling(config: EvaluationConfig) -> str:
-    several = "" if config.sampling.check_unique else ", also such with several solutions"
+    several = "" if config.sampling.check_unique else ", including puzzles with several solutions"
     return _describe_choice(config) + several
 
 

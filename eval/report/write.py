@@ -150,7 +150,7 @@ def _plots(section: Section, *, number: int) -> list[_Plot]:
     plots.append(
         _Plot(
             name=f"ended-by-{number}",
-            title="Why the puzzles ended",
+            title="Finish reasons",
             drawing=draw_finish_reasons(section.rows),
         )
     )
