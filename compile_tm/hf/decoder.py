@@ -12,8 +12,7 @@ import numpy.typing as npt
 import torch
 
 from compile_tm.constructions.compiled import Compiled
-from compile_tm.hf import CompiledTransformerConfig
-from compile_tm.hf.source import FolderSource, load_model, model_snapshots, read_source
+from compile_tm.hf.source import FolderSource, load_model, model_snapshots, read_config, read_source
 from compile_tm.program.compiled import CompiledProgram
 from compile_tm.program.registers import Flag, Register
 from compile_tm.runtime.trace import LayerState
@@ -99,7 +98,7 @@ class CompiledDecoder:
     source: FolderSource
 
     def __init__(self, folder: Path) -> None:
-        self.source = read_source(folder, CompiledTransformerConfig.from_pretrained(folder))
+        self.source = read_source(folder, read_config(folder))
         self.model = load_model(folder)
 
     @property

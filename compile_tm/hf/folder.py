@@ -6,15 +6,18 @@ import contextlib
 import errno
 import hashlib
 import json
+import reprlib
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import GenerationConfig
 from transformers.utils import logging as transformers_logging
 
+from compile_tm.constructions.sequences import MAX_BITS
 from compile_tm.program.compiled import CompiledProgram
 
 FACTS_FILE = "sudocot.json"
@@ -83,6 +86,54 @@ def write_evaluation_facts(
         **facts,
     }
     write_json(content, folder / FACTS_FILE, indent=indent)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file with one JSON object.
+
+    Raises:
+        ValueError: the file is malformed; the message names it.
+        OSError: it cannot be read.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    except RecursionError:
+        raise ValueError(f"{path}: brackets nested too deep") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: got {type(content).__name__}, allowed is an object")
+    return content
+
+
+def require(path: Path, content: Mapping[str, Any], key: str, allowed: tuple[Any, ...]) -> Any:
+    """Return a field that has one of the allowed values.
+
+    Raises:
+        ValueError: it has another value; the message names file and field.
+    """
+    value = content.get(key)
+    if not isinstance(value, str | int) or value not in allowed:
+        choices = ", ".join(map(str, allowed))
+        raise ValueError(f"{path}: {key}: got {reprlib.repr(value)}, allowed are {choices}")
+    return value
+
+
+def require_bits(path: Path, content: Mapping[str, Any]) -> int:
+    """Return the field `bits`; see `require`."""
+    bits = content.get("bits")
+    if type(bits) is not int or not 1 <= bits <= MAX_BITS:
+        raise ValueError(f"{path}: bits: got {reprlib.repr(bits)}, allowed are 1 to {MAX_BITS}")
+    return bits
+
+
+@contextlib.contextmanager
+def errors_name(path: Path) -> Iterator[None]:
+    """Prefix the messages of `ValueError`s with a file."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def write_json(content: object, path: Path, *, indent: int | None) -> None:

@@ -26,7 +26,7 @@ from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausa
 from compile_tm.hf.export import Matrix, Weights, config_fields, layer_matrices, matrices
 from compile_tm.hf.modeling_compiled import SparseMatrix
 from compile_tm.hf.self_test import SelfTestCase, read_cases, self_test_case
-from compile_tm.hf.source import FolderSource, load_model, model_snapshots, read_source
+from compile_tm.hf.source import FolderSource, load_model, model_snapshots, read_config, read_source
 from compile_tm.measure.checks import (
     HeadMargin,
     Problem,
@@ -63,7 +63,7 @@ def check_folder(folder: Path) -> FolderCheck:
         ValueError: the folder holds no compiled machine, or a file in it is malformed.
         OSError: a file is missing.
     """
-    config = CompiledTransformerConfig.from_pretrained(folder)
+    config = read_config(folder)
     source = read_source(folder, config)
     compiled, cases = source.compiled, read_cases(folder)
     weights = matrices(source.blueprint, source.conversion)

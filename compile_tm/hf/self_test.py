@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +22,7 @@ _MAX_WORDS = 12
 _MAX_TOKENS = 1500
 """Limit on the tokens of all chosen words together."""
 _MAX_TRIES = 200
+_MAX_ID = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,21 +100,28 @@ def read_cases(folder: Path) -> list[SelfTestCase]:
     """
     path = folder / SELF_TEST_FILE
     try:
-        cases = [
-            SelfTestCase(
-                word=tuple(row["word"]),
-                segments=tuple(
-                    (tuple(map(int, part["ids"])), int(part["prompt_length"]))
-                    for part in row["segments"]
-                ),
-            )
-            for row in json.loads(path.read_text(encoding="utf-8"))
-        ]
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path}: no self-test: {error!r}") from error
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        cases = [_read_case(row) for row in rows]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"{path}: no self-test: {reprlib.repr(error)}") from error
     if not cases:
         raise ValueError(f"{path}: holds no words")
     return cases
+
+
+def _read_case(row: Any) -> SelfTestCase:
+    segments = []
+    for part in row["segments"]:
+        ids, length = tuple(part["ids"]), part["prompt_length"]
+        if not all(type(token) is int and 0 <= token <= _MAX_ID for token in ids):
+            raise ValueError("ids: allowed are token ids")
+        if type(length) is not int or not 1 <= length <= len(ids):
+            raise ValueError("prompt_length: allowed are 1 to the number of ids")
+        segments.append((ids, length))
+    word = tuple(row["word"])
+    if not segments or not all(isinstance(symbol, str) for symbol in word):
+        raise ValueError("allowed are a word and at least one segment")
+    return SelfTestCase(word=word, segments=tuple(segments))
 
 
 def _candidates(compiled: Compiled) -> Iterator[tuple[str, ...]]:

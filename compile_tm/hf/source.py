@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -14,10 +15,19 @@ from compile_tm.conversion.rope.blueprint import Blueprint, Positions, make_blue
 from compile_tm.conversion.settings import Conversion, RoundingPoints
 from compile_tm.formats.floats import FloatFormat
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
-from compile_tm.hf.folder import MACHINE_FILE, no_progress_bars
+from compile_tm.hf.folder import (
+    MACHINE_FILE,
+    errors_name,
+    no_progress_bars,
+    read_json,
+    require,
+    require_bits,
+)
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.files import read_machine
 from compile_tm.runtime.transformer import Part, Snapshot
+
+POSITIONS: tuple[str, ...] = get_args(Positions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,34 +58,53 @@ def read_source(folder: Path, config: CompiledTransformerConfig) -> FolderSource
     """Compile the machine of a folder with the folder's options.
 
     Raises:
-        ValueError: the config lacks an option, or a file is malformed.
+        ValueError: a file is malformed; the message names it.
         OSError: a file is missing.
     """
+    path = folder / "config.json"
     machine = read_machine(folder / MACHINE_FILE)
     source = config.source
-    try:
-        bits, mode, converted = int(source["bits"]), source["mode"], source["conversion"]
-        conversion = converted and Conversion(
-            c=float(converted["c"]), denoised=frozenset(converted["denoised"])
-        )
-        compiled: Compiled
-        if isinstance(machine, Dfa):
+    if not isinstance(source, dict):
+        raise ValueError(f"{path}: source: got {reprlib.repr(source)}, allowed is an object")
+    bits = require_bits(path, source)
+    # Older folders have no field `positions`.
+    positions = require(path, {"positions": "embedding", **source}, "positions", POSITIONS)
+    conversion = _read_conversion(path, source.get("conversion"))
+    compiled: Compiled
+    if isinstance(machine, Dfa):
+        with errors_name(path):
             compiled = compile_dfa(machine, bits=bits)
-        else:
-            reachable_only = bool(source["reachable_only"])
+    else:
+        mode = require(path, source, "mode", ("cot", "scot"))
+        reachable_only = require(path, source, "reachable_only", (True, False))
+        with errors_name(path):
             compiled = compile_machine(machine, mode=mode, bits=bits, reachable_only=reachable_only)
-    except KeyError as error:
-        raise ValueError(f"{folder}: config.json: source: {error} is missing") from error
-    return FolderSource(
-        compiled=compiled,
-        # Older folders have no such option.
-        blueprint=make_blueprint(compiled, source.get("positions", "embedding")),
-        conversion=conversion,
-        points=RoundingPoints(
-            activations=_format(config.activation_format),
-            attention=_format(config.attention_format),
-        ),
-    )
+    with errors_name(path):
+        return FolderSource(
+            compiled=compiled,
+            blueprint=make_blueprint(compiled, positions),
+            conversion=conversion,
+            points=RoundingPoints(
+                activations=_format(config.activation_format),
+                attention=_format(config.attention_format),
+            ),
+        )
+
+
+def read_config(folder: Path) -> CompiledTransformerConfig:
+    """Read `config.json`.
+
+    Raises:
+        ValueError: it is malformed.
+        OSError: it is missing.
+    """
+    path = folder / "config.json"
+    read_json(path)
+    try:
+        return CompiledTransformerConfig.from_pretrained(folder)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # transformers does not validate the types of values.
+        raise ValueError(f"{path}: {error}") from error
 
 
 def load_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:
@@ -99,6 +128,18 @@ def model_snapshots(model: Any, source: FolderSource, ids: Sequence[int]) -> lis
         part = Part.DENOISING if is_denoising else Part.MLP
         snapshots.append(Snapshot(layer, part, stream))
     return snapshots
+
+
+def _read_conversion(path: Path, value: Any) -> Conversion | None:
+    if value is None:
+        return None
+    match value:
+        case {"c": int() | float() as c, "denoised": [*layers]} if all(
+            type(layer) is int for layer in layers
+        ):
+            with errors_name(path):
+                return Conversion(c=float(c), denoised=frozenset(layers))
+    raise ValueError(f"{path}: source: conversion: got {reprlib.repr(value)}")
 
 
 def _format(bits: list[int] | None) -> FloatFormat | None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
 from compile_tm.constructions.compiled import compile_dfa, compile_machine
-from compile_tm.hf.folder import MACHINE_FILE, write_json
+from compile_tm.hf.folder import (
+    MACHINE_FILE,
+    errors_name,
+    read_json,
+    require,
+    require_bits,
+    write_json,
+)
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.files import read_machine
 from compile_tm.program.compiled import CompiledProgram
@@ -84,46 +90,30 @@ def read_source(folder: Path) -> StockSource:
         OSError: a file is missing.
     """
     path = folder / COMPILED_FILE
-    content = _read_json(path)
-    _require(path, content, "format", (_FORMAT,))
-    architecture = _require(path, content, "architecture", get_args(Architecture))
-    bits = content.get("bits")
-    if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= 40:
-        raise ValueError(f"{path}: bits: got {bits!r}, allowed are 1 to 40")
-    return make_source(_recompile(folder, path, content, bits), cast("Architecture", architecture))
+    content = read_json(path)
+    require(path, content, "format", (_FORMAT,))
+    architecture = require(path, content, "architecture", get_args(Architecture))
+    bits = require_bits(path, content)
+    compiled = _recompile(folder, path, content, bits)
+    return make_source(compiled, cast("Architecture", architecture))
 
 
 def _recompile(folder: Path, path: Path, content: dict[str, Any], bits: int) -> CompiledProgram:
-    description = _read_json(folder / MACHINE_FILE)
+    description = read_json(folder / MACHINE_FILE)
     if description.get("kind") == "sudoku":
-        board = _require(folder / MACHINE_FILE, description, "board", tuple(BOARDS))
-        mode = _require(path, content, "mode", ("cot", "scot"))
+        board = require(folder / MACHINE_FILE, description, "board", tuple(BOARDS))
+        mode = require(path, content, "mode", ("cot", "scot"))
         length = content.get("segment_tokens")
         if (length is None) != (mode == "cot") or not isinstance(length, int | None):
             raise ValueError(f"{path}: segment_tokens: got {length!r}, allowed is a number in SCoT")
-        return compile_sudoku(BOARDS[board], mode=mode, bits=bits, segment_tokens=length or 1)
+        with errors_name(path):
+            return compile_sudoku(BOARDS[board], mode=mode, bits=bits, segment_tokens=length or 1)
     machine = read_machine(folder / MACHINE_FILE)
     if isinstance(machine, Dfa):
-        _require(path, content, "mode", ("dfa",))
-        return compile_dfa(machine, bits=bits)
-    mode = _require(path, content, "mode", ("cot", "scot"))
-    reachable_only = _require(path, content, "reachable_only", (True, False))
-    return compile_machine(machine, mode=mode, bits=bits, reachable_only=reachable_only)
-
-
-def _require(path: Path, content: dict[str, Any], key: str, allowed: tuple[Any, ...]) -> Any:
-    value = content.get(key)
-    if not isinstance(value, str | int) or value not in allowed:
-        choices = ", ".join(map(str, allowed))
-        raise ValueError(f"{path}: {key}: got {value!r}, allowed are {choices}")
-    return value
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: got {type(content).__name__}, allowed is an object")
-    return content
+        require(path, content, "mode", ("dfa",))
+        with errors_name(path):
+            return compile_dfa(machine, bits=bits)
+    mode = require(path, content, "mode", ("cot", "scot"))
+    reachable_only = require(path, content, "reachable_only", (True, False))
+    with errors_name(path):
+        return compile_machine(machine, mode=mode, bits=bits, reachable_only=reachable_only)

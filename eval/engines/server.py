@@ -24,6 +24,8 @@ _LONGEST_RETRY_AFTER_S = 300.0
 _RETRIED_STATUS = (408, 409, 425, 429)
 _NO_QUOTA = "insufficient_quota"
 _LONGEST_MESSAGE = 300
+_MAX_COUNT = 1 << 53
+"""Larger token counts of a server are ignored."""
 _Value = TypeVar("_Value")
 
 logger = logging.getLogger(__name__)
@@ -122,15 +124,21 @@ class Server:
             OSError: The server cannot be reached.
         """
 
-        async def send() -> Any:
-            return [model async for model in self._client.models.list()]
+        async def send() -> dict[str, Any]:
+            try:
+                models = {model.id: model async for model in self._client.models.list()}
+            except (AttributeError, TypeError):  # openai does not validate replies
+                raise BadReplyError("no list of models") from None
+            if not all(isinstance(name, str) for name in models):
+                raise BadReplyError("a model whose id is not a string")
+            return models
 
-        models = {model.id: model for model in await self._retry(send)}
+        models = await self._retry(send)
         if self._model not in models:
             names = ", ".join(sorted(models)[:10])
             raise ValueError(f"model: got {self._model!r}, {self.url} serves {names}")
         length = getattr(models[self._model], "max_model_len", None)
-        return length if isinstance(length, int) else None
+        return length if type(length) is int and length > 0 else None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -228,7 +236,7 @@ def _read(reply: Any) -> Completion:
         message = getattr(choice, "message", None)
         text = choice.text if message is None else message.content
         refusal = getattr(message, "refusal", None)
-    except (AttributeError, IndexError, TypeError):
+    except (AttributeError, LookupError, TypeError):
         raise BadReplyError("no choice with a text or a message") from None
     return _completion(
         text=refusal if text is None and refusal else text,
@@ -251,11 +259,12 @@ async def _read_stream(stream: Any, read_delta: Callable[[Any], tuple[Any, Any]]
         async for chunk in stream:
             usage = chunk.usage or usage
             for choice in chunk.choices[:1]:
-                text, refusal = read_delta(choice)
-                parts.append(text or "")
-                refusals.append(refusal or "")
+                text, refusal = (part or "" for part in read_delta(choice))
+                parts.append(text)
+                refusals.append(refusal)
                 finish_reason = choice.finish_reason or finish_reason
-    except (AttributeError, TypeError):
+        text, refusal = "".join(parts), "".join(refusals)
+    except (AttributeError, LookupError, TypeError):
         raise BadReplyError("a chunk without choices") from None
     except Exception as error:  # the HTTP library raises errors of its own in a stream
         raise BadReplyError(f"the stream was interrupted: {error}") from error
@@ -263,9 +272,8 @@ async def _read_stream(stream: Any, read_delta: Callable[[Any], tuple[Any, Any]]
         await stream.close()  # an interrupted stream would keep its connection open
     if finish_reason is None:
         raise BadReplyError("the stream ended without a finish reason")
-    refusal = "".join(refusals)
     return _completion(
-        text="".join(parts) or refusal,
+        text=text or refusal,
         finish_reason=finish_reason,
         is_refused=bool(refusal),
         usage=usage,
@@ -284,14 +292,19 @@ def _completion(*, text: Any, finish_reason: Any, is_refused: bool, usage: Any) 
     if not isinstance(text, (str, type(None))) or not isinstance(finish_reason, str):
         raise BadReplyError("a choice without a text or a finish reason")
     return Completion(
-        text=text or "",
-        finish_reason=finish_reason,
+        text=_valid_unicode(text or ""),
+        finish_reason=_valid_unicode(finish_reason),
         is_refused=is_refused,
         num_prompt_tokens=_count(usage, "prompt_tokens"),
         num_new_tokens=_count(usage, "completion_tokens"),
     )
 
 
+def _valid_unicode(text: str) -> str:
+    """Replace lone surrogates, which JSON can escape and UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def _count(usage: Any, name: str) -> int:
     value = getattr(usage, name, None)
-    return value if isinstance(value, int) and value >= 0 else 0
+    return value if type(value) is int and 0 <= value <= _MAX_COUNT else 0

@@ -7,6 +7,8 @@ most RoPE scalings, sliding windows, quantization, ...) raise a `ValueError`.
 
 from __future__ import annotations
 
+import reprlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -72,19 +74,23 @@ class ConfigReader:
 
     def error(self, key: str, got: object, allowed: str) -> ValueError:
         """Return the error for an invalid value."""
-        return ValueError(f"{self.source}: {key}: got {got!r}, allowed is {allowed}")
+        return ValueError(f"{self.source}: {key}: got {reprlib.repr(got)}, allowed is {allowed}")
 
     def size(self, key: str, default: int | None = None) -> int:
-        """Return an integer of at least 1."""
+        """Return an integer from 1 to 2^31 - 1."""
         value = self.config.get(key)
         value = default if value is None else value
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.error(key, value, "an integer of at least 1")
+        if type(value) is not int or not 1 <= value < 1 << 31:
+            raise self.error(key, value, "an integer from 1 to 2147483647")
         return value
 
     def real(self, name: str, value: object) -> float:
-        """Return a number above 0."""
-        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+        """Return a finite number above 0."""
+        if (
+            not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or not 0 < value <= sys.float_info.max
+        ):
             raise self.error(name, value, "a number above 0")
         return float(value)
 
@@ -111,10 +117,10 @@ def read_network_config(config: Mapping[str, Any], *, source: str) -> NetworkCon
     is_neox = family == "gpt_neox"
     activation = read.choice("hidden_act", ("gelu", "relu") if is_neox else ("silu",), None)
     read.choice("quantization_config", (None,), None)
-    if config.get("use_sliding_window") or set(config.get("layer_types") or ()) - {
-        "full_attention"
-    }:
-        raise read.error("layer_types", config.get("layer_types"), "full attention everywhere")
+    kinds = config.get("layer_types") or []
+    is_full = isinstance(kinds, list) and all(kind == "full_attention" for kind in kinds)
+    if config.get("use_sliding_window") or not is_full:
+        raise read.error("layer_types", kinds, "full attention everywhere")
     hidden_size, num_heads = read.size("hidden_size"), read.size("num_attention_heads")
     num_kv_heads = read.size("num_key_value_heads", num_heads)
     if num_heads % num_kv_heads:
@@ -158,7 +164,13 @@ def _read_rope(read: ConfigReader, *, is_neox: bool) -> tuple[float, float]:
 
 
 def _rope_parameters(read: ConfigReader) -> dict[str, Any]:
-    return dict(read.config.get("rope_parameters") or read.config.get("rope_scaling") or {})
+    for name in ("rope_parameters", "rope_scaling"):  # transformers 5 and 4
+        value = read.config.get(name) or {}
+        if not isinstance(value, dict):
+            raise read.error(name, value, "an object")
+        if value:
+            return value
+    return {}
 
 
 def _read_rope_factors(
@@ -175,9 +187,10 @@ def _read_rope_factors(
         allowed = "'default', 'linear' or 'longrope': other scalings are not supported"
         raise read.error("rope_parameters", kind, allowed)
     original = rope.get("original_max_position_embeddings", max_positions)
-    if not isinstance(original, int) or original < max_positions:
+    if type(original) is not int or original < max_positions:
         raise read.error("original_max_position_embeddings", original, f"at least {max_positions}")
-    if rope.get("attention_factor") not in (None, 1, 1.0) or rope.get("factor", 1.0) > 1:
+    factor = read.real("factor", rope.get("factor", 1.0))
+    if rope.get("attention_factor") not in (None, 1, 1.0) or factor > 1:
         raise read.error("rope_parameters", rope.get("factor"), "a factor of at most 1")
     factors = rope.get("short_factor")
     if not isinstance(factors, list) or len(factors) != num_pairs:

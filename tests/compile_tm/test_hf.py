@@ -394,5 +394,5 @@ def test_a_corrupted_self_test_or_tokenizer_is_found(folder: Path, tmp_path: Pat
     config = json.loads(path.read_text())
     del config["source"]["bits"]
     path.write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="source: 'bits' is missing"):
+    with pytest.raises(ValueError, match=r"config\.json: bits: got None, allowed are 1 to 40"):
         check_folder(tmp_path / "a")

@@ -69,6 +69,8 @@ class Faults:
     """Bodies to answer with, status 200."""
     delay_s: dict[int, float] = field(default_factory=dict)
     """Seconds before an answer."""
+    models: bytes | None = None
+    """Body of the list of models."""
     message: str = "try again"
     """Message of the errors."""
 
@@ -117,7 +119,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """List the models."""
-        self._send(200, json.dumps({"object": "list", "data": [{"id": MODEL}]}).encode())
+        listed = json.dumps({"object": "list", "data": [{"id": MODEL}]}).encode()
+        self._send(200, self.server.faults.models or listed)
 
     def do_POST(self) -> None:
         """Answer a prompt."""

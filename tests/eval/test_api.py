@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -17,6 +18,7 @@ from data.model_format.precision import UNKNOWN_PRECISION
 from eval.engines import server as server_module
 from eval.engines.contract import Caps, FinishReason, Request, Result
 from eval.engines.options import EngineOptions, ServerOptions, parse_engine_args
+from eval.engines.server import Server
 from eval.engines.text.api import ApiTextModel
 from eval.engines.text.engine import ReplySampling, TextEngine
 from eval.engines.text.replies import REPLIES_FILE, ReplyLog
@@ -26,6 +28,7 @@ from solver.puzzles import parse_puzzle
 from tests.data.puzzle_files import make_puzzles, write_csv
 from tests.eval.fake_engine import BOARD, toy_sample
 from tests.eval.stub_server import MODEL, Faults, StubServer, planned_kind, serving
+from tests.mutations import mutations
 
 SAMPLE = toy_sample(24)
 KEY = "sk-secret-0123456789"
@@ -158,6 +161,63 @@ def test_garbage_in_a_stream_is_asked_again() -> None:
     with serving(Faults(garbage=garbage)) as server:
         check(decode(server, slots=1, stream=True))
         assert server.num_requests == len(SAMPLE) + len(garbage)
+
+
+CHOICE = {"index": 0, "finish_reason": "stop"}
+USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+REPLIES = {
+    "chat": {
+        "object": "chat.completion",
+        "choices": [{**CHOICE, "message": {"role": "assistant", "content": "a"}}],
+        "usage": USAGE,
+    },
+    "plain": {"choices": [{**CHOICE, "text": "a"}], "usage": USAGE},
+    "stream": {"choices": [{**CHOICE, "delta": {"content": "a"}}], "usage": USAGE},
+    "models": {"object": "list", "data": [{"id": MODEL, "max_model_len": 32}]},
+}
+
+
+@pytest.mark.parametrize("kind", REPLIES)
+def test_mutated_replies_are_read_or_refused_in_one_line(kind: str) -> None:
+    contents = list(mutations(REPLIES[kind]))
+    bodies = [json.dumps(content).encode() for content in contents]
+    if kind == "stream":
+        bodies = [b"data: " + body + b"\n\ndata: [DONE]\n\n" for body in bodies]
+    faults = Faults(garbage={} if kind == "models" else dict(enumerate(bodies)))
+    read, refused = asyncio.run(_read_all(kind, faults, bodies))
+    assert read > len(bodies) / 3
+    assert refused > len(bodies) / 12
+
+
+async def _read_all(kind: str, faults: Faults, bodies: list[bytes]) -> tuple[int, int]:
+    num_read = 0
+    messages: list[str] = []
+    with serving(faults) as server:
+        options = ServerOptions(
+            base_url=server.url, max_retries=0, stream=kind == "stream", timeout_s=10.0
+        )
+        for body in bodies:
+            faults.models = body if kind == "models" else None
+            client = Server(MODEL, options, num_in_flight=1)
+            fields = {"max_new_tokens": 3}
+            try:
+                if kind == "models":
+                    length = await client.max_model_len()
+                    assert length is None or length > 0
+                else:
+                    chat = [{"role": "user", "content": "p"}]
+                    is_plain = kind == "plain"
+                    call = client.complete("p", fields) if is_plain else client.chat(chat, fields)
+                    reply = await call
+                    reply.text.encode()
+                    assert 0 <= reply.num_new_tokens < 10**16
+                num_read += 1
+            except (ValueError, OSError) as error:
+                messages.append(str(error))
+            finally:
+                await client.close()
+    assert all("\n" not in message and len(message) < 500 for message in messages)
+    return num_read, len(messages)
 
 
 def test_a_slow_answer_is_given_up_and_asked_again() -> None:

@@ -1,29 +1,37 @@
 """Values of other types and ranges in our own JSON and YAML files: one line that names the file.
 
-Real files, each with one value replaced, removed or added; every place gets every replacement, of
-which a sample that depends on the place is tried.
+Real files, each with one value replaced, removed or added (`tests.mutations`).
 """
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from compile_tm.constructions.compiled import compile_dfa
+from compile_tm.hf.export import export_model
+from compile_tm.hf.folder import MACHINE_FILE
+from compile_tm.hf.self_test import SELF_TEST_FILE, choose_cases, read_cases, write_cases
+from compile_tm.hf.source import read_config, read_source
 from compile_tm.machines.examples import EXAMPLES
 from compile_tm.machines.files import machine_to_data, read_machine
+from compile_tm.stock.source import COMPILED_FILE, make_source, write_source
+from compile_tm.stock.source import read_source as read_stock_source
 from data.model_format.facts import FACTS_FILE, read_facts
 from data.runtime.digests import DIGESTS_FILE
+from data.runtime.documents import read_json
 from data.runtime.schema import SchemaError, from_plain, read_record
 from data.store import MANIFEST_NAME, Manifest, read_manifest
+from eval.network.compiled.config import read_compiled_config
+from eval.network.config import read_network_config
 from eval.results.certificates import CERTIFICATES_FILE, read_certificates
 from eval.results.folder import CONFIG_FILE, RESULTS_FILE, SAMPLE_FILE, EvaluationFolder
 from eval.trace_page.register_facts import REGISTERS_FILE, read_register_facts
@@ -31,49 +39,8 @@ from scripts.launch.recipe import read_recipe
 from scripts.models.catalog import CATALOG_FILE, MODELS_FOLDER, read_catalog
 from solver.boards import get_board
 from tests.eval.evaluations import write_evaluation
-
-VALUES: tuple[Any, ...] = (
-    *(None, True, -1, 0, 10**30, 1.5, float("nan"), "", "x", "\x1b[31m", "\ud800"),
-    *([], [0], [[]], [None], {}, {"x": 0}, {"": [{}]}),
-)
-SHARE = 4
-"""One of this many replacements is tried at each place."""
-Steps = tuple[str | int, ...]
-
-
-def places(value: Any, steps: Steps = ()) -> Iterator[Steps]:
-    """Ways to all values within a value, itself included."""
-    yield steps
-    if isinstance(value, dict | list):
-        for key, item in value.items() if isinstance(value, dict) else list(enumerate(value))[:2]:
-            yield from places(item, (*steps, key))
-
-
-def mutations(value: Any) -> Iterator[Any]:
-    for number, steps in enumerate(places(value)):
-        for new in VALUES[number % SHARE :: SHARE]:
-            yield replaced(value, steps, partial(second, new))
-        yield replaced(value, steps, lambda old: {**old, "zz": 1} if isinstance(old, dict) else 3)
-        if steps:
-            yield replaced(value, steps[:-1], partial(without, steps[-1]))
-
-
-def second(new: Any, _: Any) -> Any:
-    return new
-
-
-def replaced(value: Any, steps: Steps, change: Callable[[Any], Any]) -> Any:
-    if not steps:
-        return change(value)
-    new = copy.copy(value)
-    new[steps[0]] = replaced(value[steps[0]], steps[1:], change)
-    return new
-
-
-def without(key: str | int, value: Any) -> Any:
-    new = copy.copy(value)
-    del new[key]
-    return new
+from tests.mutations import mutations
+from training.checkpoints.checkpoint import MARKER, find_fault
 
 
 @dataclass
@@ -170,10 +137,54 @@ def cases(folder: Path) -> Iterator[tuple[str, Case]]:
     for name in (CONFIG_FILE, SAMPLE_FILE, RESULTS_FILE):
         yield name, evaluation_case(folder / name, name)
 
+    yield from folder_cases(folder)
+
+
+def folder_cases(folder: Path) -> Iterator[tuple[str, Case]]:
+    """Files of model folders, compiled folders and checkpoints."""
+    model = folder / "model"
+    shutil.copytree(MODELS_FOLDER / "4x4-scot", model)
+    content = json.loads((model / "config.json").read_text())
+    yield "model-config", json_case(model / "config.json", content, lambda _: open_model(model))
+    compiled = compile_dfa(EXAMPLES["parity"](), bits=3)
+    stock = folder / "stock"
+    stock.mkdir()
+    write_source(make_source(compiled, "llama"), stock)
+    write_cases(choose_cases(compiled), stock)
+    for name in (COMPILED_FILE, MACHINE_FILE):
+        content = json.loads((stock / name).read_text())
+        yield name, json_case(stock / name, content, lambda _: read_stock_source(stock))
+    content = json.loads((stock / SELF_TEST_FILE).read_text())
+    yield SELF_TEST_FILE, json_case(stock / SELF_TEST_FILE, content, lambda _: read_cases(stock))
+    own = folder / "own"
+    export_model(compiled, own)
+    path = own / "config.json"
+    content = json.loads(path.read_text())
+    yield "compiled-config", json_case(path, content, lambda _: read_source(own, read_config(own)))
+    yield "compiled-network", json_case(path, content, read_compiled_network)
+    step = folder / "step-000000001"
+    step.mkdir()
+    marker = {"schema": 1, "files": {"config.json": {"num_bytes": 2, "sha256": "0"}}}
+    yield MARKER, json_case(step / MARKER, marker, find_checkpoint_fault)
+
+
+def open_model(folder: Path) -> object:
+    return read_network_config(read_json(folder / "config.json"), source=str(folder))
+
+
+def read_compiled_network(path: Path) -> object:
+    return read_compiled_config(read_json(path), source=str(path))
+
+
+def find_checkpoint_fault(path: Path) -> None:
+    raise ValueError(f"{path}: {find_fault(path.parent)}")
+
 
 NAMES = (
     *("facts", "catalog", "manifest", "certificates", "sorting-json", "parity-json"),
     *("sorting-yaml", "recipe", "registers", CONFIG_FILE, SAMPLE_FILE, RESULTS_FILE),
+    *("model-config", COMPILED_FILE, MACHINE_FILE, SELF_TEST_FILE, "compiled-config"),
+    *("compiled-network", MARKER),
 )
 
 
@@ -181,7 +192,8 @@ NAMES = (
 def test_no_value_of_a_file_ends_in_a_traceback(name: str, tmp_path: Path) -> None:
     case = dict(cases(tmp_path))[name]
     refused = tried = 0
-    every = 4 if case.path.suffix == ".yaml" else 1  # which takes PyYAML long to write and read
+    # PyYAML and transformers are slow.
+    every = 4 if case.path.suffix == ".yaml" or name == "compiled-config" else 1
     for content in itertools.islice(mutations(case.content), None, None, every):
         try:
             case.write(content)
@@ -196,7 +208,7 @@ def test_no_value_of_a_file_ends_in_a_traceback(name: str, tmp_path: Path) -> No
             assert message.startswith(str(case.path.parent)), (content, message)
             assert "\n" not in message
             assert len(message) < 1000, message
-    assert refused > tried / 3
+    assert refused > tried / 4
 
 
 def test_messages_name_field_value_and_what_is_allowed(tmp_path: Path) -> None:

@@ -99,8 +99,8 @@ def read_compiled_config(config: Mapping[str, Any], *, source: str) -> CompiledC
     if not (
         isinstance(coordinates, list)
         and coordinates
+        and all(type(c) is int and 0 <= c < hidden_size for c in coordinates)
         and len(set(coordinates)) == len(coordinates)
-        and all(isinstance(c, int) and 0 <= c < hidden_size for c in coordinates)
     ):
         allowed = f"a list of different coordinates below {hidden_size}"
         raise read.error("position_coordinates", coordinates, allowed)
@@ -125,8 +125,9 @@ def _read_counts(read: ConfigReader, num_layers: int) -> Iterator[tuple[str, int
     rows = read.config.get("num_entries")
     if not (
         isinstance(rows, list)
-        and [len(row) for row in rows] == [len(LAYER_MATRICES)] * num_layers
-        and all(isinstance(count, int) and count >= 0 for row in rows for count in row)
+        and len(rows) == num_layers
+        and all(isinstance(row, list) and len(row) == len(LAYER_MATRICES) for row in rows)
+        and all(type(count) is int and count >= 0 for row in rows for count in row)
     ):
         allowed = f"{num_layers} rows of {len(LAYER_MATRICES)} numbers of entries"
         raise read.error("num_entries", rows, allowed)
