@@ -21,6 +21,7 @@ from compile_tm.hf.export import export_model
 from compile_tm.hf.folder import MACHINE_FILE
 from compile_tm.hf.self_test import SELF_TEST_FILE, choose_cases, read_cases, write_cases
 from compile_tm.hf.source import read_config, read_source
+from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.examples import EXAMPLES
 from compile_tm.machines.files import machine_to_data, read_machine
 from compile_tm.stock.source import COMPILED_FILE, make_source, write_source
@@ -146,7 +147,9 @@ def folder_cases(folder: Path) -> Iterator[tuple[str, Case]]:
     shutil.copytree(MODELS_FOLDER / "4x4-scot", model)
     content = json.loads((model / "config.json").read_text())
     yield "model-config", json_case(model / "config.json", content, lambda _: open_model(model))
-    compiled = compile_dfa(EXAMPLES["parity"](), bits=3)
+    parity = EXAMPLES["parity"]()
+    assert isinstance(parity, Dfa)
+    compiled = compile_dfa(parity, bits=3)
     stock = folder / "stock"
     stock.mkdir()
     write_source(make_source(compiled, "llama"), stock)
