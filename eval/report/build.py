@@ -130,6 +130,14 @@ class Section:
     failures: dict[str, tuple[Failure, ...]]
     """Unsolved puzzles, by label."""
 
+    @property
+    def cot_length_range(self) -> tuple[int, int] | None:
+        """Minimum and maximum CoT length, if all evaluations have them in a single group."""
+        points = [point for series in self.by_length.values() for point in series]
+        if len({point.group for point in points}) != 1:
+            return None
+        return min(p.min_cot_length for p in points), max(p.max_cot_length for p in points)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from compile_tm.measure.report.svg_style import GROUND, INK, MARKERS, SERIES, plot_style, to_svg
 from data.runtime.plot_text import add_legend
+from eval.engines.contract import FinishReason
 from eval.report.build import LeaderboardRow, LengthPoint
 
 if TYPE_CHECKING:
@@ -17,15 +18,19 @@ if TYPE_CHECKING:
 
     LegendEntries = list[tuple[Artist, str]]
 
-_REASON_COLORS = {
-    "solved": SERIES[2],
-    "wrong": SERIES[1],
-    "malformed": SERIES[4],
-    "loop": SERIES[3],
-    "segment_cap": SERIES[5],
-    "total_cap": SERIES[0],
-    "context": SERIES[7],
+REASON_STYLES = {
+    FinishReason.SOLVED: (SERIES[2], None),
+    FinishReason.WRONG: (SERIES[1], None),
+    FinishReason.CHANGED_GIVENS: (SERIES[1], "///"),
+    FinishReason.MALFORMED: (SERIES[4], None),
+    FinishReason.LOOP: (SERIES[3], None),
+    FinishReason.SEGMENT_CAP: (SERIES[5], None),
+    FinishReason.TOTAL_CAP: (SERIES[0], None),
+    FinishReason.TRUNCATED: (SERIES[0], "///"),
+    FinishReason.CONTEXT: (SERIES[7], None),
+    FinishReason.REFUSED: (SERIES[6], None),
 }
+"""Color and hatch of each finish reason."""
 
 
 def draw_accuracy_by_length(series: Mapping[str, Sequence[LengthPoint]]) -> Drawing | None:
@@ -35,10 +40,11 @@ def draw_accuracy_by_length(series: Mapping[str, Sequence[LengthPoint]]) -> Draw
         series: Points by label; empty series are omitted.
 
     Returns:
-        The drawing; None if there are no points.
+        The drawing; None if no evaluation has points at two lengths, where the leaderboard shows
+        the same numbers.
     """
     drawn = {label: points for label, points in series.items() if points}
-    if not drawn:
+    if all(len(points) < 2 for points in drawn.values()):
         return None
 
     def draw(axes: Axes) -> LegendEntries:
@@ -93,20 +99,24 @@ def _draw_series(axes: Axes, points: Sequence[LengthPoint], *, index: int) -> Ar
 
 def draw_finish_reasons(rows: Sequence[LeaderboardRow]) -> Drawing:
     """Draw the shares of finish reasons of each evaluation as stacked bars."""
-    classes = [name for name in _REASON_COLORS if any(row.finish_reasons[name] for row in rows)]
+    reasons = [name for name in REASON_STYLES if any(row.finish_reasons.get(name) for row in rows)]
 
     def draw(axes: Axes) -> LegendEntries:
         entries: LegendEntries = []
         y_positions = range(len(rows))
         lefts = [0.0] * len(rows)
-        for name in classes:
-            widths = [100 * row.finish_reasons[name] / row.result.num_puzzles for row in rows]
+        for name in reasons:
+            color, hatch = REASON_STYLES[name]
+            widths = [
+                100 * row.finish_reasons.get(name, 0) / row.result.num_puzzles for row in rows
+            ]
             bars = axes.barh(
                 y_positions,
                 widths,
                 left=lefts,
                 height=0.62,
-                color=_REASON_COLORS[name],
+                color=color,
+                hatch=hatch,
                 edgecolor=GROUND,
                 linewidth=1.0,
             )
@@ -123,7 +133,7 @@ def draw_finish_reasons(rows: Sequence[LeaderboardRow]) -> Drawing:
         axes.invert_yaxis()
         return entries
 
-    return Drawing(draw, height=1.5 + 0.42 * len(rows), legend_columns=4, num_legend=len(classes))
+    return Drawing(draw, height=1.5 + 0.42 * len(rows), legend_columns=4, num_legend=len(reasons))
 
 
 class Drawing:

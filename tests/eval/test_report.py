@@ -23,6 +23,7 @@ from eval.report.build import build_report
 from eval.report.columns import compact, percent
 from eval.report.compare import compare, mcnemar_p
 from eval.report.entries import read_entries
+from eval.report.plots import REASON_STYLES
 from eval.report.published import parse_published, read_published
 from eval.report.write import escape_markdown
 from eval.results.certificates import (
@@ -33,7 +34,12 @@ from eval.results.certificates import (
     write_certificates,
 )
 from eval.results.folder import RESULTS_FILE, EvaluationFolder
-from tests.eval.evaluations import LENGTHS, write_evaluation, write_wrong_evaluation
+from tests.eval.evaluations import (
+    LENGTHS,
+    invented_sample,
+    write_evaluation,
+    write_wrong_evaluation,
+)
 
 NASTY = '<script>alert("x")</script>|`$a$`[/b]'
 
@@ -86,6 +92,21 @@ def test_numbers_survive_from_result_to_plot_data(tmp_path: Path) -> None:
     assert int(row["num_solved"]) == sum(r.is_solved for r in evaluation.rows)
     assert row["max_cot_length"] == "16384"
     assert row["train_tokens"] == "20000000000"
+
+
+def test_a_single_length_is_no_plot(tmp_path: Path) -> None:
+    evaluation = write_evaluation(tmp_path / "a", puzzles=invented_sample(40)[:40])
+    main(Config(runs=(str(tmp_path / "a"),), out=tmp_path / "out"))
+    assert not list((tmp_path / "out" / "plots").glob("accuracy-by-length*"))
+    lengths = [puzzle.cot_length for puzzle in evaluation.sample]
+    told = f"CoT lengths: {min(lengths):,} to {max(lengths):,} tokens, a single group."
+    assert told in (tmp_path / "out" / "report.html").read_text()
+    assert told in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_every_finish_reason_has_a_bar_of_its_own() -> None:
+    assert set(REASON_STYLES) == set(FinishReason)
+    assert len(set(REASON_STYLES.values())) == len(REASON_STYLES)
 
 
 def test_ranks_hold_within_one_sample_only(tmp_path: Path) -> None:
