@@ -30,9 +30,10 @@ for board in 4x4 6x6; do
 done
 evaluate 4x4-scot 4x4 --model 4x4-scot
 evaluate 6x6-cot 6x6 --model 6x6-cot
+evaluate 6x6-scot 6x6 --model 6x6-scot
 
 step "certificates of the trained models"
-for name in 4x4-scot 6x6-cot; do
+for name in 4x4-scot 6x6-cot 6x6-scot; do
     [[ -e $out/evaluations/$name/certificates.json ]] ||
         "$bin/sudocot" eval certify "$out/evaluations/$name" --model "$name"
 done

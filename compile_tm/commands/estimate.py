@@ -106,7 +106,7 @@ def main(config: Config) -> int:
     table.add_column("meaning")
     for name, meaning in _MEANINGS.items():
         table.add_row(name, f"{getattr(sizes, name):,}", meaning)
-    table.add_row("total", f"{sizes.num_parameters:,}", "parameters, zeros included")
+    table.add_row("total", f"{sizes.num_parameters:,}", "parameters, including zeros")
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(table)
     if shape is not None:

@@ -16,7 +16,7 @@ tags: [compiled-transformer, turing-machine, chain-of-thought]
 # {name}, compiled ({mode_title}, r = {bits})
 
 A transformer that {does}.
-Nothing was trained: a compiler set the weights.
+The weights are set by a compiler; the model is not trained.
 
 ## Use
 
@@ -30,9 +30,9 @@ inputs = tokenizer("{prompt}", return_tensors="pt")
 print(tokenizer.decode(model.generate(**inputs)[0]))
 ```
 
-`trust_remote_code=True` runs the two Python files of this folder, which need torch and transformers
-only. Where sudocot is installed, `import compile_tm.hf` does instead, and `sudocot compile check
-FOLDER` compiles the machine again, compares every weight, and generates the words of
+`trust_remote_code=True` executes the two Python files of this folder, which only require torch and
+transformers. With sudocot installed, `import compile_tm.hf` is an alternative, and `sudocot compile
+check FOLDER` compiles the machine again, compares all weights, and decodes the words of
 `self_test.json`.
 
 {how}
@@ -52,24 +52,24 @@ Attention is {attention}. {rounding}
 
 _HOW = {
     "cot": """\
-A word is written between `<inp>` and `</inp>`, symbols separated by blanks. Greedy decoding ends
-with `</outp>`; the output stands between `<outp>` and it.""",
+The prompt is a word between `<inp>` and `</inp>`, with symbols separated by spaces. Greedy decoding
+ends with `</outp>`; the output is between `<outp>` and `</outp>`.""",
     "scot": """\
-A word is written between `<inp>` and `</inp>`, symbols separated by blanks. Greedy decoding ends a
-segment with `</summ>` or `</outp>`. After `</summ>`, the text from `<summ>` on, alone, is the next
-prompt; after `</outp>`, the output stands between `<outp>` and it.""",
+The prompt is a word between `<inp>` and `</inp>`, with symbols separated by spaces. Greedy decoding
+ends a segment with `</summ>` or `</outp>`. After `</summ>`, the next prompt is the text from
+`<summ>` on; after `</outp>`, the output is between `<outp>` and `</outp>`.""",
     "dfa": """\
-A word is written after `<bos>`, symbols separated by blanks. The next token is the answer, `<true>`
-or `<false>`.""",
+The prompt is `<bos>` followed by a word, with symbols separated by spaces. The next token is the
+answer, `<true>` or `<false>`.""",
 }
 
 _EXACT = {
     "cot": """\
 For every word on which the machine halts with an output, and whose sequence has at most {room:,}
-tokens, greedy decoding writes exactly the tokens of the paper's definition of CoT.""",
+tokens, greedy decoding generates exactly the tokens of the paper's definition of CoT.""",
     "scot": """\
 For every word on which the machine halts with an output, and whose segments have at most {room:,}
-tokens each, greedy decoding writes exactly the segments of the paper's definition of SCoT.""",
+tokens each, greedy decoding generates exactly the segments of the paper's definition of SCoT.""",
     "dfa": "For every word of at most {longest:,} symbols, the answer is that of the automaton.",
 }
 
@@ -98,8 +98,8 @@ def model_card(
         "d_ff": config.intermediate_size,
         "d": sizes.d,
         "tokens": f"{sizes.vocab_size:,}",
-        "parameters, zeros included": f"{sizes.num_parameters:,}",
-        "weights that are not zero": f"{model.num_parameters():,}",
+        "parameters, including zeros": f"{sizes.num_parameters:,}",
+        "nonzero weights": f"{model.num_parameters():,}",
     }
     does = "says whether the automaton accepts a word"
     if compiled.mode != "dfa":
@@ -123,13 +123,13 @@ def _rounding(model: CompiledTransformerForCausalLM) -> str:
     conversion, is_rotary = config.source["conversion"], bool(config.rotary_periods)
     if conversion is None:
         text = (
-            "Weights are -1, 0 and 1, and activations too, so that fp32, bf16 and fp16 give the\n"
-            "same tokens."
+            "Weights and activations are -1, 0 or 1, so that fp32, bf16 and fp16 give the same\n"
+            "tokens."
         )
         if is_rotary:
             text += (
-                " Queries and keys that were rotated are not, but the best of their dot\nproducts "
-                "is at least 1/2 above the next."
+                " Rotated queries and keys are not, but their maximum dot product exceeds the\n"
+                "second largest by at least 1/2."
             )
         return text
     denoised = len(conversion["denoised"])
@@ -143,13 +143,13 @@ def _rounding(model: CompiledTransformerForCausalLM) -> str:
         if bits
     ]
     text = (
-        f"It was made of hardmax attention by scaling queries and keys by c = {conversion['c']:g}, "
-        f"by the\npaper's theorem on {theorem}"
+        f"It replaces hardmax attention by scaling queries and keys by c = {conversion['c']:g}, "
+        f"following the\npaper's theorem on {theorem}"
     )
-    text += ", worked out for rotary encodings" * is_rotary
+    text += ", adapted to rotary encodings" * is_rotary
     if formats:
-        return f"{text}. In float32, which is what to load it in, {' and '.join(formats)}."
+        return f"{text}. Load it in float32, where {' and '.join(formats)}."
     return (
-        f"{text}, for activations in bf16 or better. Kernels of torch round inside\nattention as "
-        "well, which is measured, not proven."
+        f"{text}, for activations in bf16 or better. Attention kernels of torch also round\n"
+        "intermediate results; their exactness is measured, not proven."
     )

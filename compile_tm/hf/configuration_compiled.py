@@ -1,8 +1,8 @@
 """Configuration of a compiled transformer.
 
-This file and `modeling_compiled.py` need torch and transformers only, and travel with every model
-folder, so that `AutoModelForCausalLM.from_pretrained(.., trust_remote_code=True)` opens it where
-this project is not installed.
+This file and `modeling_compiled.py` only require torch and transformers. They are copied into every
+model folder, so that `AutoModelForCausalLM.from_pretrained(.., trust_remote_code=True)` loads it
+without sudocot.
 """
 
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 MATRICES = ("W_Q", "W_K", "W_V", "W_O", "W_1", "b", "W_2")
-"""Matrices of a layer, in the order in which `num_entries` counts them."""
+"""Matrices of a layer, in the order of `num_entries`."""
 ATTENTIONS = ("hardmax", "softmax")
 
 
 class CompiledTransformerConfig(PreTrainedConfig):
-    """Dimensions of a compiled transformer, and how many entries of its matrices are not zero."""
+    """Dimensions of a compiled transformer and numbers of nonzero entries of its matrices."""
 
     model_type = "compiled_transformer"
     keys_to_ignore_at_inference = ["cache", "past_key_values"]  # noqa: RUF012
@@ -42,36 +42,35 @@ class CompiledTransformerConfig(PreTrainedConfig):
         source: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Check and keep the fields.
+        """Initialize the configuration.
 
         Args:
-            vocab_size: Tokens.
-            hidden_size: d, width of the residual stream.
-            num_hidden_layers: L.
-            num_attention_heads: H.
-            key_size: d_k.
-            value_size: d_v.
-            intermediate_size: d_ff.
-            position_coordinates: The r coordinates that get the position in binary; none of a
-                model with rotary encodings.
-            rotary_periods: Rotary encodings: pair m of queries and keys turns once in so many
-                positions, of which the model tells a quarter of the longest period apart. None for
-                a model with a positional embedding.
-            rotary_heads: Of each layer, the heads that rotate their first pairs.
-            attention: `hardmax` (averaging), or `softmax` of the scores over sqrt(d_k).
-            activation_format: b_m and b_e of the format that activations are rounded to, of a
-                softmax model in float32 or wider; None rounds nothing.
-            attention_format: The same for attention weights.
-            num_entries: Entries that are not zero, of the `MATRICES` of each layer.
-            num_embedding_entries: Those of the embedding.
-            num_unembedding_entries: Those of the unembedding.
-            source: What was compiled and how: machine, mode, bits; for people and for checks.
-            kwargs: Fields that all configurations have.
+            vocab_size: Number of tokens V.
+            hidden_size: Width d of the residual stream.
+            num_hidden_layers: Number of layers L.
+            num_attention_heads: Number of heads H per layer.
+            key_size: Size d_k of queries and keys.
+            value_size: Size d_v of values.
+            intermediate_size: Number of hidden neurons d_ff of the MLP.
+            position_coordinates: The r coordinates of the binary positional embedding; empty with
+                rotary encodings.
+            rotary_periods: Periods of the rotated pairs in positions; the model supports a quarter
+                of the longest period. None: binary positional embedding.
+            rotary_heads: Heads of each layer with rotary encodings.
+            attention: `hardmax` (averaging), or `softmax` of the scores divided by sqrt(d_k).
+            activation_format: [b_m, b_e] of the format to which activations are rounded (softmax
+                only, float32 or wider); None: no rounding.
+            attention_format: [b_m, b_e] for attention weights.
+            num_entries: Numbers of nonzero entries of the `MATRICES` of each layer.
+            num_embedding_entries: Number of nonzero entries of the embedding.
+            num_unembedding_entries: Number of nonzero entries of the unembedding.
+            source: Machine, mode, bits and conversion that the model was compiled from.
+            kwargs: Fields of `PreTrainedConfig`.
 
         Raises:
-            ValueError: an unknown attention, `num_entries` does not fit the layers, a format is
-                none, is more than float32 holds, or is for hardmax; or rotations do not fit the
-                heads, or are there beside a positional embedding.
+            ValueError: `attention` is unknown; `num_entries` does not match the layers; a format
+                exceeds float32 or is combined with hardmax; or rotary encodings do not match the
+                heads or are combined with a positional embedding.
         """
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size

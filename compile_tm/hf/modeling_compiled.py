@@ -1,15 +1,17 @@
-"""A compiled transformer for `model.generate`: the paper's decoder with a KV cache.
+"""Compiled transformer for `model.generate`: the paper's decoder with a KV cache.
 
-Weights are stored by their entries, as nearly all are zero, and made dense at the first use. There
-are no norms. Position i adds its r bits, as -1 and 1, to r coordinates of the embedding; or it
-turns pairs of queries and keys, by 2 pi i / period, in float32 or wider whatever the dtype.
-Attention is averaging hardmax, or softmax by the attention kernel of torch. Scores of hardmax are
-small integers that every dtype holds; where pairs turn, the best is 1/2 above the next.
+Weights are stored in a sparse format and converted to dense matrices on first use. There is no
+normalization. Positions are encoded either as r bits, -1 and 1, which are added to r coordinates of
+the embedding, or by rotating pairs of queries and keys by 2 pi i / period; angles are computed in
+float32 or wider for every dtype. Attention is averaging hardmax, or softmax by
+`scaled_dot_product_attention`. Hardmax scores are small integers, exact in every dtype; with rotary
+encodings, the maximum exceeds the second largest score by at least 1/2.
 
-Formats that no hardware has are emulated in float32: with `activation_format` or `attention_format`
-in the configuration, numbers are rounded to F(b_m, b_e) where the paper's setting does.
+Other number formats are emulated in float32: `activation_format` and `attention_format` in the
+configuration round to F(b_m, b_e) at the points specified in the paper.
 
-Shapes: B sequences, T new positions, S positions so far, H heads, V tokens, m pairs that turn.
+Shapes: batch size B, T new positions, S positions including cached ones, H heads, V tokens, m
+rotated pairs.
 """
 
 import math
@@ -30,18 +32,18 @@ _CACHE_FIELD = next(
     for field in fields(CausalLMOutputWithPast)
     if field.name in ("cache", "past_key_values")
 )
-"""Name of the KV cache in outputs: `cache` from transformers 5.24 on."""
+"""Name of the KV cache in outputs: `cache` since transformers 5.24."""
 
 Turns = tuple[Tensor, Tensor]
-"""Cosines and sines (B or 1, T, m) of the angles that pairs turn by."""
+"""Cosines and sines (B or 1, T, m) of the rotation angles."""
 
-# MKL picks its kernels at a process's first cosine, and that can go wrong on several threads
-# (PyTorch issue 188792): this one is on one.
+# MKL selects its kernels at the first cosine of a process, with a race condition between threads
+# (PyTorch issue 188792). This first cosine runs on one thread.
 torch.zeros(1, device="cpu").cos()
 
 
 class SparseMatrix(nn.Module):
-    """A matrix by its entries that are not zero."""
+    """Matrix stored as its nonzero entries."""
 
     places: Tensor
 
@@ -49,13 +51,13 @@ class SparseMatrix(nn.Module):
         super().__init__()
         self.shape = shape
         self.register_buffer("places", torch.zeros(num_entries, dtype=torch.int32))
-        """(n,) places in the flattened matrix, row after row, ascending."""
+        """(n,) indices into the flattened matrix in row-major order, ascending."""
         self.values = nn.Parameter(torch.zeros(num_entries), requires_grad=False)
-        """(n,)."""
+        """(n,) values of the nonzero entries."""
         self._made: tuple[tuple[object, ...], Tensor] | None = None
 
     def dense(self) -> Tensor:
-        """The matrix; made anew where its entries, their dtype or their device have changed."""
+        """Return the dense matrix; cached until entries, dtype or device change."""
         state = (
             self.values.device,
             self.values.dtype,
@@ -88,7 +90,7 @@ class CompiledLayer(nn.Module):
             self.add_module(name, SparseMatrix(*shapes[name], num_entries=count))
 
     def matrix(self, name: str) -> Tensor:
-        """One of `MATRICES`, dense."""
+        """Return one of `MATRICES` as a dense matrix."""
         part = self.get_submodule(name)
         assert isinstance(part, SparseMatrix)
         return part.dense()
@@ -96,12 +98,12 @@ class CompiledLayer(nn.Module):
     def forward(
         self, x: Tensor, allowed: Tensor, cache: Cache | None, turns: Turns | None
     ) -> Tensor:
-        """The residual stream (B, T, d) after the layer; fills the cache.
+        """Return the residual stream (B, T, d) after the layer, and update the cache.
 
         Args:
-            x: The stream before.
-            allowed: (T, S) or (B, 1, T, S), which positions may be attended to.
-            cache: Keys and values so far.
+            x: Residual stream before the layer, (B, T, d).
+            allowed: Boolean attention mask, (T, S) or (B, 1, T, S); True takes part in attention.
+            cache: Keys and values of earlier positions.
             turns: See `CompiledTransformerForCausalLM.turns`.
         """
         act = self.config.activation_format
@@ -111,7 +113,7 @@ class CompiledLayer(nn.Module):
         return rounded(x + rounded(added, act), act)
 
     def queries_keys_values(self, x: Tensor, turns: Turns | None) -> tuple[Tensor, Tensor, Tensor]:
-        """(B, H, T, d_k) twice, as rotated, and (B, H, T, d_v)."""
+        """Return rotated queries and keys (B, H, T, d_k), and values (B, H, T, d_v)."""
         act = self.config.activation_format
         q, k, v = (
             rounded(functional.linear(x, matrix.flatten(0, 1)), act)
@@ -133,8 +135,8 @@ class CompiledLayer(nn.Module):
             k, v = cache.update(k, v, self.index)
         if k.shape[-2] != allowed.shape[-1]:
             raise ValueError(
-                f"past_key_values: got {type(cache).__name__}, allowed are caches that grow by the "
-                "new positions, as DynamicCache"
+                f"past_key_values: got {type(cache).__name__}, allowed are caches that grow with "
+                "the sequence, such as DynamicCache"
             )
         if self.config.attention == "hardmax":
             heads = _hardmax_attention(q, k, v, allowed)
@@ -146,7 +148,10 @@ class CompiledLayer(nn.Module):
 
 
 def _hardmax_attention(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
-    """Mean of the values of the best positions (B, H, T, d_v), exact for up to 2^24 of them."""
+    """Return the mean value of the positions of maximum score, (B, H, T, d_v).
+
+    Exact for up to 2^24 such positions.
+    """
     with torch.autocast(q.device.type, enabled=False):
         scores = (q.float() @ k.float().transpose(-1, -2)).masked_fill(~allowed, -torch.inf)
         best = (scores == scores.amax(dim=-1, keepdim=True)).float()
@@ -154,7 +159,7 @@ def _hardmax_attention(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tens
 
 
 def _softmax_attention(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
-    """Attention by torch's kernels, which want one width; zeros beside a vector change nothing."""
+    """Compute attention by torch's kernels, which require d_k = d_v: vectors are zero-padded."""
     d_k, d_v = q.shape[-1], v.shape[-1]
     width = max(d_k, d_v)
     q, k, v = (functional.pad(part, (0, width - part.shape[-1])) for part in (q, k, v))
@@ -167,27 +172,27 @@ def _softmax_attention(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tens
 def _rounded_attention(
     q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, config: CompiledTransformerConfig
 ) -> Tensor:
-    """Attention whose weights, and then the heads' outputs (B, H, T, d_v), are rounded."""
+    """Compute attention with rounded weights and rounded outputs (B, H, T, d_v)."""
     scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(~allowed, -torch.inf)
     weights = rounded(scores.softmax(dim=-1), config.attention_format)
     return rounded(weights @ v, config.activation_format)
 
 
 def rotated(values: Tensor, turns: Turns) -> Tensor:
-    """Queries or keys (B, H, T, w) with their first m pairs turned, each by its own angle."""
+    """Rotate the first m pairs of queries or keys (B, H, T, w), each by its own angle."""
     cos, sin = (part[:, None] for part in turns)
     stop = 2 * cos.shape[-1]
     even, odd = values[..., 0:stop:2], values[..., 1:stop:2]
-    # Products with float32 are float32, and only what they sum up to is of a narrower type.
+    # Products with float32 are float32; only their sums are cast to the narrower dtype.
     pairs = torch.stack([cos * even + sin * odd, cos * odd - sin * even], dim=-1)
     return torch.cat([pairs.flatten(-2).to(values.dtype), values[..., stop:]], dim=-1)
 
 
 def rounded(values: Tensor, to: list[int] | None) -> Tensor:
-    """The nearest numbers of the format F(b_m, b_e), of ties the even one; unchanged for None.
+    """Round to the format F(b_m, b_e), half to even; None returns the values unchanged.
 
     Raises:
-        ValueError: the values are of a type narrower than float32.
+        ValueError: the dtype is narrower than float32.
     """
     if to is None:
         return values
@@ -195,7 +200,7 @@ def rounded(values: Tensor, to: list[int] | None) -> Tensor:
         raise ValueError(f"dtype: got {values.dtype}, allowed with emulated formats is float32")
     mantissa_bits, exponent_bits = to
     most = (1 << exponent_bits - 1) - 1
-    # Members are whole multiples of a step, which is the same for all below 2^(1 - most).
+    # Representable numbers are integer multiples of a step, which is constant below 2^(1 - most).
     exponents = (torch.frexp(values).exponent - 1).clamp(min=1 - most)
     steps = torch.ldexp(torch.ones_like(values), exponents - mantissa_bits)
     greatest = (2 - 2.0**-mantissa_bits) * 2.0**most
@@ -203,7 +208,7 @@ def rounded(values: Tensor, to: list[int] | None) -> Tensor:
 
 
 class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
-    """A compiled transformer; `generate` decodes greedily with its own generation config."""
+    """Compiled transformer with a language modeling head; its generation config is greedy."""
 
     config_class = CompiledTransformerConfig
     config: CompiledTransformerConfig
@@ -223,7 +228,7 @@ class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         self.post_init()  # type: ignore[no-untyped-call]
 
     def _init_weights(self, module: nn.Module) -> None:
-        """There is nothing to draw: weights come from a compiler."""
+        """Do nothing: the weights are set by the compiler."""
 
     def forward(
         self,
@@ -238,25 +243,26 @@ class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         logits_to_keep: int = 0,
         return_dict: bool | None = None,
     ) -> CausalLMOutputWithPast:
-        """Scores of the next token.
+        """Return the logits of the next token.
 
         Args:
-            input_ids: (B, T).
-            attention_mask: (B, S), 0 at padding, on either side; None where there is none.
-            position_ids: (B, T) or (1, T); by default tokens that are no padding are counted.
+            input_ids: Token ids, (B, T).
+            attention_mask: (B, S), 0 for padding on either side; None without padding.
+            position_ids: (B, T) or (1, T); by default the number of preceding non-padding tokens.
             past_key_values: Keys and values of earlier positions.
-            cache: The same, by the name that transformers uses from 5.24 on.
-            use_cache: Return keys and values; on by default.
-            output_hidden_states: Return the residual streams before the first layer and after each.
-            logits_to_keep: Score this many last positions only; 0 for all.
-            return_dict: Anything but False; tuples are not offered.
+            cache: Alias of `past_key_values`, used by transformers since 5.24.
+            use_cache: Whether to return keys and values (default: True).
+            output_hidden_states: Whether to return the residual stream before the first layer and
+                after each layer.
+            logits_to_keep: Number of last positions to compute logits for; 0: all.
+            return_dict: Must not be False; tuples are not supported.
 
         Returns:
-            Logits (B, T, V), the cache, and the streams (B, T, d) if asked for.
+            Logits (B, T, V), the cache, and residual streams (B, T, d) if requested.
 
         Raises:
-            ValueError: there are more positions than the model can tell apart, or the mask is not
-                of that shape.
+            ValueError: the sequence is longer than `max_position_embeddings`, or the mask has
+                another shape.
         """
         if return_dict is False:
             raise ValueError("return_dict: got False, allowed are True and None")
@@ -287,9 +293,9 @@ class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         )
 
     def turns(self, positions: Tensor) -> Turns | None:
-        """What pairs turn by at positions (B, T) or (1, T): exact at quarter turns.
+        """Return cosines and sines at positions (B, T) or (1, T), exact at multiples of pi / 2.
 
-        It is of the model's type, but float32 at least; None without rotary encodings.
+        The dtype is that of the model, at least float32. None without rotary encodings.
         """
         if self.config.rotary_periods is None:
             return None
@@ -322,24 +328,24 @@ class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
         return x
 
     def get_input_embeddings(self) -> Any:
-        """None: the embedding is made of entries, and cannot be exchanged or tied."""
+        """Return None: the embedding is sparse and cannot be replaced or tied."""
 
     def get_output_embeddings(self) -> Any:
-        """None, as `get_input_embeddings`."""
+        """Return None, see `get_input_embeddings`."""
 
 
 def _positions(past: int, length: int, mask: Tensor | None, *, device: torch.device) -> Tensor:
-    """(B, T) or (1, T) numbers of the new tokens among those that are no padding."""
+    """Return the positions (B, T) or (1, T) of the new tokens, not counting padding."""
     if mask is None:
         return torch.arange(past, past + length, device=device)[None]
     return (mask.long().cumsum(dim=-1) - 1).clamp(min=0)[:, past:]
 
 
 def _allowed(past: int, length: int, mask: Tensor | None, *, device: torch.device) -> Tensor:
-    """(T, S) or (B, 1, T, S) whether a new position may attend to a position."""
+    """Return the boolean attention mask, (T, S) or (B, 1, T, S)."""
     own = torch.arange(past, past + length, device=device)[:, None]
     others = torch.arange(past + length, device=device)
     if mask is None:
         return others <= own
-    # Padding sees itself, so that no softmax is over nothing.
+    # Padding attends to itself, so that no softmax is over an empty set.
     return (others <= own) & mask[:, None, None, :].bool() | (others == own)

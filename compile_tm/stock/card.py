@@ -14,8 +14,9 @@ tags: [compiled-transformer, {tag}, chain-of-thought]
 ---
 # {name}, compiled to {model_class} ({mode}, r = {bits})
 
-A transformer that {does}. Nothing was trained: a compiler set the weights. It is a plain
-`{model_class}`: it opens without `trust_remote_code`, and runs wherever that architecture does.
+A transformer that {does}. The weights are set by a compiler; the model is not trained. It is a
+standard `{model_class}`, which loads without `trust_remote_code` in all software that supports this
+architecture.
 
 ## Use
 
@@ -29,20 +30,22 @@ inputs = tokenizer("{prompt}", return_tensors="pt")
 print(tokenizer.decode(model.generate(**inputs)[0]))
 ```
 
-`vllm serve FOLDER --dtype bfloat16` serves it, `--dtype float32` as well; on a CPU, add
-`--kv-cache-memory-bytes 1G`, since vLLM reserves 92% of the memory by default and ends if less is
-free. `sudocot compile check FOLDER` compiles it again, compares every weight, and runs the
+`vllm serve FOLDER --dtype bfloat16` (or `float32`) starts a server; on a CPU, add
+`--kv-cache-memory-bytes 1G`, since vLLM reserves 92% of the memory by default and exits if less is
+free. `sudocot compile check FOLDER` compiles the model again, compares all weights, and runs the
 sequences of `self_test.json`.
 
 {how}
 
 ## What is exact
 
-Greedy decoding writes exactly the tokens of the definition, in float32 and bfloat16, for sequences
-of at most {room:,} tokens ({positions}). {norms} Attention adds less than 2^-77 to what the best
-positions hold; a hidden neuron of whole input is exactly its ReLU.
+In float32 and bfloat16, greedy decoding generates exactly the tokens of the definition, for
+sequences of at most {room:,} tokens ({positions}). {norms} The attention output differs from the
+mean over the positions of maximum score by less than 2^-77; hidden neurons with integer input are
+exactly their ReLU.
 
-`registers.json` says which coordinates of the residual stream hold what, and after which layers.
+`registers.json` lists the coordinates of the residual stream for each register, and the layers
+after which they are valid.
 
 ## Facts
 
@@ -53,15 +56,15 @@ positions hold; a hidden neuron of whole input is exactly its ReLU.
 
 _HOW = {
     "cot": """\
-The prompt ends with `{einp}`. Greedy decoding ends with `{eoutp}`; the output stands between
-`{outp}` and it.""",
+The prompt ends with `{einp}`. Greedy decoding ends with `{eoutp}`; the output is between
+`{outp}` and `{eoutp}`.""",
     "scot": """\
 The prompt ends with `{einp}`. Greedy decoding ends a segment with `{esumm}` or `{eoutp}`. After
-`{esumm}`, the text from `{summ}` on, alone, is the next prompt; after `{eoutp}`, the output stands
-between `{outp}` and it.""",
+`{esumm}`, the next prompt is the text from `{summ}` on; after `{eoutp}`, the output is between
+`{outp}` and `{eoutp}`.""",
     "dfa": """\
-A word is written after `<bos>`, symbols separated by blanks. The next token is the answer, `<true>`
-or `<false>`.""",
+The prompt is `<bos>` followed by a word, with symbols separated by spaces. The next token is the
+answer, `<true>` or `<false>`.""",
 }
 _MARKS = {
     True: ("</input>", "<output>", "</output>", "<summary>", "</summary>"),
@@ -90,7 +93,7 @@ def stock_card(source: StockSource, case: SelfTestCase) -> str:
         "feed-forward width": f"{shape.feed_forward_size:,}",
         "tokens": f"{shape.vocab_size:,}",
         "parameters": f"{shape.num_parameters:,}",
-        "weights that are not zero": f"{shape.num_nonzero:,}",
+        "nonzero weights": f"{shape.num_nonzero:,}",
     }
     einp, outp, eoutp, summ, esumm = _MARKS[is_sudoku]
     return _TEMPLATE.format(
