@@ -5,7 +5,7 @@
 #
 #   bash scripts/quickstart.sh [--board 4x4|6x6|9x9] [--out FOLDER]
 #
-# 4x4 takes about ten minutes on two CPU cores, 6x6 takes hours. 9x9 requires a GPU: the model is
+# 4x4 takes about 15 minutes on two CPU cores, 6x6 takes hours. 9x9 requires a GPU: the model is
 # trained on the sudoku-extreme data set, or on generated puzzles if the hub cannot be reached. Without
 # a GPU, 9x9 ends after the data sets. On small boards, only packages are downloaded.
 #
