@@ -104,6 +104,14 @@ def test_a_single_length_is_no_plot(tmp_path: Path) -> None:
     assert told in (tmp_path / "out" / "report.md").read_text()
 
 
+def test_unsolved_puzzles_start_with_a_model_that_has_some(tmp_path: Path) -> None:
+    write_evaluation(tmp_path / "a", name="perfect", solve_rates=(1.0,) * 7)
+    write_evaluation(tmp_path / "b", name="fallible", solve_rates=(0.5,) * 7)
+    main(Config(runs=(str(tmp_path / "a"), str(tmp_path / "b")), out=tmp_path / "out"))
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count("<option selected>") == page.count("<option selected>fallible<") == 1
+
+
 def test_every_finish_reason_has_a_bar_of_its_own() -> None:
     assert set(REASON_STYLES) == set(FinishReason)
     assert len(set(REASON_STYLES.values())) == len(REASON_STYLES)
