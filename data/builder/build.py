@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.filesize import decimal
 
 from data.builder.funnel import ReadCounts, add_counts, funnel_record
 from data.builder.ingest import SPOOL_FILES
@@ -253,7 +254,7 @@ def _log_size(report: ShardReport, folder: Path, *, num_shards: int) -> None:
     expected = (folder / report.shard.name).stat().st_size * num_shards
     free = shutil.disk_usage(folder).free
     level = logging.WARNING if expected > free else logging.INFO
-    logger.log(level, "about %.1f MB in all, %.1f GB free", expected / 1e6, free / 1e9)
+    logger.log(level, "about %s in all, %s free", decimal(expected), decimal(free))
 
 
 def _manifest(

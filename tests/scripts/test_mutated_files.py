@@ -211,7 +211,8 @@ def test_no_value_of_a_file_ends_in_a_traceback(name: str, tmp_path: Path) -> No
             assert message.startswith(str(case.path.parent)), (content, message)
             assert "\n" not in message
             assert len(message) < 1000, message
-    assert refused > tried / 4
+    # transformers accepts unknown fields, and many of its own with any value.
+    assert refused > tried / (4 if name == "compiled-config" else 3), (refused, tried)
 
 
 def test_messages_name_field_value_and_what_is_allowed(tmp_path: Path) -> None:
