@@ -27,5 +27,6 @@ python -m scripts.cli.reference >"$pages/docs/reference/commands.md"
 sudocot trace '4.....8.5.3..........7......2.....6.....8.4......1.......6.3.7.5..2.....1.4......' \
     --out "$pages/docs/demos/search-9x9.html"
 sudocot trace '1...|..3.|.4..|...2' --model compiled-4x4 --out "$pages/docs/demos/registers-4x4.html"
+sudocot compile show binary-addition 101+11 --out "$pages/docs/demos/steps-addition.html"
 PYTHONPATH=$PWD mkdocs build --quiet --config-file "$pages/mkdocs.yml" --site-dir "${out:-$PWD/site}"
 echo "site in ${out:-$PWD/site}/index.html"

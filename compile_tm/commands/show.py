@@ -1,7 +1,8 @@
-"""`sudocot compile show`: show the registers of a position, layer by layer."""
+"""`sudocot compile show`: show registers layer by layer, or write a page of all tokens."""
 
 from __future__ import annotations
 
+import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,8 +22,10 @@ from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_mac
 from compile_tm.constructions.dfa import dfa_min_bits
 from compile_tm.constructions.sequences import Ids, checked_run, min_bits
 from compile_tm.machines.dfa import Dfa
+from compile_tm.page.render import write_page
 from compile_tm.program.registers import Flag, Register
-from compile_tm.runtime.trace import LayerState, trace_program
+from compile_tm.runtime.trace import Activations, LayerState, activations
+from compile_tm.step_page.build import Model, step_page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,9 @@ class Config:
     """Show the registers and flags of a position that change in each layer.
 
     A register is shown as a number and, in brackets, its bits, least significant first; a dot is an
-    empty register. By default, all registers that change after the embedding are shown.
+    empty register. By default, all registers that change after the embedding are shown. With --out,
+    writes an HTML page that steps through all tokens: tapes, heads, registers after each layer, and
+    why the next token follows.
 
     Examples:
         sudocot compile show binary-increment 11
@@ -38,6 +43,7 @@ class Config:
         sudocot compile show parity 1011 --position 4
         sudocot compile show sorting cba --mode scot --segment 2 --position 20 --registers sought
         sudocot compile show rope-model 1011 --position 3
+        sudocot compile show binary-addition 101+11 --out steps.html
     """
 
     machine: Positional[str]
@@ -58,14 +64,22 @@ class Config:
     """Prefixes of the names of registers and flags to show."""
     two_way: bool = False
     """The tapes are two-way infinite; they are folded to one-way tapes."""
+    out: Path | None = None
+    """Write a page that steps through the tokens, from --position on."""
+    open: bool = False
+    """Open the page in the browser."""
 
     def __post_init__(self) -> None:
+        if self.out is None and self.open:
+            raise ValueError("open: allowed with --out only")
+        if self.out is not None and self.registers:
+            raise ValueError("registers: got some with --out, allowed without")
         if is_folder(self.machine):
             check_left_out(self, ("mode", "bits", "two_way"))
 
 
 def main(config: Config) -> int:
-    """Run the model and print the registers."""
+    """Run the model and print the registers, or write the page."""
     decoder = None
     if is_folder(config.machine):
         from compile_tm.hf.decoder import open_decoder
@@ -80,19 +94,30 @@ def main(config: Config) -> int:
     if not 1 <= config.segment <= len(segments):
         raise ValueError(f"segment: got {config.segment}, allowed are 1 to {len(segments)}")
     ids = segments[config.segment - 1]
+    if config.position is not None and config.position >= len(ids) - 1:
+        raise ValueError(f"position: got {config.position}, allowed are 0 to {len(ids) - 2}")
+    wires = decoder.wires if decoder else compiled.program.wires
     console = Console(highlight=False, markup=False, emoji=False)
+
+    def run(ids: Ids) -> Activations:
+        return decoder.activations(ids.tolist()) if decoder else activations(compiled.program, ids)
+
+    if config.out is not None:
+        model = Model(compiled=compiled, wires=wires, activations=run, contents=_contents)
+        page = step_page(model, config.word, segment=config.segment, position=config.position)
+        write_page(config.out, page)
+        console.print(f"page in {config.out}", soft_wrap=True)
+        if config.open:
+            webbrowser.open(config.out.resolve().as_uri())
+        return 0
     if config.position is None:
         rows = enumerate(compiled.vocabulary.tokens(ids))
         console.print("\n".join(f"{position:>6}  {token}" for position, token in rows))
         return 0
-    if not 0 <= config.position < len(ids) - 1:
-        raise ValueError(f"position: got {config.position}, allowed are 0 to {len(ids) - 2}")
-    ids = ids[: config.position + 2]
-    wires = decoder.wires if decoder else compiled.program.wires
-    stages = decoder.states(ids[:-1].tolist()) if decoder else _stages(compiled, ids[:-1])
-    tokens = compiled.vocabulary.tokens(ids[-2:])
+    layers = run(ids[: config.position + 1]).layers
+    tokens = compiled.vocabulary.tokens(ids[config.position : config.position + 2])
     console.print(f"position {config.position}: {tokens[0]}, followed by {tokens[1]}")
-    console.print(_table(stages, wires, config))
+    console.print(_table(layers, wires, config))
     return 0
 
 
@@ -108,28 +133,19 @@ def _compiled(config: Config) -> Compiled:
     return compile_machine(machine, mode=config.mode or "cot", bits=bits, reachable_only=True)
 
 
-def _stages(compiled: Compiled, ids: Ids) -> list[LayerState]:
-    """Return the states of the program at the last position."""
-    trace = trace_program(compiled.program, ids)
-    stages = [LayerState("", "embedding", trace.streams[0][-1])]
-    for number, layer in enumerate(trace.program.layers, 1):
-        stages.append(LayerState(str(number), layer.name, trace.after_layer(number)[-1]))
-    return stages
-
-
-def _table(stages: list[LayerState], wires: Sequence[Register | Flag], config: Config) -> Table:
-    """Return a table of the embedding and the changes of each layer."""
+def _table(layers: list[LayerState], wires: Sequence[Register | Flag], config: Config) -> Table:
+    """Return a table of the embedding and the changes of each layer at the last position."""
     table = Table()
     for column in ("layer", "register", "before", "after", "in the layer"):
         table.add_column(column, no_wrap=column != "in the layer")
     wires = [wire for wire in wires if _is_wanted(wire.name, config)]
     for wire in wires:
-        values = stages[0].values[wire.index]
+        values = layers[0].values[-1, wire.index]
         if values.any():
-            table.add_row("", wire.name, "", _contents(wire, values), stages[0].name)
-    for before, after in pairwise(stages):
+            table.add_row("", wire.name, "", _contents(wire, values), layers[0].name)
+    for before, after in pairwise(layers):
         for wire in wires:
-            old, new = before.values[wire.index], after.values[wire.index]
+            old, new = before.values[-1, wire.index], after.values[-1, wire.index]
             if (old != new).any():
                 contents = (_contents(wire, old), _contents(wire, new))
                 table.add_row(after.number, wire.name, *contents, after.name)

@@ -15,7 +15,7 @@ from compile_tm.constructions.compiled import Compiled
 from compile_tm.hf.source import FolderSource, load_model, model_snapshots, read_config, read_source
 from compile_tm.program.compiled import CompiledProgram
 from compile_tm.program.registers import Flag, Register
-from compile_tm.runtime.trace import LayerState
+from compile_tm.runtime.trace import Activations, LayerState
 from compile_tm.runtime.transformer import Part
 from compile_tm.stock.observe import load_stock_model, observe
 from compile_tm.stock.source import StockSource, is_stock_folder
@@ -40,8 +40,8 @@ class FolderDecoder(Protocol):
     ) -> list[Ids]:
         """Continue each prompt (n,) greedily to a stop token or the last position."""
 
-    def states(self, ids: Sequence[int]) -> list[LayerState]:
-        """Return the residual stream of the last position after each layer."""
+    def activations(self, ids: Sequence[int]) -> Activations:
+        """Return the residual stream after each layer, and the greedy next tokens."""
 
 
 def open_decoder(folder: Path) -> FolderDecoder:
@@ -83,13 +83,13 @@ class StockDecoder:
             self.model, prompts, stop=stop, num_positions=self.source.program.max_positions
         )
 
-    def states(self, ids: Sequence[int]) -> list[LayerState]:
+    def activations(self, ids: Sequence[int]) -> Activations:
         """See `FolderDecoder`."""
         seen, program = observe(self.model, self.source, ids), self.source.program
-        states = [LayerState("", "embedding", seen.embedded[-1])]
+        layers = [LayerState("", "embedding", seen.embedded)]
         for number, (layer, values) in enumerate(zip(program.layers, seen.layers, strict=True), 1):
-            states.append(LayerState(str(number), layer.name, values.after[-1]))
-        return states
+            layers.append(LayerState(str(number), layer.name, values.after))
+        return Activations(layers, seen.predicted)
 
 
 class CompiledDecoder:
@@ -118,16 +118,18 @@ class CompiledDecoder:
         room = self.compiled.program.max_positions
         return generate(self.model, prompts, stop=stop, num_positions=room)
 
-    def states(self, ids: Sequence[int]) -> list[LayerState]:
+    @torch.inference_mode()
+    def activations(self, ids: Sequence[int]) -> Activations:
         """See `FolderDecoder`."""
         snapshots = model_snapshots(self.model, self.source, ids)
-        states = [LayerState("", "embedding", snapshots[0].stream[0, -1].numpy())]
+        layers = [LayerState("", "embedding", snapshots[0].stream[0].numpy())]
         for number, (layer, part, stream) in enumerate(snapshots[1:], 1):
             name = self.source.blueprint.layer_name(layer)
             if part is Part.DENOISING:
                 name = f"heads of {name}, denoised"
-            states.append(LayerState(str(number), name, stream[0, -1].numpy()))
-        return states
+            layers.append(LayerState(str(number), name, stream[0].numpy()))
+        logits = self.model(torch.tensor([list(ids)]), use_cache=False).logits[0]
+        return Activations(layers, logits.argmax(dim=-1).numpy())
 
 
 @torch.inference_mode()

@@ -19,14 +19,23 @@ _BLOCK = 256
 
 
 class LayerState(NamedTuple):
-    """Residual stream of one position after a layer or the embedding."""
+    """Residual stream of n positions after a layer or the embedding."""
 
     number: str
     """Number of the layer in the model."""
     name: str
     """Stages of the layer."""
     values: npt.NDArray[np.floating]
-    """(d,)."""
+    """(n, d)."""
+
+
+class Activations(NamedTuple):
+    """Residual streams and predictions of a model on n tokens."""
+
+    layers: list[LayerState]
+    """The embedding, then each layer."""
+    predicted: npt.NDArray[np.integer]
+    """(n,) greedy next token after each prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +104,15 @@ def trace_program(program: Program, ids: npt.NDArray[np.integer]) -> Trace:
         predicted=scores.argmax(axis=1).astype(np.int32),
         gaps=best[:, -1] - best[:, -2],
     )
+
+
+def activations(program: Program, ids: npt.NDArray[np.integer]) -> Activations:
+    """Return the activations of a program on tokens (n,); see `trace_program`."""
+    trace = trace_program(program, ids)
+    layers = [LayerState("", "embedding", trace.streams[0])]
+    for number, layer in enumerate(program.layers, 1):
+        layers.append(LayerState(str(number), layer.name, trace.after_layer(number)))
+    return Activations(layers, trace.predicted)
 
 
 def _attend(head: Head, x: Stream) -> tuple[Stream, HeadFacts]:

@@ -23,8 +23,8 @@ import jinja2
 from markupsafe import Markup
 
 from compile_tm.measure.report.svg_style import themed_svg
+from compile_tm.page.render import render_page
 from data.runtime.files import staged_directory, to_json
-from eval.page.render import render_page
 from eval.report import columns
 from eval.report.build import Report, Section
 from eval.report.columns import COLUMNS, shown_columns

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.page.render import render_page
+from compile_tm.page.render import render_page
 from eval.trace_page.register_check import Mismatch
 from eval.trace_page.registers import Readings
 from eval.trace_page.streams import Stream, first_difference

@@ -186,7 +186,7 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
         "compile_tm.commands.run", "compile a machine and run the transformer on a word"
     ),
     ("compile", "show"): CommandEntry(
-        "compile_tm.commands.show", "show the registers of a position, layer by layer"
+        "compile_tm.commands.show", "show the registers layer by layer, or write a step page"
     ),
     ("compile", "probe"): CommandEntry(
         "compile_tm.commands.probe", "write register values at layers of a compiled model"

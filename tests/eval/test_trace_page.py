@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compile_tm.page.render import render_page, script_json
 from eval.commands.trace import Config, main
 from eval.engines.contract import FinishReason
-from eval.page.render import render_page, script_json
 from eval.results.records import SampledPuzzle
 from eval.trace_page.build import trace_page
 from eval.trace_page.sources import attempt_of_evaluation

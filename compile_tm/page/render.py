@@ -9,14 +9,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import tempfile
 from collections.abc import Mapping
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
-_PACKAGE = "eval.page"
+_PACKAGE = "compile_tm.page"
+PAGE_MARK = "made with sudocot"
+"""Mark in every page; only files with this mark are replaced."""
 
 
 def render_page(package: str, template: str, **values: Any) -> str:
@@ -58,6 +62,21 @@ def render_page(package: str, template: str, **values: Any) -> str:
     return body.replace("@POLICY@", policy, 1)
 
 
+def write_page(path: Path, page: str) -> None:
+    """Write a page with `PAGE_MARK` in a comment, atomically.
+
+    Raises:
+        FileExistsError: A file without the mark exists.
+    """
+    if path.exists() and PAGE_MARK.encode() not in path.read_bytes():
+        raise FileExistsError(f"{path} exists and was not made with sudocot")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        staged = Path(folder) / path.name
+        staged.write_text(f"{page}<!-- {PAGE_MARK} -->\n", encoding="utf-8")
+        staged.replace(path)
+
+
 def script_json(value: Any) -> str:
     """Serialize to JSON for a script element, with `<`, `>` and `&` escaped."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
@@ -70,7 +89,7 @@ def _data_block(name: str, value: Mapping[str, Any]) -> Markup:
 
 
 def _read(package: str, name: str) -> str:
-    """Read a template, style or script of the package, or of `eval.page` as a fallback."""
+    """Read a template, style or script of the package, or of `compile_tm.page` as a fallback."""
     for owner in (package, _PACKAGE):
         path = resources.files(owner).joinpath(name)
         if path.is_file():

@@ -1,0 +1,1 @@
+"""HTML page that steps through the tokens of a compiled machine."""
