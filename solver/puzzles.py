@@ -39,11 +39,12 @@ from solver.puzzle_io.kernels import ANSWER, PUZZLE, RATING, SOURCE
 from solver.puzzle_io.lines import read_text_blocks
 from solver.puzzle_io.parquet import detect_parquet, read_parquet_blocks
 from solver.puzzle_io.rows import PuzzleBlock, RowError
-from solver.puzzle_io.tables import NO_COLUMN_NAMES, ColumnNames, TableFormat
+from solver.puzzle_io.tables import NO_COLUMN_NAMES, ColumnNames, MissingColumnError, TableFormat
 
 __all__ = [
     "NO_COLUMN_NAMES",
     "ColumnNames",
+    "MissingColumnError",
     "PuzzleBlock",
     "PuzzleReader",
     "RowError",

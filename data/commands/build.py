@@ -13,12 +13,12 @@ from tyro.conf import OmitArgPrefixes, Positional
 from data.builder.build import build
 from data.builder.plan import BuildConfig, Part
 from data.commands.report import print_manifest
+from data.puzzle_sources.columns import ColumnOptions
 from data.puzzle_sources.sources import GeneratorSource, Source, open_files
 from data.runtime.cpus import available_cpus
 from data.runtime.ranges import CotLength, Workers, check_ranges
 from data.store import TokenStore
 from solver.boards import get_board
-from solver.puzzles import ColumnNames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +46,8 @@ class Config:
     """Revision of a hub data set."""
     board: str | None = None
     """Board: 4x4, 6x6, 9x9 or 16x16; inferred from the puzzles if not given."""
-    puzzle_column: str | None = None
-    """Column of the puzzles in a table; by default one with a known name, such as `puzzle`."""
-    answer_column: str | None = None
-    """Column of the answers in a table; by default one with a known name, such as `answer`."""
+    columns: OmitArgPrefixes[ColumnOptions] = field(default_factory=ColumnOptions)
+    """Columns of a table."""
     generate: Annotated[int, Ge(0), Le(10**12)] = 0
     """Generate this many minimal puzzles instead of reading a source."""
     extra_givens: Annotated[int, Ge(0), Le(256)] = 0
@@ -79,7 +77,7 @@ class Config:
             raise ValueError("board: --generate needs --board")
         if self.generate > 0 and (self.split is not None or self.revision is not None):
             raise ValueError("split and revision: allowed without --generate")
-        if self.generate > 0 and (self.puzzle_column or self.answer_column):
+        if self.generate > 0 and self.columns != ColumnOptions():
             raise ValueError("puzzle_column and answer_column: allowed without --generate")
         if self.extra_givens > 0 and self.generate == 0:
             raise ValueError("extra_givens: goes with --generate")
@@ -123,5 +121,5 @@ def _open_source(config: Config) -> Source:
         board=config.board,
         split=config.split,
         revision=config.revision,
-        columns=ColumnNames(puzzle=config.puzzle_column, answer=config.answer_column),
+        columns=config.columns.names,
     )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.console import Console
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional
 
 from data.commands.tables import print_table
-from data.puzzle_sources.puzzle_sets import open_puzzle_set
+from data.puzzle_sources.columns import ColumnOptions
+from data.puzzle_sources.puzzle_sets import ListedPuzzles, PuzzleSet, open_puzzle_set
 from data.puzzle_sources.splits import Overlaps, find_overlaps
 from data.runtime.intervals import wilson_interval
 from data.runtime.parallel import num_threads
 from data.runtime.ranges import Count, Seed, Workers, check_ranges
+from solver.puzzles import NO_COLUMN_NAMES, ColumnNames, MissingColumnError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,7 @@ class Config:
     Reports equal puzzles, and puzzles equivalent under a symmetry: digits relabeled; rows, columns,
     bands and stacks permuted; transposed. The exit code is 1 if there are any. A and B are puzzle
     lists, data sets built by `sudocot data build`, or splits of a folder or of a hub data set.
+    --puzzle-column and --answer-column apply to the tables that have these columns.
 
     Examples:
         sudocot data check-splits train.csv test.csv
@@ -35,6 +38,8 @@ class Config:
     """The same for the set to look up in A."""
     board: str | None = None
     """Board of puzzle lists: 4x4, 6x6, 9x9 or 16x16; inferred from the puzzles if not given."""
+    columns: OmitArgPrefixes[ColumnOptions] = field(default_factory=ColumnOptions)
+    """Columns of a table."""
     sample: Count | None = None
     """Number of puzzles of B to look up, sampled at random; by default all."""
     seed: Seed = 0
@@ -49,8 +54,7 @@ class Config:
 def main(config: Config) -> int:
     """Print the overlap; return 1 if there is any, else 0."""
     overlaps = find_overlaps(
-        open_puzzle_set(config.a, board=config.board),
-        open_puzzle_set(config.b, board=config.board),
+        *_open_sets(config),
         sample=config.sample,
         seed=config.seed,
         workers=num_threads(config.workers),
@@ -66,6 +70,32 @@ def main(config: Config) -> int:
         title = "first overlaps in B (rows counted from 0)"
         print_table(console, title, ("kind", "row of A", "row of B"), rows)
     return 1 if overlaps.num_overlaps else 0
+
+
+def _open_sets(config: Config) -> tuple[PuzzleSet, PuzzleSet]:
+    """Open A and B, with the named columns where a table has them.
+
+    Raises:
+        ValueError: Columns are named, and neither A nor B is a table that has them.
+    """
+    columns = config.columns.names
+    a, b = (_open_set(name, config.board, columns) for name in (config.a, config.b))
+    if columns != NO_COLUMN_NAMES and not any(
+        isinstance(puzzles, ListedPuzzles) and puzzles.source.columns == columns
+        for puzzles in (a, b)
+    ):
+        words = " ".join(config.columns.words)
+        raise ValueError(f"{words}: neither {config.a} nor {config.b} is a table with this column")
+    return a, b
+
+
+def _open_set(name: str, board: str | None, columns: ColumnNames) -> PuzzleSet:
+    try:
+        return open_puzzle_set(name, board=board, columns=columns)
+    except MissingColumnError:
+        if columns == NO_COLUMN_NAMES:
+            raise
+    return open_puzzle_set(name, board=board)
 
 
 def _counts(overlaps: Overlaps) -> Iterator[tuple[str, str, str]]:

@@ -15,9 +15,9 @@ from data.commands.tables import print_table
 from data.lengths.build import measure_lengths
 from data.lengths.measure import LengthsConfig
 from data.lengths.table import LengthsTable, RowStatus
+from data.puzzle_sources.columns import ColumnOptions
 from data.puzzle_sources.sources import open_files
 from data.runtime.ranges import Workers, check_ranges
-from solver.puzzles import ColumnNames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +43,8 @@ class Config:
     """Revision of a hub data set."""
     board: str | None = None
     """Board: 4x4, 6x6, 9x9 or 16x16; inferred from the puzzles if not given."""
-    puzzle_column: str | None = None
-    """Column of the puzzles in a table; by default one with a known name, such as `puzzle`."""
-    answer_column: str | None = None
-    """Column of the answers in a table; by default one with a known name, such as `answer`."""
+    columns: OmitArgPrefixes[ColumnOptions] = field(default_factory=ColumnOptions)
+    """Columns of a table."""
     lengths: OmitArgPrefixes[LengthsConfig] = field(default_factory=LengthsConfig)
     """Measurement options."""
     workers: Workers | None = None
@@ -73,7 +71,7 @@ def main(config: Config) -> int:
         board=config.board,
         split=config.split,
         revision=config.revision,
-        columns=ColumnNames(puzzle=config.puzzle_column, answer=config.answer_column),
+        columns=config.columns.names,
     )
     table = measure_lengths(
         source,

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from data.puzzle_sources.sources import FileSource, open_files
 from data.store import MANIFEST_NAME, TokenStore
 from solver.boards import Board, Grid
+from solver.puzzles import NO_COLUMN_NAMES, ColumnNames
 from solver.vocabulary import END_INPUT, INPUT, Tokens, Vocabulary
 
 Rows = npt.NDArray[np.int64]
@@ -126,8 +127,15 @@ def givens_of_prompts(board: Board, tokens: Tokens, lengths: npt.NDArray[np.int6
     return grids
 
 
-def open_puzzle_set(name: str, *, board: str | None = None) -> PuzzleSet:
+def open_puzzle_set(
+    name: str, *, board: str | None = None, columns: ColumnNames = NO_COLUMN_NAMES
+) -> PuzzleSet:
     """Open a data set folder, a puzzle file, or a split: `folder:train`, `owner/name:test`.
+
+    Args:
+        name: One of these.
+        board: Name of the board of a puzzle list, or None to infer it.
+        columns: Columns of a table; ignored for a data set.
 
     Raises:
         OSError: The input cannot be read.
@@ -139,4 +147,6 @@ def open_puzzle_set(name: str, *, board: str | None = None) -> PuzzleSet:
     if not Path(name).exists():
         before, colon, after = name.rpartition(":")
         name, split = (before, after) if colon else (name, None)
-    return ListedPuzzles(open_files((name,), board=board, split=split, revision=None))
+    return ListedPuzzles(
+        open_files((name,), board=board, split=split, revision=None, columns=columns)
+    )

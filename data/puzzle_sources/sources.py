@@ -159,7 +159,7 @@ def open_files(
         paths: tuple[Path, ...] = (_fetch(names[0], split=split, revision=revision),)
         origin = {"dataset": names[0], "split": split, "revision": revision}
     elif len(names) == 1 and Path(names[0]).is_dir():
-        paths = (Path(read_puzzles(names[0], split=split).file),)
+        paths = (Path(read_puzzles(names[0], split=split, columns=columns).file),)
         origin = {"dataset": Path(names[0]).resolve().name, "split": split}
     else:
         if split is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional
 
 from data.commands.tables import print_table
+from data.puzzle_sources.columns import ColumnOptions
 from eval.results.folder import EvaluationFolder
 from eval.sampling.cohorts import (
     STANDARD,
@@ -41,6 +42,8 @@ class Config:
     """Evaluation folders."""
     data: tuple[str, ...] = ()
     """Puzzle files, a data set, or a split, as for `sudocot eval run`."""
+    columns: OmitArgPrefixes[ColumnOptions] = field(default_factory=ColumnOptions)
+    """Columns of a table."""
     lengths: Path | None = None
     """Table of CoT lengths of the puzzle list."""
 
@@ -73,7 +76,13 @@ def _row(cohort: Cohort) -> tuple[str, str, str, str]:
 
 def _cohorts_of_list(config: Config) -> Iterator[Cohort]:
     assert config.lengths is not None
-    pool = open_pool(config.data, board=None, lengths=config.lengths, may_measure=False)
+    pool = open_pool(
+        config.data,
+        board=None,
+        lengths=config.lengths,
+        may_measure=False,
+        columns=config.columns.names,
+    )
     choices = [sampling_of(name) for name in STANDARD]
     choices = [choice for choice in choices if (choice.count or 0) <= len(pool)]
     for choice in (*choices, SamplingConfig(sample="targets"), SamplingConfig(sample="all")):

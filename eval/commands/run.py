@@ -20,6 +20,7 @@ from tyro.conf import OmitArgPrefixes
 from data.builder.plan import Part, part_folder
 from data.model_format.facts import Mode
 from data.model_format.precision import UNKNOWN_PRECISION, PrecisionName, get_precision
+from data.puzzle_sources.columns import ColumnOptions
 from data.runtime.code_commit import code_commit
 from data.runtime.environment import recorded_environment
 from data.runtime.locks import locked_folder
@@ -84,6 +85,8 @@ class Config:
     """Model folder, such as the `final` of a run; for text also a model of the hub or a server."""
     data: tuple[str, ...]
     """Puzzle files, a data set folder, or a split such as `folder:test` or `owner/name:test`."""
+    columns: OmitArgPrefixes[ColumnOptions] = field(default_factory=ColumnOptions)
+    """Columns of a table."""
     out: Path
     """Evaluation folder."""
     sampling: OmitArgPrefixes[SamplingConfig] = field(default_factory=SamplingConfig)
@@ -168,6 +171,7 @@ def _run(config: Config) -> EvaluationFolder:
         board=model.board.name if model else None,
         lengths=config.lengths or _lengths_beside(config),
         may_measure=part is None,
+        columns=config.columns.names,
     )
     sampling = sampling_with_cohort(config.sampling, config.cohort)
     arguments = parse_engine_args(config.engine_args)

@@ -23,7 +23,7 @@ from data.puzzle_sources.puzzle_sets import ListedPuzzles, PuzzleSet, TracedPuzz
 from data.puzzle_sources.sources import FileSource, open_files
 from eval.sampling.choices import Indices, PuzzleIds
 from solver.boards import Board, Grid
-from solver.puzzles import puzzle_id
+from solver.puzzles import NO_COLUMN_NAMES, ColumnNames, puzzle_id
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +86,7 @@ def open_pool(
     board: str | None,
     lengths: Path,
     may_measure: bool = True,
+    columns: ColumnNames = NO_COLUMN_NAMES,
 ) -> PuzzlePool:
     """Open a data set, puzzle files, or a split such as `folder:test` or `owner/name:test`.
 
@@ -94,21 +95,26 @@ def open_pool(
         board: Name of the required board; None for any.
         lengths: Table of CoT lengths of a puzzle list, created if missing; unused for a data set.
         may_measure: Whether the table of lengths may be created.
+        columns: Columns of a puzzle table.
 
     Raises:
         OSError: The input cannot be read.
-        ValueError: There are no puzzles, the board differs, or the table of lengths belongs to
-            another list.
+        ValueError: There are no puzzles, the board differs, columns are named for a data set, or
+            the table of lengths belongs to another list.
     """
     puzzles: PuzzleSet
     if len(names) == 1:
-        puzzles = open_puzzle_set(names[0])
+        puzzles = open_puzzle_set(names[0], columns=columns)
     else:
-        puzzles = ListedPuzzles(open_files(tuple(names), board=None, split=None, revision=None))
+        puzzles = ListedPuzzles(
+            open_files(tuple(names), board=None, split=None, revision=None, columns=columns)
+        )
     if board is not None and puzzles.board.name != board:
         raise ValueError(f"data: got {puzzles.board.name} puzzles, allowed are {board}")
     name = ", ".join(map(_short_name, names))
     if isinstance(puzzles, TracedPuzzles):
+        if columns != NO_COLUMN_NAMES:
+            raise ValueError(f"{name}: a data set; column names are allowed for a table only")
         return _pool_of_store(puzzles, name=name)
     assert isinstance(puzzles, ListedPuzzles), puzzles
     table = _open_lengths(puzzles.source, lengths, may_measure=may_measure)
@@ -174,8 +180,13 @@ def _open_lengths(source: FileSource, path: Path, *, may_measure: bool) -> Lengt
         path.parent.mkdir(parents=True, exist_ok=True)
         return measure_lengths(source, path, config=LengthsConfig(), resume=True, wait=True)
     table = LengthsTable.open(path)
-    theirs = [file["sha256"] for file in table.identity["source"].get("files", [])]
-    ours = [file["sha256"] for file in source.describe()["files"]]
-    if theirs != ours:
+    theirs, ours = table.identity["source"], source.describe()
+    if [file["sha256"] for file in theirs.get("files", [])] != [
+        file["sha256"] for file in ours["files"]
+    ]:
         raise ValueError(f"lengths: {path} was made from another list; give another --lengths")
+    if theirs.get("columns") != ours.get("columns"):
+        raise ValueError(
+            f"lengths: {path} was made from other columns of the list; give another --lengths"
+        )
     return table

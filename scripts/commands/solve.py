@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,8 +13,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional
 
+from data.puzzle_sources.columns import ColumnOptions
 from data.runtime.ranges import SegmentTokens, TokenCount, check_ranges
 from data.segments import split_into_segments
 from data.text import tokens_to_lines
@@ -23,6 +24,7 @@ from solver.generation.counting import UNDECIDED, count_solutions_many
 from solver.jit import kernel_cache_dir
 from solver.mrv.tracer import DEFAULT_MAX_TOKENS, Status, Trace, trace
 from solver.puzzles import (
+    NO_COLUMN_NAMES,
     ColumnNames,
     RowError,
     clash_text,
@@ -62,8 +64,8 @@ class Config:
     while it is generated; lines that deviate from the solver are marked."""
     board: str | None = None
     """Board of the puzzles: 4x4, 6x6, 9x9 or 16x16 (default: detected)."""
-    puzzle_column: str | None = None
-    """Column of a table with the puzzles (default: one with a known name, such as `puzzle`)."""
+    columns: OmitArgPrefixes[ColumnOptions] = field(default_factory=ColumnOptions)
+    """Columns of a table."""
     max_tokens: TokenCount = DEFAULT_MAX_TOKENS
     """Maximum number of tokens per puzzle; the search stops there."""
     trace: bool = False
@@ -86,11 +88,6 @@ class Config:
                 "always printed, in the segments of its training"
             )
 
-    @property
-    def columns(self) -> ColumnNames:
-        """Column names of a table."""
-        return ColumnNames(puzzle=self.puzzle_column)
-
 
 def main(config: Config) -> int:
     """Solve the puzzles; return 0 if all were solved, else 1."""
@@ -100,7 +97,9 @@ def main(config: Config) -> int:
         return _solve_with_model(config, config.model, board=board, console=console)
     are_all_solved = True
     with Console(stderr=True, markup=False).status(_waiting_text()) as spinner:
-        for name, found_board, givens in _read(config.puzzle, board=board, columns=config.columns):
+        for name, found_board, givens in _read(
+            config.puzzle, board=board, columns=config.columns.names
+        ):
             if isinstance(givens, RowError):
                 sys.stderr.write(f"sudocot: {givens}\n")
                 are_all_solved = False
@@ -133,7 +132,9 @@ def _solve_with_model(
 
     solver = ModelSolver(folder, console=console, max_tokens=config.max_tokens)
     are_all_solved = True
-    for name, found_board, givens in _read(config.puzzle, board=board, columns=config.columns):
+    for name, found_board, givens in _read(
+        config.puzzle, board=board, columns=config.columns.names
+    ):
         if isinstance(givens, RowError):
             sys.stderr.write(f"sudocot: {givens}\n")
             are_all_solved = False
@@ -158,6 +159,8 @@ def _read(
     """Yield name, board and givens of each puzzle, in input order."""
     # pathlib raises if a puzzle is longer than the maximum file name; os.path does not.
     if source != "-" and not os.path.exists(source):  # noqa: PTH110
+        if columns != NO_COLUMN_NAMES:
+            raise ValueError(f"{source}: no such file; column names are allowed for a table only")
         try:
             found_board, givens = parse_puzzle(source, board=board)
         except ValueError as error:

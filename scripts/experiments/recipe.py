@@ -85,7 +85,7 @@ def _stages(settings: Settings, resources: Resources) -> Iterator[Stage]:
     for mode in dict.fromkeys(training.mode for training in experiment.trainings):
         yield from _data_stages(setup, layout, resources, mode)
     if setup.source is not None and experiment.trainings:
-        yield _lengths_stage(setup.source, "test", layout, resources)
+        yield _lengths_stage(setup, "test", layout, resources)
     for training in experiment.trainings:
         yield _training_stage(training, setup, layout, resources)
         for sample in training.samples:
@@ -96,7 +96,7 @@ def _data_table_stages(
     setup: ExperimentSetup, layout: Layout, resources: Resources
 ) -> Iterator[Stage]:
     if setup.source is not None:
-        yield _lengths_stage(setup.source, "train", layout, resources)
+        yield _lengths_stage(setup, "train", layout, resources)
         return
     puzzles = str(layout.root / "puzzles.csv")
     count = str(setup.num_puzzles)
@@ -114,11 +114,15 @@ def _data_table_stages(
     )
 
 
-def _lengths_stage(source: str, split: str, layout: Layout, resources: Resources) -> Stage:
+def _lengths_stage(
+    setup: ExperimentSetup, split: str, layout: Layout, resources: Resources
+) -> Stage:
+    assert setup.source is not None, setup.name
+    words = ("data", "lengths", setup.source, "--split", split, *setup.columns.words)
     out = str(layout.lengths(split))
     return Stage(
         name=f"lengths-{split}",
-        words=("data", "lengths", source, "--split", split, "--out", out, "--resume"),
+        words=(*words, "--out", out, "--resume"),
         resources=_only(resources),
     )
 
@@ -169,7 +173,7 @@ def _evaluation_stage(
         needs = [training.name]
     else:
         lengths = str(layout.lengths("test"))
-        data = ("--data", f"{setup.source}:test", "--lengths", lengths)
+        data = ("--data", f"{setup.source}:test", *setup.columns.words, "--lengths", lengths)
         needs = [training.name, "lengths-test"]
     folders = (
         *("--model", str(layout.run(training) / "final"), *data),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from annotated_types import Ge, Le
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional
 
+from data.puzzle_sources.columns import ColumnOptions
 from data.runtime.ranges import TokenCount, check_ranges
 from scripts.experiments.experiments import Experiment, get_experiment
 from scripts.experiments.setups import PAPER_SOURCE, ExperimentSetup, Scale, get_setup
@@ -26,6 +27,8 @@ class Settings:
     """Folder of data, runs and results (default: runs/paper, runs/study or runs/tiny)."""
     source: str = PAPER_SOURCE
     """Data set with the splits train and test: a name on the hub, or a folder with two files."""
+    columns: OmitArgPrefixes[ColumnOptions] = field(default_factory=ColumnOptions)
+    """Columns of the tables of the data set."""
     tokens: TokenCount | None = None
     """Token budget of every training; overrides the experiment's."""
     seeds: Annotated[int, Ge(1), Le(1000)] | None = None
@@ -43,7 +46,9 @@ class Settings:
     @property
     def setup(self) -> ExperimentSetup:
         """Data and base configuration."""
-        return get_setup(self.experiment, scale=self.scale, source=self.source)
+        return get_setup(
+            self.experiment, scale=self.scale, source=self.source, columns=self.columns
+        )
 
     @property
     def root(self) -> Path:
@@ -60,7 +65,8 @@ class Settings:
             words += ["--folder", str(self.folder)]
         if self.source != PAPER_SOURCE:
             words += ["--source", self.source]
-        for field in ("tokens", "seeds"):
-            if getattr(self, field) is not None:
-                words += [f"--{field}", str(getattr(self, field))]
+        words += self.columns.words
+        for name in ("tokens", "seeds"):
+            if getattr(self, name) is not None:
+                words += [f"--{name}", str(getattr(self, name))]
         return tuple(words)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from data.puzzle_sources.columns import ColumnOptions
 from data.stats import PAPER_TABLE
 from scripts.experiments.command_line import changed_fields, replace_fields
 from scripts.experiments.experiments import Experiment
@@ -38,6 +39,8 @@ class ExperimentSetup:
     """Trace tokens per SCoT segment."""
     source: str | None = None
     """Data set with the splits train and test; None for generated puzzles."""
+    columns: ColumnOptions = field(default_factory=ColumnOptions)
+    """Columns of the tables of `source`."""
     num_puzzles: int = 0
     """Number of generated training puzzles."""
     num_test_puzzles: int
@@ -103,14 +106,18 @@ class ExperimentSetup:
         """Return the command that builds the training data."""
         common = ("--mode", mode, "--segment-tokens", str(self.segment_tokens), "--out", str(out))
         if self.source is not None:
-            return ("data", "build", self.source, "--split", "train", *common)
+            return (
+                *("data", "build", self.source, "--split", "train"),
+                *self.columns.words,
+                *common,
+            )
         generated = ("--board", self.board, "--generate", str(self.num_puzzles))
         return ("data", "build", *generated, *common)
 
     def build_test_words(self, mode: Mode, out: Path, *, exclude: Path) -> Words:
         """Return the command that builds the test data, without the puzzles of `exclude`."""
         if self.source is not None:
-            puzzles: Words = (self.source, "--split", "test")
+            puzzles: Words = (self.source, "--split", "test", *self.columns.words)
             puzzles += ("--sample", str(self.num_test_puzzles))
         else:
             puzzles = ("--board", self.board, "--generate", str(self.num_test_puzzles))
@@ -174,13 +181,14 @@ TINY = ExperimentSetup(
 )
 
 
-def paper_setup(source: str) -> ExperimentSetup:
+def paper_setup(source: str, *, columns: ColumnOptions) -> ExperimentSetup:
     """Return the paper's setup, with Sudoku-Extreme from the hub or from a folder."""
     return ExperimentSetup(
         name="paper",
         board="9x9",
         segment_tokens=512,
         source=source,
+        columns=columns,
         num_test_puzzles=2_000,
         preset="paper",
         samples={"targets": ("--targets", *map(str, PAPER_TARGETS))},
@@ -191,10 +199,12 @@ PAPER_TARGETS = tuple(round(512 * 2 ** (k / 4)) for k in range(23))
 """CoT lengths of the paper's curves: 23 values from 512 to 23,170, four per octave."""
 
 
-def get_setup(experiment: Experiment, *, scale: Scale, source: str) -> ExperimentSetup:
+def get_setup(
+    experiment: Experiment, *, scale: Scale, source: str, columns: ColumnOptions
+) -> ExperimentSetup:
     """Return the setup of an experiment."""
     if scale == "tiny":
         return TINY
     if experiment.setup == "paper":
-        return paper_setup(source)
+        return paper_setup(source, columns=columns)
     return {setup.name: setup for setup in (STUDY, STUDY_6X6)}[experiment.setup]

@@ -56,6 +56,10 @@ class ColumnNames:
 NO_COLUMN_NAMES = ColumnNames()
 
 
+class MissingColumnError(ValueError):
+    """A list is not a table with the columns to read."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFormat:
     """Lines below a header."""
@@ -194,14 +198,14 @@ def find_fields(
 
 def describe_missing_column(
     names: Sequence[str], *, file: str, columns: ColumnNames = NO_COLUMN_NAMES
-) -> ValueError:
+) -> MissingColumnError:
     """Return the error of a table without a puzzle column, with the allowed names."""
     named = [name for name in (columns.puzzle, columns.answer) if name is not None]
     if named:
-        return ValueError(
+        return MissingColumnError(
             f"{file}: no column {' or '.join(map(repr, named))} in {', '.join(map(repr, names))}"
         )
-    return ValueError(
+    return MissingColumnError(
         f"{file}: no puzzle column in {', '.join(map(repr, names))}; "
         f"allowed names are {', '.join(FIELD_NAMES[PUZZLE])}; --puzzle-column names another one"
     )

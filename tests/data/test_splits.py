@@ -15,6 +15,8 @@ from data.puzzle_sources.puzzle_sets import givens_of_prompts, open_puzzle_set
 from data.puzzle_sources.sources import open_files
 from data.puzzle_sources.splits import Example, Overlaps, find_overlaps
 from data.runtime.intervals import wilson_interval
+from data.store import TokenStore
+from scripts.cli.main import main
 from solver.boards import Grid, get_board
 from solver.puzzles import format_grid, parse_puzzle
 from solver.symmetry.transforms import augment
@@ -165,6 +167,33 @@ def test_command_without_overlap(tmp_path: Path, capsys: pytest.CaptureFixture[s
     config = check_splits.Config(a=str(tmp_path / "a"), b=str(tmp_path / "b"))
     assert check_splits.main(config) == 0
     assert "row of A" not in capsys.readouterr().out
+
+
+def test_columns_are_named_for_the_tables_that_have_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    puzzles = make_puzzles("4x4", 4)
+    known, other = write_csv(tmp_path / "a.csv", puzzles), tmp_path / "b.csv"
+    other.write_text(known.read_text().replace("question", "task"))
+    words = ["data", "check-splits", "--puzzle-column", "task"]
+    for a, b in ((known, other), (other, known), (other, other)):
+        assert main([*words, str(a), str(b)]) == 1
+    for a, b in ((known, known), (known, tmp_path)):
+        if b == tmp_path:
+            source = open_files((str(known),), board=None, split=None, revision=None)
+            build(source, b, config=BuildConfig(), rebuild=True)
+        assert main([*words, str(a), str(b)]) == 2
+        assert f"--puzzle-column=task: neither {a} nor {b} is a table" in capsys.readouterr().err
+
+
+def test_columns_of_a_split_in_a_folder_are_named(tmp_path: Path) -> None:
+    """The file of the split was once opened with the known names only."""
+    table = write_csv(tmp_path / "in" / "train.csv", make_puzzles("4x4", 4))
+    table.write_text(table.read_text().replace("question", "task"))
+    words = ["data", "build", str(tmp_path / "in"), "--split", "train"]
+    assert main([*words, "--out", str(tmp_path / "out")]) == 2
+    assert main([*words, "--out", str(tmp_path / "out"), "--puzzle-column", "task"]) == 0
+    assert TokenStore.open(tmp_path / "out").manifest.num_puzzles == 4
 
 
 @pytest.mark.parametrize("name", ["sample", "workers"])

@@ -82,6 +82,37 @@ def test_a_model_is_evaluated_and_the_same_command_finds_it_done(
 
 
 @pytest.mark.usefixtures("solver")
+def test_columns_of_a_list_are_named(
+    model: Path,
+    puzzles: Path,
+    tmp_path: Path,
+    solver: None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = tmp_path / "test.csv"
+    table.write_text(puzzles.read_text().replace("question,answer", "task,result"))
+    out = tmp_path / "e"
+    columns = ["--puzzle-column", "task", "--answer-column", "result"]
+    assert main(words(model, table, out, "--sample", "all")) == 2
+    assert "no puzzle column in 'source', 'task', 'result', 'rating'" in capsys.readouterr().err
+    assert main(words(model, table, out, "--sample", "all", *columns)) == 0
+    assert len(EvaluationFolder.open(out).sample) == 12
+    # The table of lengths belongs to the columns.
+    (lengths,) = tmp_path.glob("*.lengths.parquet")
+    listed = ["eval", "cohorts", "--data", str(table), "--lengths", str(lengths)]
+    assert main([*listed, *columns]) == 0
+    assert main([*listed, *columns[:2]]) == 2
+    assert "made from other columns of the list" in capsys.readouterr().err
+
+
+def test_columns_of_a_data_set_are_refused(
+    model: Path, puzzles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "build", str(puzzles), "--out", str(tmp_path / "d")]) == 0
+    assert main(words(model, tmp_path / "d", tmp_path / "e", "--puzzle-column", "question")) == 2
+    assert "d: a data set; column names are allowed for a table only" in capsys.readouterr().err
+
+
 def test_parts_are_made_and_merged(model: Path, puzzles: Path, tmp_path: Path) -> None:
     whole, out = tmp_path / "whole", tmp_path / "e"
     assert main(words(model, puzzles, whole, "--sample", "all")) == 0

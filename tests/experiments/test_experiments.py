@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from data.puzzle_sources.columns import ColumnOptions
 from eval.report.published import read_published
 from scripts.cli.commands import COMMANDS
 from scripts.cli.main import main, parse
@@ -192,3 +193,18 @@ def test_a_plan_shows_commands_jobs_and_costs(capsys: pytest.CaptureFixture[str]
     assert "core hours" in capsys.readouterr().out
     assert main(["paper", "list"]) == 0
     assert "scot-generalization" in capsys.readouterr().out
+
+
+def test_columns_of_a_source_reach_all_commands_that_read_it() -> None:
+    columns = ColumnOptions(puzzle_column="task", answer_column="result")
+    settings = Settings(name="scot-depth", source="folder", columns=columns)
+    stages = make_recipe(settings, resources=Resources()).stages
+    reading = [stage for stage in stages if any("folder" in word for word in stage.words)]
+    assert {stage.words[:2] for stage in reading} >= {
+        ("data", "build"),
+        ("data", "lengths"),
+        ("eval", "run"),
+        ("paper", "report"),
+    }
+    for stage in reading:
+        assert {"--puzzle-column=task", "--answer-column=result"} <= set(stage.words), stage.name
