@@ -57,7 +57,7 @@ fi
 mkdir -p "$out/runs"
 export PYTHONUNBUFFERED=1 PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 
-sudocot() { "$python" -m scripts.cli.main "$@"; }
+sudocot() { "$python" -m sudocot_cli "$@"; }
 say() { printf '== %s (%ss)\n' "$*" "$SECONDS"; }
 
 build() { # NAME ARGS...: build a data set unless it exists
@@ -105,7 +105,7 @@ resume() {
     sudocot "${options[@]}" --out "$out/runs/whole"
     code=0
     timeout --preserve-status --signal USR1 "${RESUME_SECONDS:-20}" \
-        "$python" -m scripts.cli.main "${options[@]}" --out "$out/runs/stopped" || code=$?
+        "$python" -m sudocot_cli "${options[@]}" --out "$out/runs/stopped" || code=$?
     say "the stopped training ended with $code (75: saved; 0: it was done before)"
     [ "$code" = 75 ] || [ "$code" = 0 ]
     sudocot "${options[@]}" --out "$out/runs/stopped"

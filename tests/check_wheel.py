@@ -21,11 +21,15 @@ HARNESSES = {
 
 
 def main(packages: list[str]) -> None:
-    """Import everything in the packages; an assertion names what is missing."""
+    """Import the packages and modules (`NAME.py`); an assertion names what is missing."""
     installation = Path(sysconfig.get_path("purelib"))
     num_modules = 0
     for package in packages:
-        root = importlib.import_module(package)
+        root = importlib.import_module(package.removesuffix(".py"))
+        if package.endswith(".py"):
+            assert root.__file__ == str(installation / package), f"{package} came from elsewhere"
+            num_modules += 1
+            continue
         assert Path(root.__path__[0]) == installation / package, f"{package} came from elsewhere"
         assert (installation / package / "py.typed").is_file(), f"{package} lacks py.typed"
         for module in pkgutil.walk_packages(root.__path__, f"{package}."):

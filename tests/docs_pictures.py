@@ -25,7 +25,7 @@ def make_pictures(quickstart: Path) -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
     runs = [str(quickstart / name) for name in ("cot-run", "scot-run")]
     plot = ["train", "plot", *runs, "--out", str(IMAGES / "curves.png"), "--title", "4x4"]
-    subprocess.run([sys.executable, "-m", "scripts.cli.main", *plot], check=True)
+    subprocess.run([sys.executable, "-m", "sudocot_cli", *plot], check=True)
     _shrink(IMAGES / "curves.png")
     with tempfile.TemporaryDirectory() as work, Browser() as browser:
         # Pages of this version, not those of whenever the models were trained.
@@ -37,7 +37,7 @@ def make_pictures(quickstart: Path) -> None:
             ["report", *evaluations, "--out", str(report)],
             [*solved, "--out", str(trace)],
         ):
-            subprocess.run([sys.executable, "-m", "scripts.cli.main", *words], check=True)
+            subprocess.run([sys.executable, "-m", "sudocot_cli", *words], check=True)
         browser.open(report / "report.html", width=1280, height=470)
         browser.screenshot(IMAGES / "leaderboard.png")
         browser.open(trace, width=1000, height=840)

@@ -86,7 +86,7 @@ def tokens_per_second(config: Config, precision: str, *, tunables: str) -> float
             "budget": config.num_tokens,
             "log-every": 1,
         }
-        command = [sys.executable, "-m", "scripts.cli.main", "train", "run"]
+        command = [sys.executable, "-m", "sudocot_cli", "train", "run"]
         for name, value in options.items():
             command += [f"--{name}", str(value)]
         environment = {**os.environ, "GLIBC_TUNABLES": tunables, "ACCELERATE_USE_CPU": "true"}

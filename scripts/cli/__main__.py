@@ -1,6 +1,6 @@
 """`python -m scripts.cli`: the `sudocot` command."""
 
-from scripts.cli.main import run
+from sudocot_cli import run
 
 if __name__ == "__main__":
     run()

@@ -14,7 +14,6 @@ the traceback of an error.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import logging
 import os
 import sys
@@ -24,9 +23,9 @@ from types import ModuleType
 from typing import Any
 
 from scripts.cli.commands import COMMANDS, GROUPS, CommandWords
+from sudocot_cli import BAD_INPUT, PACKAGES
 
-DONE, BAD_INPUT, CRASHED, INTERRUPTED, BROKEN_PIPE = 0, 2, 70, 130, 141
-PACKAGES = ("solver", "data", "training", "eval", "compile_tm", "scripts")
+DONE, CRASHED, INTERRUPTED, BROKEN_PIPE = 0, 70, 130, 141
 MODEL_FAMILIES = {"compiled_transformer": "compile_tm.hf"}
 """Modules that register a model family with transformers."""
 _HELP = ("-h", "--help", "--help-all")
@@ -105,37 +104,17 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run() -> None:
-    """Entry point of the console script."""
+    """Run the command line of this process and exit; `sudocot_cli.run` calls it."""
     if sys.stderr is None:  # closed by the caller
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open for the whole run
     if sys.stdout is None:  # what a command opens next would get its number, and all output
         sys.exit(_complain("error: the standard output is closed", code=BAD_INPUT))
     # Notebooks set MPLBACKEND for child processes; the backend may not be installed here.
     os.environ.pop("MPLBACKEND", None)
-    shadow = find_shadow()
-    if shadow is not None:
-        sys.exit(_complain(f"error: {shadow}", code=BAD_INPUT))
     argv = sys.argv[1:]
     if argv[:1] == ["help"] or _asks_for_help(argv):
         os.environ["NUMBA_DISABLE_JIT"] = "1"  # numba takes most of the time of a help screen
     sys.exit(main(argv))
-
-
-def find_shadow() -> str | None:
-    """Return a message if another file shadows a package of this distribution, else None.
-
-    This happens with PYTHONPATH, or `python -m` in a folder that contains `data/` or `eval.py`.
-    """
-    root = Path(__file__).resolve().parents[2]
-    for package in PACKAGES:
-        spec = importlib.util.find_spec(package)
-        found = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), None))
-        if found and not Path(found).resolve().is_relative_to(root / package):
-            return (
-                f"{found} shadows the package {package} of sudocot in {root}: "
-                "run from another folder, or remove it from PYTHONPATH"
-            )
-    return None
 
 
 def _run_command(words: CommandWords, options: Sequence[str]) -> int:
@@ -260,7 +239,3 @@ def _abandon_stdout() -> int:
     # The interpreter flushes stdout again at exit, which must not fail.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return BROKEN_PIPE
-
-
-if __name__ == "__main__":
-    run()

@@ -28,7 +28,7 @@ def local_command(job: Job) -> list[str]:
     """Return the command line of a job; multi-process trainings are started by accelerate."""
     num_processes = job.resources.processes_per_node
     if num_processes == 1:
-        return [sys.executable, "-m", "scripts.cli.main", *job.words]
+        return [sys.executable, "-m", "sudocot_cli", *job.words]
     # Port 0 selects a free port.
     here = Rendezvous(address="127.0.0.1", port=0, num_nodes=1, node_rank=0)
     config = accelerate_config(job.resources)

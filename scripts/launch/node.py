@@ -113,7 +113,7 @@ def launcher_command(
         f"--machine_rank={rendezvous.node_rank}",
         f"--main_process_ip={rendezvous.address}",
         f"--main_process_port={rendezvous.port}",
-        *("-m", "scripts.cli.main", *words),
+        *("-m", "sudocot_cli", *words),
     ]
 
 

@@ -232,7 +232,7 @@ def test_a_merge_leaves_an_interrupted_build_alone_and_keeps_a_second_merge_out(
 def test_killed_builds_resume_to_the_same_bytes(tmp_path: Path, mode: str) -> None:
     """SIGKILL at random moments; the last run finishes what the others left."""
     path = write_csv(tmp_path / "p.csv", make_puzzles("4x4", 150, seed=2))
-    command = [sys.executable, "-m", "scripts.cli.main", "data", "build", str(path), "--mode", mode]
+    command = [sys.executable, "-m", "sudocot_cli", "data", "build", str(path), "--mode", mode]
     command += ["--shard-puzzles", "3", "--segment-tokens", "8", "--workers", "2"]
     whole, out = tmp_path / "whole", tmp_path / "out"
     started = time.monotonic()

@@ -359,7 +359,7 @@ def test_kill_9_of_either_side(victim: str, puzzles: Path, tmp_path: Path) -> No
     stub = [sys.executable, "-m", "tests.eval.stub_server", str(port), "0.15"]
     url = f"http://127.0.0.1:{port}/v1"
     options = ("--num-slots", "2", "--max-retries", "1", "--timeout-s", "5")
-    client = [sys.executable, "-m", "scripts.cli.main", *words(url, puzzles, out, *options)]
+    client = [sys.executable, "-m", "sudocot_cli", *words(url, puzzles, out, *options)]
     with subprocess.Popen(stub, stdout=subprocess.PIPE) as served:
         try:
             assert served.stdout is not None

@@ -167,7 +167,7 @@ def test_the_same_recipe_goes_to_slurm(tmp_path: Path) -> None:
     shown = dry_run(Scripts(recipe, tmp_path))
     assert re.search(r"afterok:\$job\d+_data_cot_merge", shown)
     assert "#SBATCH --gpus-per-node=8" in shown
-    assert "scripts.cli.main paper report cot-l8 " in shown
+    assert "sudocot_cli paper report cot-l8 " in shown
     # Data with its merge, test data, lengths, 5 trainings, 5 evaluations with merges, the report.
     assert shown.count("sbatch --parsable") == 2 + 1 + 1 + 5 + 10 + 1
 

@@ -134,7 +134,7 @@ def test_two_gpus_train_as_one(data: Path, tmp_path: Path) -> None:
     launch = ["accelerate.commands.launch", "--num_processes", "2"]
     launch += ["--config-file", str(ROOT / "scripts/accelerate/ddp.yaml"), "-m"]
     for name, start in (("one", []), ("two", launch)):
-        command = [sys.executable, "-m", *start, "scripts.cli.main", *words]
+        command = [sys.executable, "-m", *start, "sudocot_cli", *words]
         subprocess.run([*command, "--out", str(tmp_path / name)], env=environment, check=True)
     one, two = (
         load_file(tmp_path / name / "final" / "model.safetensors") for name in ("one", "two")

@@ -107,7 +107,7 @@ def test_a_training_of_several_processes_goes_through_accelerate(tmp_path: Path)
     one = Stage(name="one", words=words)
     two = Stage(name="two", words=words, resources=Resources(gpus=2))
     scripts = Scripts(Recipe(name="r", stages=(one, two)), tmp_path)
-    assert local_command(scripts.jobs["one"]) == [sys.executable, "-m", "scripts.cli.main", *words]
+    assert local_command(scripts.jobs["one"]) == [sys.executable, "-m", "sudocot_cli", *words]
     command = local_command(scripts.jobs["two"])
     assert "accelerate.commands.launch" in command
     assert "--num_processes=2" in command

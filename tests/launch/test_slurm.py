@@ -54,7 +54,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sudocot(*words: str, folder: Path, env: dict[str, str] | None = None) -> str:
-    command = [sys.executable, "-m", "scripts.cli.main", *words]
+    command = [sys.executable, "-m", "sudocot_cli", *words]
     done = subprocess.run(
         command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
     )

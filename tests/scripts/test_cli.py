@@ -18,6 +18,7 @@ from scripts.cli.commands import COMMANDS, GROUPS, CommandEntry
 from scripts.cli.help import CONFIG_FILE_HELP
 from scripts.cli.main import CRASHED, main
 from scripts.cli.options import Option, list_options
+from sudocot_cli import PACKAGES
 from tests.scripts import fake_command
 
 HEAVY = ("numpy", "numba", "pyarrow", "torch", "transformers", "datasets", "tyro", "rich")
@@ -33,7 +34,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     root = logging.getLogger()
     handlers, levels = (
         root.handlers[:],
-        {name: logging.getLogger(name).level for name in ("", *cli.PACKAGES)},
+        {name: logging.getLogger(name).level for name in ("", *PACKAGES)},
     )
     yield
     root.handlers[:] = handlers

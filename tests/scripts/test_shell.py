@@ -79,7 +79,7 @@ def test_programs_take_the_options_of_the_gpu_check(has_gpu: str, tmp_path: Path
     modules = set()
     for _, module, *words in calls(tmp_path):
         modules.add(module)
-        if module == "scripts.cli.main":
+        if module == "sudocot_cli":
             parse(words)
         elif module == "pytest":
             assert Path(words[-1]).exists()
@@ -87,7 +87,7 @@ def test_programs_take_the_options_of_the_gpu_check(has_gpu: str, tmp_path: Path
             tyro.cli(importlib.import_module(module).Config, args=words)
     assert modules == {
         "pytest",
-        "scripts.cli.main",
+        "sudocot_cli",
         "scripts.bench.agreement",
         "scripts.bench.decoding",
         "scripts.bench.same_weights",
