@@ -170,6 +170,72 @@ def test_dependencies_behind_a_banner(queue: Path, tmp_path: Path) -> None:
     assert waits == [[], ["afterany:1"], ["afterok:2"]]
 
 
+@pytest.fixture
+def talking_sbatch(queue: Path, tmp_path: Path) -> Path:
+    """An sbatch that prints a banner before the id, from 501 on, and logs its options.
+
+    It rejects the submission with the number in the file `rejected`, if there is one.
+    """
+    log, rejected = queue.with_name("submitted"), tmp_path / "rejected"
+    (tmp_path / "fake" / "sbatch").write_text(
+        "#!/bin/bash\n"
+        f'echo "$*" >> {log}\n'
+        f"number=$(wc -l < {log})\n"
+        "printf '%s\\n' '=====' 'Welcome, 12 nodes are down' '====='\n"
+        f'[[ $number != "$(cat {rejected} 2>&1)" ]] ||\n'
+        "    { echo 'sbatch: error: Invalid account' >&2; exit 1; }\n"
+        "echo $((500 + number))\n"
+    )
+    return log
+
+
+PAPER_RUN = ("paper", "run", "cot-l8", "--scale", "tiny", "--slurm", "--shards", "2")
+
+
+def test_an_experiment_on_a_cluster_whose_sbatch_talks(
+    talking_sbatch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every dependency is the id of the job that it means."""
+    assert main([*PAPER_RUN, "--folder", str(tmp_path / "e")]) == 0
+    told = re.findall(r"== (\S+): (\d+)", capsys.readouterr().out)
+    lines = talking_sbatch.read_text().splitlines()
+    assert [name for name, _ in told] == [Path(line.split()[-1]).stem for line in lines]
+    assert [number for _, number in told] == [str(501 + k) for k in range(len(lines))]
+    names = {number: name for name, number in told}
+    waits = {
+        name: {(kind, names[number]) for kind, number in re.findall(r"(after\w+):(\d+)", line)}
+        for (name, _), line in zip(told, lines, strict=True)
+    }
+    expected: dict[str, set[tuple[str, str]]] = {
+        "data-cot": set(),
+        "test-cot": {("afterok", "data-cot")},
+    }
+    for size in (1024, 2048, 4096, 8192, 16384):
+        training = f"cot-l8-n{size}-seed0"
+        expected |= {
+            training: {("afterok", "data-cot"), ("afterok", "test-cot")},
+            f"{training}-targets": {("afterok", training)},
+            f"{training}-targets-merge": {("afterany", f"{training}-targets")},
+        }
+    arrays = {name for name in expected if name.endswith("-targets")}
+    expected["report"] = {("afterok", name) for name in expected.keys() - arrays}
+    assert waits == expected
+
+
+def test_a_rejected_job_of_an_experiment_cancels_the_others(
+    talking_sbatch: Path, queue: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rejected").write_text("4")
+    assert main([*PAPER_RUN, "--folder", str(tmp_path / "e")]) == 2
+    assert "error: sbatch: sbatch: error: Invalid account\n" in capsys.readouterr().err
+    assert queue.read_text() == "cancel 501 502 503\n"
+    # Nothing counts as done, so the same command submits all jobs again.
+    (tmp_path / "rejected").unlink()
+    assert main([*PAPER_RUN, "--folder", str(tmp_path / "e")]) == 0
+    scripts = [Path(line.split()[-1]).stem for line in talking_sbatch.read_text().splitlines()]
+    assert scripts[:3] == scripts[4:7]
+
+
 def test_an_interrupted_launch_leaves_no_jobs_behind(queue: Path, tmp_path: Path) -> None:
     def interrupt(name: str, _answer: str) -> None:
         if name == "data-merge":
