@@ -10,9 +10,10 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 PACKAGES = ("solver", "data", "training", "eval", "compile_tm", "scripts")
-BAD_INPUT = 2
+BAD_INPUT, INTERRUPTED = 2, 130
 
 
 def find_shadow() -> str | None:
@@ -31,15 +32,21 @@ def find_shadow() -> str | None:
 
 def run() -> None:
     """Run the command line, or exit with code 2 if a package is shadowed."""
-    shadow = find_shadow()
-    if shadow is None:
-        from scripts.cli.main import run as run_command
+    try:
+        shadow = find_shadow()
+        if shadow is None:
+            from scripts.cli.main import run as run_command
+    except KeyboardInterrupt:
+        _exit(INTERRUPTED, "interrupted: nothing was written")
+    if shadow is not None:
+        _exit(BAD_INPUT, f"error: {shadow}")
+    run_command()
 
-        run_command()
-    else:
-        if sys.stderr is not None:  # closed by the caller
-            sys.stderr.write(f"sudocot: error: {shadow}\n")
-        sys.exit(BAD_INPUT)
+
+def _exit(code: int, message: str) -> NoReturn:
+    if sys.stderr is not None:  # closed by the caller
+        sys.stderr.write(f"sudocot: {message}\n")
+    sys.exit(code)
 
 
 if __name__ == "__main__":

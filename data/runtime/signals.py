@@ -12,13 +12,18 @@ that the run is to be resumed.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
 REQUEUE_EXIT_CODE = 75
 """Exit code of a run that was saved on a signal: EX_TEMPFAIL of sysexits.h."""
+
+_REDELIVERY_S = 0.01
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
@@ -53,6 +58,24 @@ class StopSignal:
         if number == signal.SIGINT and self.received == "SIGINT":
             raise KeyboardInterrupt
         self.received = signal.Signals(number).name
+
+
+def redeliver_interrupts() -> None:
+    """Raise a Ctrl-C again that was raised where Python ignores exceptions, and do not print it.
+
+    This happens in finalizers and in callbacks of C libraries, for example while modules are
+    imported or weights are loaded.
+    """
+    report = sys.unraisablehook
+
+    def handle(ignored: sys.UnraisableHookArgs) -> None:
+        if not issubclass(ignored.exc_type, KeyboardInterrupt):
+            report(ignored)
+            return
+        # From another thread, since it must not be raised in this hook.
+        threading.Timer(_REDELIVERY_S, os.kill, [os.getpid(), signal.SIGINT]).start()
+
+    sys.unraisablehook = handle
 
 
 class StopRequested(BaseException):

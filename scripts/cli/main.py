@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,9 +24,9 @@ from types import ModuleType
 from typing import Any
 
 from scripts.cli.commands import COMMANDS, GROUPS, CommandWords
-from sudocot_cli import BAD_INPUT, PACKAGES
+from sudocot_cli import BAD_INPUT, INTERRUPTED, PACKAGES
 
-DONE, CRASHED, INTERRUPTED, BROKEN_PIPE = 0, 70, 130, 141
+DONE, CRASHED, BROKEN_PIPE = 0, 70, 141
 MODEL_FAMILIES = {"compiled_transformer": "compile_tm.hf"}
 """Modules that register a model family with transformers."""
 _HELP = ("-h", "--help", "--help-all")
@@ -87,8 +88,7 @@ def main(argv: Sequence[str]) -> int:
         code = _run_command(words, argv[len(words) :]) if words else _without_command(argv)
         sys.stdout.flush()
     except KeyboardInterrupt as stop:
-        kept = COMMANDS[words].kept if words else ""
-        return _complain(f"interrupted: {str(stop) or kept}", code=INTERRUPTED)
+        return _report_interrupt(stop, words)
     except BrokenPipeError:
         return _abandon_stdout()
     except SystemExit as stop:
@@ -99,7 +99,8 @@ def main(argv: Sequence[str]) -> int:
             raise
         return stop.code
     except Exception as error:
-        return _report(error, words)
+        interrupt = _find_interrupt(error)
+        return _report_interrupt(interrupt, words) if interrupt else _report(error, words)
     return code
 
 
@@ -114,7 +115,15 @@ def run() -> None:
     argv = sys.argv[1:]
     if argv[:1] == ["help"] or _asks_for_help(argv):
         os.environ["NUMBA_DISABLE_JIT"] = "1"  # numba takes most of the time of a help screen
-    sys.exit(main(argv))
+    from data.runtime.signals import redeliver_interrupts
+
+    redeliver_interrupts()
+    try:
+        sys.exit(main(argv))
+    except KeyboardInterrupt:  # a second one, while the first is reported
+        sys.exit(INTERRUPTED)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback from the interpreter's exit
 
 
 def _run_command(words: CommandWords, options: Sequence[str]) -> int:
@@ -220,6 +229,23 @@ def _report(error: Exception, words: CommandWords) -> int:
         return _complain(f"error: {missing_package_line(error, words[0])}", code=BAD_INPUT)
     sys.stderr.write(crash_report(error))
     return CRASHED
+
+
+def _report_interrupt(stop: KeyboardInterrupt, words: CommandWords) -> int:
+    kept = COMMANDS[words].kept if words else ""
+    return _complain(f"interrupted: {str(stop) or kept}", code=INTERRUPTED)
+
+
+def _find_interrupt(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the Ctrl-C that a library, such as a module under import, turned into an error."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, KeyboardInterrupt):
+            return cause
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def _in_one_line(error: ValueError | OSError) -> str:

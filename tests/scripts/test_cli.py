@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from scripts.cli import errors
-from scripts.cli import main as cli
 from scripts.cli.commands import COMMANDS, GROUPS, CommandEntry
 from scripts.cli.help import CONFIG_FILE_HELP
 from scripts.cli.main import CRASHED, main
