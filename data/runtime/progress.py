@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -48,6 +49,11 @@ class Advance(Protocol):
         """
 
 
+def describe_time_left(estimate_s: float | None) -> str:
+    """Format an estimate of the remaining time, or None if there is none."""
+    return "time left unknown" if estimate_s is None else f"{format_duration(estimate_s)} left"
+
+
 @dataclass(kw_only=True)
 class _PlainLines:
     """Logs progress at intervals; rate and remaining time are based on this session only."""
@@ -56,7 +62,9 @@ class _PlainLines:
     unit: str
     total: int
     done: int
+    describe_left: Callable[[float | None], str]
     _detail: str = ""
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _start_done: int = field(init=False)
     _start_s: float = field(init=False)
     _last_s: float = field(init=False)
@@ -66,17 +74,18 @@ class _PlainLines:
         self._last_s = self._start_s
 
     def advance(self, amount: int, /, *, detail: str = "") -> None:
+        with self._lock:  # also called by the thread of `repeated`
+            self._advance(amount, detail)
+
+    def _advance(self, amount: int, detail: str) -> None:
         self.done += amount
         self._detail = f", {detail}" if detail else self._detail
         now = time.monotonic()
         if now - self._last_s >= _LINE_EVERY_S and self.done < self.total:
             self._last_s = now
             rate = (self.done - self._start_done) / (now - self._start_s)
-            left = format_duration((self.total - self.done) / rate) if rate > 0 else "unknown time"
-            if self.done < _ESTIMATE_FROM * self.total:
-                left = "time left unknown"
-            else:
-                left += " left"
+            is_known = rate > 0 and self.done >= _ESTIMATE_FROM * self.total
+            left = self.describe_left((self.total - self.done) / rate if is_known else None)
             logger.info(
                 "%s: %d of %d %s%s, %.1f/s, %s",
                 self.label, self.done, self.total, self.unit, self._detail, rate, left,
@@ -137,10 +146,16 @@ def _log_above_bar() -> Iterator[None]:
 class _TimeLeftColumn(TimeRemainingColumn):
     """Remaining time, once enough of the work is done to estimate it."""
 
+    def __init__(self, describe_left: Callable[[float | None], str] | None) -> None:
+        super().__init__(table_column=Column(no_wrap=True))
+        self._describe_left = describe_left
+
     def render(self, task: Task) -> Text:
-        if task.total and task.completed < _ESTIMATE_FROM * task.total:
-            return Text("-:--:--", style="progress.remaining")
-        return super().render(task)
+        is_known = not task.total or task.completed >= _ESTIMATE_FROM * task.total
+        if self._describe_left is not None and not task.finished:
+            left = self._describe_left(task.time_remaining if is_known else None)
+            return Text(left, style="progress.remaining")
+        return super().render(task) if is_known else Text("-:--:--", style="progress.remaining")
 
 
 def _ignore(amount: int, /, *, detail: str = "") -> None:
@@ -148,8 +163,32 @@ def _ignore(amount: int, /, *, detail: str = "") -> None:
 
 
 @contextlib.contextmanager
+def repeated(report: Callable[[], None], *, every_s: float = _LINE_EVERY_S) -> Iterator[None]:
+    """Call a function at intervals, from a thread; for work that may not progress for minutes."""
+    is_over = threading.Event()
+
+    def repeat() -> None:
+        while not is_over.wait(every_s):
+            report()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
 def progress(
-    label: str, *, total: int, unit: str, done: int = 0, enabled: bool = True
+    label: str,
+    *,
+    total: int,
+    unit: str,
+    done: int = 0,
+    enabled: bool = True,
+    describe_left: Callable[[float | None], str] | None = None,
 ) -> Iterator[Advance]:
     """Show the progress of work; yields a function to call with each amount done.
 
@@ -159,13 +198,21 @@ def progress(
         unit: Plural name of the unit.
         done: Amount done by an earlier session, excluded from the rate.
         enabled: Whether to show progress; False on all ranks but 0.
+        describe_left: Returns the text about the remaining time, given the estimate from the rate
+            or None; for work whose units do not take equally long.
     """
     if not enabled:
         yield _ignore
         return
     console = Console(stderr=True, markup=False)
     if not console.is_terminal:
-        lines = _PlainLines(label=label, unit=unit, total=total, done=done)
+        lines = _PlainLines(
+            label=label,
+            unit=unit,
+            total=total,
+            done=done,
+            describe_left=describe_left or describe_time_left,
+        )
         yield lines.advance
         lines.finish()
         return
@@ -175,7 +222,7 @@ def progress(
         BarColumn(bar_width=None, table_column=Column(max_width=40)),
         _CountColumn(table_column=Column(no_wrap=True)),
         _RateColumn(unit),
-        _TimeLeftColumn(),
+        _TimeLeftColumn(describe_left),
     )
     with Progress(*columns, console=console) as bar, _log_above_bar():
         task = bar.add_task(label, total=total, completed=done)

@@ -16,14 +16,16 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from data.builder.plan import Part
 from data.runtime.digests import DIGESTS_FILE
-from data.runtime.progress import progress
+from data.runtime.progress import progress, repeated
 from eval.engines.contract import Engine, Request
 from eval.results.folder import CONFIG_FILE, SAMPLE_FILE, SUMMARY_FILE, EvaluationFolder, ResultLog
 from eval.results.records import Cost, EvaluationConfig, ResultRow, SampledPuzzle
+from eval.results.time_left import TimeLeft
 from solver.boards import Board
 from solver.puzzles import parse_puzzle
 
@@ -147,14 +149,26 @@ def _evaluate(folder: EvaluationFolder, engine: Engine, part: Part | None) -> No
     requests = [request_of(folder.board, puzzle, folder.config) for puzzle in todo.values()]
     total = sum(puzzle.cot_length for puzzle in puzzles)
     num_left = sum(puzzle.cot_length for puzzle in todo.values())
+    time_left = TimeLeft(
+        {puzzle.key: puzzle.cot_length for puzzle in todo.values()},
+        max_new_tokens=folder.config.caps.max_new_tokens,
+    )
     # The number of solver tokens predicts the remaining time better than the number of puzzles.
-    bar = progress("evaluating", total=total, unit="solver tokens", done=total - num_left)
-    with ResultLog(folder) as log, bar as advance:
+    bar = progress(
+        "evaluating",
+        total=total,
+        unit="solver tokens",
+        done=total - num_left,
+        describe_left=time_left.describe,
+    )
+    with ResultLog(folder) as log, bar as advance, repeated(partial(advance, 0)):
         meter = _Meter(engine)
-        for result in engine.decode(requests):
+        for result in engine.decode(time_left.started(requests)):
             puzzle = todo.pop(result.key)
             log.append(ResultRow.of_result(puzzle, result, cost=meter.read()), result.segments)
-            advance(puzzle.cot_length)
+            time_left.finish(result)
+            num_done = len(puzzles) - len(todo)
+            advance(puzzle.cot_length, detail=f"{num_done:,} of {len(puzzles):,} puzzles")
     assert not todo, f"no result for {', '.join(todo)}"
 
 
