@@ -8,7 +8,6 @@ from typing import Annotated
 
 from annotated_types import Ge, Le
 from rich.console import Console
-from rich.markup import escape
 from tyro.conf import Positional
 
 from data.commands.tables import print_table
@@ -61,7 +60,7 @@ def main(config: Config) -> int:
         sample = section.sample
         rows = (
             (
-                escape(row.title),
+                row.title,
                 "-" if row.rank is None else str(row.rank),
                 with_interval(row.result),
                 grouped(row.result.num_puzzles),

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from annotated_types import Gt, Le
 from rich.console import Console
-from rich.table import Table
 from tyro.conf import Positional
 
+from data.commands.tables import print_table
 from data.runtime.ranges import Share
 from training.reporting.plots import RunCurves, draw_curves, read_curves, tokens_to_reach
 
@@ -49,24 +49,25 @@ def main(config: Config) -> int:
         name, folder = split_name(text)
         groups.setdefault(name, []).append(read_curves(folder))
     draw_curves(groups, config.out, title=config.title)
-    table = Table(title=f"{config.title}: first reached at, in tokens", title_justify="left")
-    table.add_column("run")
-    for heading in (f"loss {config.loss:g}", f"solve rate {config.solve_rate:g}"):
-        table.add_column(heading, justify="right")
-    for heading in ("last loss", "last solve rate"):
-        table.add_column(heading, justify="right")
-    for name, curves in groups.items():
-        for run in curves:
-            last_rate = f"{run.solve_rate.values[-1]:.4f}" if run.solve_rate.values.size else "-"
-            table.add_row(
-                name,
-                _tokens(tokens_to_reach(run.loss, config.loss, from_above=True)),
-                _tokens(tokens_to_reach(run.solve_rate, config.solve_rate, from_above=False)),
-                f"{run.loss.values[-1]:.4f}",
-                last_rate,
-            )
-    Console(markup=False).print(table)
+    goals = (f"loss {config.loss:g}", f"solve rate {config.solve_rate:g}")
+    rows = (_row(name, run, config) for name, curves in groups.items() for run in curves)
+    print_table(
+        Console(markup=False),
+        f"{config.title}: first reached at, in tokens",
+        ("run", *goals, "last loss", "last solve rate"),
+        rows,
+    )
     return 0
+
+
+def _row(name: str, run: RunCurves, config: Config) -> tuple[str, ...]:
+    return (
+        name,
+        _tokens(tokens_to_reach(run.loss, config.loss, from_above=True)),
+        _tokens(tokens_to_reach(run.solve_rate, config.solve_rate, from_above=False)),
+        f"{run.loss.values[-1]:.4f}",
+        f"{run.solve_rate.values[-1]:.4f}" if run.solve_rate.values.size else "-",
+    )
 
 
 def split_name(text: str) -> tuple[str, Path]:
