@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vllm import LLM
 
 Segment = tuple[list[int], int]
-_ENVIRONMENT = {
+IN_PROCESS = {
     "OMP_NUM_THREADS": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     # Threads bound to a core wait for it, however many others are idle.
@@ -52,7 +52,7 @@ class Config:
 
 def main(config: Config) -> int:
     """Compare, and tell whether all tokens were right."""
-    os.environ.update(_ENVIRONMENT | dict(os.environ))
+    os.environ.update(IN_PROCESS | dict(os.environ))
     rows = []
     for folder in config.folders:
         segments = _read_segments(folder)
