@@ -1,4 +1,4 @@
-"""Greedy tokens of vLLM scored by vLLM: `python -m scripts.bench.vllm_scoring MODEL --puzzles FILE`.
+"""vLLM scores its own tokens: `python -m scripts.bench.vllm_scoring MODEL --puzzles FILE`.
 
 Batches of puzzles are decoded greedily. Then each sequence is read at once, and the token with the
 largest prompt logprob at each position is compared with the decoded one (vLLM issue 48271: on GPUs
