@@ -26,6 +26,7 @@ from rich.text import Text
 logger = logging.getLogger(__name__)
 
 _LINE_EVERY_S = 10.0
+_UNKNOWN = "-:--:--"
 _ESTIMATE_FROM = 0.05
 """Minimum share of the work done before the remaining time is estimated."""
 
@@ -50,8 +51,8 @@ class Advance(Protocol):
 
 
 def describe_time_left(estimate_s: float | None) -> str:
-    """Format an estimate of the remaining time, or None if there is none."""
-    return "time left unknown" if estimate_s is None else f"{format_duration(estimate_s)} left"
+    """Format an estimate of the remaining time; empty if there is none."""
+    return "" if estimate_s is None else format_duration(estimate_s)
 
 
 @dataclass(kw_only=True)
@@ -86,6 +87,7 @@ class _PlainLines:
             rate = (self.done - self._start_done) / (now - self._start_s)
             is_known = rate > 0 and self.done >= _ESTIMATE_FROM * self.total
             left = self.describe_left((self.total - self.done) / rate if is_known else None)
+            left = f"{left} left" if left else "time left unknown"
             logger.info(
                 "%s: %d of %d %s%s, %.1f/s, %s",
                 self.label, self.done, self.total, self.unit, self._detail, rate, left,
@@ -147,15 +149,15 @@ class _TimeLeftColumn(TimeRemainingColumn):
     """Remaining time, once enough of the work is done to estimate it."""
 
     def __init__(self, describe_left: Callable[[float | None], str] | None) -> None:
-        super().__init__(table_column=Column(no_wrap=True))
+        super().__init__(table_column=Column(no_wrap=True) if describe_left else None)
         self._describe_left = describe_left
 
     def render(self, task: Task) -> Text:
         is_known = not task.total or task.completed >= _ESTIMATE_FROM * task.total
         if self._describe_left is not None and not task.finished:
             left = self._describe_left(task.time_remaining if is_known else None)
-            return Text(left, style="progress.remaining")
-        return super().render(task) if is_known else Text("-:--:--", style="progress.remaining")
+            return Text(left or _UNKNOWN, style="progress.remaining")
+        return super().render(task) if is_known else Text(_UNKNOWN, style="progress.remaining")
 
 
 def _ignore(amount: int, /, *, detail: str = "") -> None:
@@ -198,8 +200,8 @@ def progress(
         unit: Plural name of the unit.
         done: Amount done by an earlier session, excluded from the rate.
         enabled: Whether to show progress; False on all ranks but 0.
-        describe_left: Returns the text about the remaining time, given the estimate from the rate
-            or None; for work whose units do not take equally long.
+        describe_left: Returns the remaining time as text, given the estimate from the rate or None;
+            for work whose units do not take equally long. Empty if unknown.
     """
     if not enabled:
         yield _ignore

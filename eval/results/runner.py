@@ -168,7 +168,7 @@ def _evaluate(folder: EvaluationFolder, engine: Engine, part: Part | None) -> No
             log.append(ResultRow.of_result(puzzle, result, cost=meter.read()), result.segments)
             time_left.finish(result)
             num_done = len(puzzles) - len(todo)
-            advance(puzzle.cot_length, detail=f"{num_done:,} of {len(puzzles):,} puzzles")
+            advance(puzzle.cot_length, detail=f"{num_done:,}/{len(puzzles):,} puzzles")
     assert not todo, f"no result for {', '.join(todo)}"
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
-from data.runtime.progress import format_duration
+from data.runtime.progress import describe_time_left, format_duration
 from eval.engines.contract import FinishReason, Request, Result
 
 
@@ -48,7 +48,7 @@ class TimeLeft:
             self._num_solver_tokens += self._cot_lengths[result.key]
 
     def describe(self, estimate_s: float | None) -> str:
-        """Return a text such as `2:40 left`, `at least 2:40 left` or `at most 2:40 left`.
+        """Return a text such as `2:40`, `at least 2:40` or `at most 2:40`; empty if unknown.
 
         Args:
             estimate_s: Remaining time if the unfinished puzzles take as many tokens as the
@@ -56,15 +56,12 @@ class TimeLeft:
         """
         overrunning = self._overrunning()
         if not overrunning or self._num_waiting > 0:
-            if estimate_s is None:
-                return "time left unknown"
-            return f"{'at least ' if overrunning else ''}{format_duration(estimate_s)} left"
+            left = describe_time_left(estimate_s)
+            return f"at least {left}" if overrunning and left else left
         pace = self._seconds / self._num_new_tokens
         # Those that started last reach the limit last.
         longest_s = (self._max_new_tokens - min(overrunning)) * pace
-        return (
-            f"at most {format_duration(longest_s)} left" if longest_s > 0 else "time left unknown"
-        )
+        return f"at most {format_duration(longest_s)}" if longest_s > 0 else ""
 
     def _overrunning(self) -> list[float]:
         """Return the tokens of the unfinished puzzles that exceed the solver's length."""

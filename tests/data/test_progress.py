@@ -54,3 +54,22 @@ def test_bar_of_a_training_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> N
     assert "15.0B/20.0B" in line
     assert "tokens/s" in line
     assert "\x1b[1A" not in screen.getvalue(), "the bar took more than one line"
+
+
+def test_bar_of_an_evaluation_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Number of puzzles, share of the solver's tokens, and the bound of the time left."""
+    screen = io.StringIO()
+    console = Console(file=screen, width=80, force_terminal=True, color_system=None)
+    monkeypatch.setattr("data.runtime.progress.Console", lambda **_: console)
+    with progress(
+        "evaluating",
+        total=2_000_000,
+        unit="solver tokens",
+        describe_left=lambda _: "at most 12:34:56",
+    ) as advance:
+        advance(1_000_000, detail="9,997/10,000 puzzles")
+    line = next(line for line in reversed(screen.getvalue().splitlines()) if "evaluating" in line)
+    assert "evaluating 9,997/10,000 puzzles" in line
+    assert "1.0M/2.0M" in line
+    assert "at most 12:34:56" in line
+    assert "\x1b[1A" not in screen.getvalue(), "the bar took more than one line"
