@@ -54,21 +54,16 @@ class TimeLeft:
             estimate_s: Remaining time if the unfinished puzzles take as many tokens as the
                 solver; None if unknown.
         """
-        overrunning = self._overrunning()
-        if not overrunning or self._num_waiting > 0:
-            left = describe_time_left(estimate_s)
-            return f"at least {left}" if overrunning and left else left
-        pace = self._seconds / self._num_new_tokens
-        # Those that started last reach the limit last.
-        longest_s = (self._max_new_tokens - min(overrunning)) * pace
-        return f"at most {format_duration(longest_s)}" if longest_s > 0 else ""
-
-    def _overrunning(self) -> list[float]:
-        """Return the tokens of the unfinished puzzles that exceed the solver's length."""
+        left = describe_time_left(estimate_s)
         if not (self._num_new_tokens and self._seconds):
-            return []
+            return left
         now, rate = time.monotonic(), self._num_new_tokens / self._seconds
+        tokens = {key: (now - start) * rate for key, start in list(self._starts.items())}
         # Summaries of an SCoT, for example, are not part of the CoT length.
         scale = self._num_solved_tokens / self._num_solver_tokens if self._num_solver_tokens else 1
-        tokens = {key: (now - start) * rate for key, start in list(self._starts.items())}
-        return [count for key, count in tokens.items() if count > scale * self._cot_lengths[key]]
+        if not any(count > scale * self._cot_lengths[key] for key, count in tokens.items()):
+            return left
+        if self._num_waiting > 0:
+            return f"at least {left}" if left else ""
+        longest_s = (self._max_new_tokens - min(tokens.values())) / rate
+        return f"at most {format_duration(longest_s)}" if longest_s > 0 else ""

@@ -63,7 +63,7 @@ def test_the_tail_is_bounded_by_the_token_limit(clock: Clock) -> None:
     time_left.finish(result_of("a", num_tokens=100, seconds=10.0))
     assert time_left.describe(20.0) == "at least 0:20", "c has had time for 100 tokens of 50"
     next(drawn)
-    assert time_left.describe(20.0) == "at most 16:30", "c may take 9,900 more"
+    assert time_left.describe(20.0) == "at most 16:40", "d has just begun"
     time_left.finish(result_of("c", num_tokens=100, seconds=10.0))
     clock.now = 12.0
     time_left.finish(result_of("b", num_tokens=120, seconds=12.0))
