@@ -114,7 +114,8 @@ def test_importing_the_engine_imports_neither_vllm_nor_cuda() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
 
 
-def test_vllm_in_this_process_is_started_before_numba_is_imported() -> None:
+@pytest.mark.parametrize("module", ["stock_vllm", "vllm_scoring"])
+def test_vllm_in_this_process_is_started_before_numba_is_imported(module: str) -> None:
     """It fails to start on a CPU where llvmlite is imported (`eval.engines.vllm_runtime`)."""
-    check = "import sys, scripts.bench.stock_vllm; sys.exit('llvmlite' in sys.modules)"
+    check = f"import sys, scripts.bench.{module}; sys.exit('llvmlite' in sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True)
