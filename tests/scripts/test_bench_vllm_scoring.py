@@ -1,4 +1,4 @@
-"""The comparison of greedy tokens with prompt logprobs in vLLM, with a vLLM of invented logprobs."""
+"""Greedy tokens against prompt logprobs in vLLM, with a vLLM of invented logprobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_prompts_are_those_of_the_engines(tmp_path: Path) -> None:
     expected = input_prompt(request).tolist()
     assert vllm_scoring.read_prompts(path, BOARD) == [expected, expected]
     path.write_text(f"{PUZZLE}\n{PUZZLE}.\n")
-    with pytest.raises(ValueError, match="p.txt:2: not a puzzle of a 4x4 board"):
+    with pytest.raises(ValueError, match=r"p\.txt:2: not a puzzle of a 4x4 board"):
         vllm_scoring.read_prompts(path, BOARD)
 
 
