@@ -32,12 +32,16 @@ def watch(event, arguments):
 sys.addaudithook(watch)
 """
 AT_WEIGHTS = """
-class Interrupted(safetensors.safe_open):
-    def __new__(kind, *arguments, **options):
-        interrupt()
-        return super().__new__(kind, *arguments, **options)
+opened, num_opened = safetensors.safe_open, 0
 
-safetensors.safe_open = Interrupted
+def open_interrupted(*arguments, **options):
+    global num_opened
+    num_opened += 1
+    if num_opened == NUMBER:
+        interrupt()
+    return opened(*arguments, **options)
+
+safetensors.safe_open = open_interrupted
 """
 IN_FINALIZER = """
 class Finalized:
@@ -65,10 +69,12 @@ safetensors.safe_open = fail
 """
 POINTS = {
     "import": AT_IMPORT,
-    "weights": AT_WEIGHTS,
+    "weights": AT_WEIGHTS.replace("NUMBER", "1"),
     "finalizer": IN_FINALIZER,
     "import error": AS_IMPORT_ERROR,
 }
+# The folder is checked first, then transformers opens the weights.
+IN_TRANSFORMERS = AT_WEIGHTS.replace("NUMBER", "2")
 RUN = "\nfrom sudocot_cli import run\nrun()\n"
 
 
@@ -86,7 +92,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def interrupted(folder: Path, point: str, *words: str) -> str:
     """Run a command that is interrupted, and return what it prints on stderr."""
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPT + POINTS[point] + RUN, *words],
+        [sys.executable, "-c", INTERRUPT + point + RUN, *words],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -100,15 +106,17 @@ def interrupted(folder: Path, point: str, *words: str) -> str:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_solve(point: str, folder: Path) -> None:
-    shown = interrupted(folder, point, "solve", PUZZLE, "--model", "trained")
+    shown = interrupted(folder, POINTS[point], "solve", PUZZLE, "--model", "trained")
     assert shown == "sudocot: interrupted: printed results are complete\n"
 
 
-@pytest.mark.parametrize("engine", ["segment", "hf"])
-def test_evaluation(engine: str, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("engine", "point"), [("segment", POINTS["weights"]), ("hf", IN_TRANSFORMERS)]
+)
+def test_evaluation(engine: str, point: str, folder: Path) -> None:
     words = ("--model", "trained", "--data", "test.csv", "--lengths", "test.parquet")
     words = ("eval", "run", *words, "--sample", "all", "--engine", engine, "--device", "cpu")
-    *notes, last = interrupted(folder, "weights", *words, "--out", f"e-{engine}").splitlines()
+    *notes, last = interrupted(folder, point, *words, "--out", f"e-{engine}").splitlines()
     assert last == (
         "sudocot: interrupted: finished puzzles are kept; the same command continues from them"
     )
@@ -116,7 +124,7 @@ def test_evaluation(engine: str, folder: Path) -> None:
 
 
 def test_compiled_model(folder: Path) -> None:
-    shown = interrupted(folder, "weights", "compile", "run", "parity", "1011")
+    shown = interrupted(folder, POINTS["weights"], "compile", "run", "parity", "1011")
     assert shown == "sudocot: interrupted: nothing was written\n"
 
 
