@@ -85,7 +85,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     export(make_model("llama"), folder / "trained")
     table = write_csv(folder / "test.csv", make_puzzles("4x4", 4))
     assert main(["data", "lengths", str(table), "--out", str(folder / "test.parquet")]) == 0
-    assert main(["compile", "dfa", "parity", "--bits", "4", "--out", str(folder / "parity")]) == 0
+    assert (
+        main(["compile", "dfa", "parity", "--bits", "4", "--out", str(folder / "parity-model")])
+        == 0
+    )
     return folder
 
 
@@ -124,7 +127,7 @@ def test_evaluation(engine: str, point: str, folder: Path) -> None:
 
 
 def test_compiled_model(folder: Path) -> None:
-    shown = interrupted(folder, POINTS["weights"], "compile", "run", "parity", "1011")
+    shown = interrupted(folder, POINTS["weights"], "compile", "run", "parity-model", "1011")
     assert shown == "sudocot: interrupted: nothing was written\n"
 
 
