@@ -75,10 +75,12 @@ def _is_private(folder: Path) -> bool:
 
 @functools.cache
 def kernel_cache_dir() -> Path | None:
-    """Folder for compiled kernels, or None if no candidate is writable.
+    """Folder for compiled kernels, or None if no candidate is writable or numba is disabled.
 
     Tried in order: `$SUDOCOT_CACHE_DIR`, `$XDG_CACHE_HOME` or `~/.cache`, the temporary folder.
     """
+    if not IS_JIT:
+        return None
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
     chosen = os.environ.get("SUDOCOT_CACHE_DIR")
     shared_tmp = Path(tempfile.gettempdir()) / f"sudocot-{os.getuid()}"

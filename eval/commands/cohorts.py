@@ -21,7 +21,7 @@ from eval.sampling.cohorts import (
     sampling_of,
 )
 from eval.sampling.pool import open_pool
-from eval.sampling.selection import SamplingConfig, draw_sample
+from eval.sampling.selection import SamplingConfig, draw_sample, resolve
 
 _DIGEST_DIGITS = 16
 
@@ -85,7 +85,10 @@ def _cohorts_of_list(config: Config) -> Iterator[Cohort]:
     )
     choices = [sampling_of(name) for name in STANDARD]
     choices = [choice for choice in choices if (choice.count or 0) <= len(pool)]
-    for choice in (*choices, SamplingConfig(sample="targets"), SamplingConfig(sample="all")):
+    targets = SamplingConfig(sample="targets")
+    if resolve(targets, pool).targets:
+        choices.append(targets)
+    for choice in (*choices, SamplingConfig(sample="all")):
         sample = draw_sample(pool, choice)
         num_puzzles = len(sample.puzzles)
         yield Cohort(

@@ -105,6 +105,20 @@ def test_columns_of_a_list_are_named(
     assert "made from other columns of the list" in capsys.readouterr().err
 
 
+def test_cohorts_of_a_list_without_a_default_target(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No power of two lies between the shortest and the longest CoT, here both of 68 tokens."""
+    table, lengths = tmp_path / "one.csv", tmp_path / "one.parquet"
+    table.write_text("puzzle\n1.....3..4.....2\n")
+    assert main(["data", "lengths", str(table), "--out", str(lengths)]) == 0
+    capsys.readouterr()
+    assert main(["eval", "cohorts", "--data", str(table), "--lengths", str(lengths)]) == 0
+    shown = capsys.readouterr().out
+    assert "one.csv" in shown
+    assert "targets" not in shown
+
+
 def test_columns_of_a_data_set_are_refused(
     model: Path, puzzles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

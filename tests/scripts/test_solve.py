@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -182,3 +183,22 @@ def test_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait() == 141
+
+
+def test_kernels_run_as_plain_python() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from sudocot_cli import run; run()",
+            "solve",
+            "1...|..3.|.4..|...2",
+        ],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "this is the only solution" in done.stdout
