@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Leaderboard with every kind of model that `sudocot report` supports, on small puzzle lists: the
 # compiled solver, the trained models included in the package, a randomly initialized Qwen3 (text
-# protocol), the compiled solver served by `vllm serve` (engine api), and imported predictions of
-# which every tenth is wrong.
+# protocol), the compiled solver served by vLLM's OpenAI-compatible server (engine api), and imported
+# predictions of which every tenth is wrong.
 #
 #   bash scripts/demo_board.sh [OUT] [PUZZLES]
 #
-# The environment is $SUDOCOT_VENV (default: .venv). Without a working `vllm` command, the api
-# entry is a stub server with a known score. After an interruption, the same command resumes.
+# The environment is $SUDOCOT_VENV (default: .venv). Without vLLM, the api entry is a stub server
+# with a known score. After an interruption, the same command resumes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${SUDOCOT_VENV:-$PWD/.venv}/bin
@@ -28,12 +28,13 @@ for board in 4x4 6x6; do
         "$bin/sudocot" data generate "$count" --board "$board" --seed 3 --out "$out/$board.csv"
     evaluate "compiled-$board" "$board" --model "compiled-$board" --engine verify
 done
+evaluate 4x4-cot 4x4 --model 4x4-cot
 evaluate 4x4-scot 4x4 --model 4x4-scot
 evaluate 6x6-cot 6x6 --model 6x6-cot
 evaluate 6x6-scot 6x6 --model 6x6-scot
 
 step "certificates of the trained models"
-for name in 4x4-scot 6x6-cot 6x6-scot; do
+for name in 4x4-cot 4x4-scot 6x6-cot 6x6-scot; do
     [[ -e $out/evaluations/$name/certificates.json ]] ||
         "$bin/sudocot" eval certify "$out/evaluations/$name" --model "$name"
 done
@@ -69,12 +70,13 @@ step "a randomly initialized Qwen3, text protocol"
 "$bin/sudocot" eval run --data "$out/4x4.csv" --sample all --model "$out/qwen3" --engine hf \
     --max-new-tokens 64 --name "Qwen3, random weights" --out "$out/evaluations/qwen3"
 
-if "$bin/vllm" --version >/dev/null 2>&1; then
+if "$bin/python" -c 'import vllm' 2>/dev/null; then
     model=$out/compiled-4x4
     [[ -e $model/config.json ]] || "$bin/sudocot" compile sudoku --board 4x4 --out "$model"
     port=$("$bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-    step "vllm serve, on port $port; log in $out/server.log"
-    "$bin/vllm" serve "$model" --host 127.0.0.1 --port "$port" --dtype float32 --enforce-eager \
+    step "vLLM server on port $port; log in $out/server.log"
+    # The module, since the command `vllm serve` of the CPU distribution does not find its version.
+    "$bin/python" -m vllm.entrypoints.openai.api_server --model "$model" --host 127.0.0.1 --port "$port" --dtype float32 --enforce-eager \
         --kv-cache-memory-bytes 1G >"$out/server.log" 2>&1 &
     server=$!
     trap 'kill $server 2>/dev/null || true' EXIT
@@ -84,7 +86,7 @@ if "$bin/vllm" --version >/dev/null 2>&1; then
         sleep 2
     done
     evaluate served 4x4 --model "$model" --engine api --base-url "http://127.0.0.1:$port/v1" \
-        --name "compiled-4x4, vllm serve"
+        --name "compiled-4x4, vLLM server"
 else
     step "stub server (vLLM is not installed)"
     "$bin/python" -m tests.eval.stub_server 0 0 >"$out/url" &

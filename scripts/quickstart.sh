@@ -175,7 +175,7 @@ for mode in cot scot; do
     done
 done
 
-# For comparison: the compiled solver, and the models of the repository on puzzles of their boards.
+# For comparison: the compiled solver, and the models of the repository for other boards.
 reference=(--sample random --count 100)
 [[ $board != 4x4 ]] || reference=(--sample all "${sampling[@]}")
 evaluate "compiled solver" "compiled-$board" "$out/scot-test" verify "${reference[@]}"
@@ -184,7 +184,7 @@ while read -r name shipped_board; do
     sudocot data build --generate 200 --seed 2 --board "$shipped_board" --resume --out "$data"
     evaluate "shipped $name" "$name" "$data" verify --sample random --count 100
 done < <(python -c 'from scripts.models.catalog import read_catalog as r
-for model in r().values(): print(model.name, model.board)')
+for model in r().values(): model.board == "'$board'" or print(model.name, model.board)')
 
 step "leaderboard, in $out/report/report.html"
 sudocot report "$out"/evaluations/* --out "$out/report"
