@@ -109,7 +109,7 @@ def write_folder(
     model = export_model(
         compiled, folder, conversion=conversion, positions=positions, points=points, words=words
     )
-    tell_folder(model, folder, conversion)
+    print_folder(model, folder, conversion)
     if conversion is not None:
         console = Console(highlight=False, markup=False, emoji=False)
         for condition in unmet(blueprint, conversion, chosen):
@@ -179,7 +179,7 @@ def check_formats(attention: Attention, *, act: str | None, att: str | None) -> 
     rounding_points(act=act, att=att)
 
 
-def tell_folder(
+def print_folder(
     model: CompiledTransformerForCausalLM, folder: Path, conversion: Conversion | None
 ) -> None:
     """Print the sizes of an exported model."""

@@ -14,7 +14,7 @@ from compile_tm.commands.folders import (
     Attention,
     DtypeName,
     make_conversion,
-    tell_folder,
+    print_folder,
     write_stock_folder,
 )
 from compile_tm.conversion.settings import Conversion, RoundingPoints
@@ -113,7 +113,7 @@ def main(config: Config) -> int:
     elif config.out is not None:
         from compile_tm.hf.sudoku import export_sudoku
 
-        tell_folder(
+        print_folder(
             export_sudoku(compiled, config.out, conversion=conversion), config.out, conversion
         )
     if config.puzzle is not None:

@@ -30,7 +30,7 @@ from compile_tm.program.register_file import RegisterEntry, written_registers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CompiledMachine(ABC):
-    """What Turing machines and automata have in common; see `program.compiled.CompiledProgram`."""
+    """Base class of compiled Turing machines and automata; see `CompiledProgram`."""
 
     vocabulary: TmVocabulary | DfaVocabulary
     """Its tokens."""
@@ -66,7 +66,7 @@ class _CompiledMachine(ABC):
 
     @property
     def special_ids(self) -> tuple[int, ...]:
-        """None: delimiters carry the meaning of a sequence and must be decoded."""
+        """Empty, since delimiters must not be skipped when decoding."""
         return ()
 
     def machine_data(self) -> dict[str, Any]:
@@ -74,12 +74,12 @@ class _CompiledMachine(ABC):
         return machine_to_data(self.machine)
 
     def registers(self) -> list[RegisterEntry]:
-        """Return what the registers hold, by layers of the program."""
+        """Return the register entries, with layers of the program."""
         return written_registers(self.program)
 
     @property
     def evaluation_facts(self) -> None:
-        """None: evaluations are of Sudoku solvers."""
+        """None, since only Sudoku solvers are evaluated."""
         return None
 
 
@@ -153,7 +153,7 @@ class CompiledDfa(_CompiledMachine):
 
     @property
     def mode(self) -> Literal["dfa"]:
-        """Takes the place of `cot` and `scot`."""
+        """`dfa`."""
         return "dfa"
 
     @property

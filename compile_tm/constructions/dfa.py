@@ -98,7 +98,7 @@ class DfaWires:
 
 
 def dfa_min_bits(num_symbols: int) -> int:
-    """Return the least r >= 1 with `num_symbols` < 2^r."""
+    """Return the smallest r >= 1 with `num_symbols` < 2^r."""
     return max(1, num_symbols.bit_length())
 
 

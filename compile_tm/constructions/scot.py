@@ -1,4 +1,4 @@
-"""SCoT construction for Turing machines: what the theorem's proof adds to the CoT construction.
+"""SCoT construction for Turing machines: the additions to the CoT construction.
 
 A segment may begin with a summary. Its <summ> then takes the role of <inp>, and its </summ> that of
 </inp>. A summary follows the first run token at or after four times the position of the prompt's

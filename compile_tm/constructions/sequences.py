@@ -24,7 +24,7 @@ MAX_BITS = 40
 
 
 def check_bits(bits: int, *, mode: Mode) -> None:
-    """Check that the theorems cover r.
+    """Check that the theorems apply to r.
 
     Raises:
         ValueError: r is odd, too small, or too large for 64-bit integers.
@@ -100,7 +100,7 @@ def scot_segments(vocabulary: TmVocabulary, run: Run, *, bits: int) -> Iterator[
 
 
 def min_bits(run: Run, *, mode: Mode) -> int:
-    """Return the least even r such that no sequence of a run exceeds 2^r tokens.
+    """Return the smallest even r such that no sequence of a run exceeds 2^r tokens.
 
     Raises:
         ValueError: it is greater than `MAX_BITS`.
@@ -120,7 +120,7 @@ def check_enough_bits(run: Run, *, mode: Mode, bits: int) -> None:
     """Check that r suffices for a run.
 
     Raises:
-        ValueError: it does not; the message names the least r that does.
+        ValueError: it does not; the message names the smallest r that does.
     """
     check_bits(bits, mode=mode)
     needed = min_bits(run, mode=mode)
@@ -136,7 +136,7 @@ def _trace_length(num_steps: int, bits: int) -> int:
 
 
 def _steps_to(length: int, bits: int) -> int:
-    """Least number of run tokens, at least 1, with a trace of at least `length` tokens.
+    """Minimum number of run tokens, at least 1, with a trace of at least `length` tokens.
 
     A period of r run tokens and a block has 2r + 2 tokens. A trace ends with a run token, so a
     length within a block requires the first run token after it.
@@ -146,7 +146,7 @@ def _steps_to(length: int, bits: int) -> int:
 
 
 def _trace_ids(vocabulary: TmVocabulary, run: Run, start: int, stop: int, bits: int) -> Ids:
-    """Run tokens of the steps start + 1 .. stop with blocks of head positions in between."""
+    """Return the run tokens of steps start + 1 .. stop, with blocks of head positions."""
     steps = vocabulary.run_ids[run.recorded_rows[start:stop]]
     num_blocks = max(0, (stop - start - 1) // bits)
     times = start + bits * np.arange(1, num_blocks + 1)
@@ -177,7 +177,7 @@ def _summary_ids(
     heads: npt.NDArray[np.int64],
     state: int,
 ) -> Ids:
-    """The summary of a configuration: tapes (K, s_t), head positions (K,), state."""
+    """Return the summary of a configuration: tapes (K, s_t), head positions (K,), state."""
     num_tapes, num_cells = tapes.shape
     num_symbols = len(vocabulary.machine.tape_alphabet)
     has_head = np.arange(num_cells) == heads[:, None]

@@ -122,7 +122,7 @@ class CotWires:
     position: Register
     inp: Annotated[
         Flag,
-        flag("The first token, <inp> or <summ>: the one that heads fall back to.", symbol="F_inp"),
+        flag("The first token, <inp> or <summ>: the fallback of heads.", symbol="F_inp"),
     ]
     einp: Annotated[Flag, flag("The token is </inp>.", symbol="F_einp")]
     outp: Annotated[Flag, flag("The token is <outp>.", symbol="F_outp")]
@@ -134,7 +134,9 @@ class CotWires:
     pos_bits: Annotated[Flag, flag("The token is a position token.", symbol="F_posbits")]
     state: Annotated[Register, register("d_Q", "State after the token.", symbol="I_state")]
     const: Annotated[Flag, flag("Always on.", symbol="I_const")]
-    exists_outp: Annotated[Flag, flag("<outp> is here or before.", symbol="F_existsoutp")]
+    exists_outp: Annotated[
+        Flag, flag("<outp> occurs at or before the token.", symbol="F_existsoutp")
+    ]
     input: Annotated[Flag, flag("The token is a symbol of the input.", symbol="F_input")]
     output: Annotated[Flag, flag("The token is a symbol of the output.", symbol="F_output")]
     outp_position: Annotated[
@@ -231,8 +233,12 @@ class SummaryWires:
     esumm: Annotated[Flag, flag("The token is </summ>.", symbol="F_esumm")]
     tape: Annotated[Flag, flag("The token is a tape cell.", symbol="F_tape")]
     state_token: Annotated[Flag, flag("The token is the state of a summary.", symbol="F_state")]
-    exists_einp: Annotated[Flag, flag("</inp> is here or before.", symbol="F_existseinp")]
-    exists_esumm: Annotated[Flag, flag("</summ> is here or before.", symbol="F_existsesumm")]
+    exists_einp: Annotated[
+        Flag, flag("</inp> occurs at or before the token.", symbol="F_existseinp")
+    ]
+    exists_esumm: Annotated[
+        Flag, flag("</summ> occurs at or before the token.", symbol="F_existsesumm")
+    ]
     final_summ: Annotated[Flag, flag("The <summ> that ends the segment.", symbol="F_finalsumm")]
     tape_init: Annotated[Flag, flag("The token is a tape cell of the prompt.", symbol="F_tapeinit")]
     tape_final: Annotated[
@@ -255,7 +261,7 @@ class SummaryWires:
     length_cap: Annotated[
         Flag,
         flag(
-            "Here or before, the position is 4 times that of the prompt's end.",
+            "A position up to the token's is 4 times that of the prompt's end.",
             symbol="F_lengthcap",
         ),
     ]

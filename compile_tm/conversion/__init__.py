@@ -2,7 +2,7 @@
 
 This is the paper's Section "Softmax Transformers and Rounding" with its appendix.
 
-    bounds      least scale c of queries and keys, and the errors that remain
+    bounds      smallest scale c of queries and keys, and the errors that remain
     settings    rounding formats, denoised layers, conditions of the theorems
     weights     matrices of a converted transformer
     rope/       rotary encodings in place of the positional embedding

@@ -1,7 +1,7 @@
-"""Least scale c and remaining errors by the paper's theorems, in the paper's notation.
+"""Smallest scale c and remaining errors by the paper's theorems, in the paper's notation.
 
 Queries and keys are scaled by c. Their dot products are integers before scaling, so the best score
-exceeds all others by at least beta = c^2 / sqrt(d_k). N is the greatest length of a sequence.
+exceeds all others by at least beta = c^2 / sqrt(d_k). N is the maximum length of a sequence.
 Logarithms are natural.
 """
 
@@ -14,12 +14,12 @@ from compile_tm.program.program import Sizes
 
 
 def separation(sizes: Sizes, *, c: float) -> float:
-    """Return beta, the least gap between the best and another score."""
+    """Return beta, the minimum gap between the best and another score."""
     return c**2 / math.sqrt(sizes.d_k)
 
 
 def exact_bound(sizes: Sizes, *, length: int) -> float:
-    """Least c of Theorem "hardtosoft": activations rounded, attention weights exact.
+    """Smallest c of Theorem "hardtosoft": activations rounded, attention weights exact.
 
     c^2 = 2 sqrt(d_k) log(16/6 max{4d, 20 d_k} N (48 d d_ff + 12)^L).
     """
@@ -30,12 +30,12 @@ def exact_bound(sizes: Sizes, *, length: int) -> float:
 
 
 def denoise_bound(sizes: Sizes, *, length: int) -> float:
-    """Least c of Theorem "hardtosoftdenoising": c = d_k^(1/4) sqrt(log(96 N))."""
+    """Smallest c of Theorem "hardtosoftdenoising": c = d_k^(1/4) sqrt(log(96 N))."""
     return float(sizes.d_k**0.25 * math.sqrt(math.log(96 * length)))
 
 
 def ties_bound(sizes: Sizes, *, length: int) -> float:
-    """Least c if attention weights are rounded and only layers with ties are denoised.
+    """Smallest c if attention weights are rounded and only layers with ties are denoised.
 
     A head has a tie at a position if several best positions have a nonzero value. Without ties, no
     attention weight of the form 1/k matters, and a greater c compensates for rounding attention

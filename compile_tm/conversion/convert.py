@@ -1,6 +1,6 @@
 """Conversion of hardmax transformers to softmax attention, for N = 2^r.
 
-With a positional embedding, the least c is that of the theorems (see `bounds`). With rotary
+With a positional embedding, the smallest c is that of the theorems (see `bounds`). With rotary
 encodings, stack and program share one d_k and one c. The stack needs the greater c, since its
 queries and keys are rounded after the rotation and its gaps are 1/2 instead of 1.
 
@@ -8,7 +8,7 @@ With denoising, `rope.bounds` derives
 
     c >= 2 d_k^(1/4) sqrt(log(96 N)),
 
-twice the bound of Theorem "hardtosoftdenoising", together with a least number of mantissa bits of
+twice the bound of Theorem "hardtosoftdenoising", together with a minimum number of mantissa bits of
 the activations. The conditions on attention weights are those of the theorem.
 
 Without denoising (not treated in the paper), errors of earlier layers reach the queries and keys
@@ -27,7 +27,7 @@ from typing import Literal
 
 from compile_tm.conversion.bounds import denoise_bound, exact_bound, ties_bound
 from compile_tm.conversion.rope.blueprint import Blueprint
-from compile_tm.conversion.rope.bounds import enough_mantissa_bits, score_error, stack_c
+from compile_tm.conversion.rope.bounds import score_error, stack_c, sufficient_mantissa_bits
 from compile_tm.conversion.settings import (
     Conversion,
     Denoising,
@@ -76,7 +76,7 @@ def convert(
 
 
 def c_bound(blueprint: Blueprint, kind: Kind) -> float:
-    """Least c that is proved to suffice, as a real number."""
+    """Return the smallest c that is proven to be sufficient, as a real number."""
     sizes, length = blueprint.sizes, blueprint.max_positions
     if kind == "exact":
         return exact_bound(sizes, length=length) * (1 if blueprint.rope is None else 3)
@@ -86,9 +86,9 @@ def c_bound(blueprint: Blueprint, kind: Kind) -> float:
 
 
 def unmet(blueprint: Blueprint, conversion: Conversion, points: RoundingPoints) -> list[str]:
-    """Conditions on formats that the proofs require and that do not hold.
+    """Return the conditions on formats that the proofs require and that are violated.
 
-    See `settings.unmet_conditions`; rotary encodings add a least number of mantissa bits.
+    See `settings.unmet_conditions`; rotary encodings add a minimum number of mantissa bits.
     """
     act, delta = points.activations, 0.0
     if blueprint.rope is not None:
@@ -96,7 +96,7 @@ def unmet(blueprint: Blueprint, conversion: Conversion, points: RoundingPoints) 
         delta = score_error(blueprint.rope.bits, d_k=d_k, c=conversion.c, activations=act)
     found = unmet_conditions(conversion, points, length=blueprint.max_positions, score_error=delta)
     if blueprint.rope is not None and act is not None:
-        least = enough_mantissa_bits(blueprint.rope.bits) + (not conversion.denoised)
+        least = sufficient_mantissa_bits(blueprint.rope.bits) + (not conversion.denoised)
         if act.mantissa_bits < least:
             found.append(f"activations have at least {least} mantissa bits")
     return found

@@ -39,7 +39,7 @@ class Denoising(Enum):
     EVERY = "every"
     """All layers, as in Theorem "hardtosoftdenoising"; depth 2L."""
     HEADS = "heads"
-    """Layers with heads. Others make no error; proof and c of the theorem remain valid."""
+    """Layers with heads; others cause no errors, so the theorem's proof and c remain valid."""
     TIES = "ties"
     """Layers in which a head can have a tie; c is that of `bounds.ties_bound`."""
 
@@ -58,7 +58,7 @@ class Conversion:
         return sizes.L + len(self.denoised)
 
     def origins(self, sizes: Sizes) -> list[tuple[int, bool]]:
-        """Return for each layer that of the hardmax transformer, from 1, and if it denoises."""
+        """Return the hardmax layer of each layer, from 1, and whether it denoises."""
         return [
             (number, is_denoising)
             for number in range(1, sizes.L + 1)
@@ -67,7 +67,7 @@ class Conversion:
 
 
 def least_c(bound: float, points: RoundingPoints | None) -> float:
-    """Return the least member of the activation format that is not less than a bound.
+    """Return the smallest member of the activation format that is not less than a bound.
 
     Raises:
         ValueError: the bound exceeds all members.

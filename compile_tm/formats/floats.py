@@ -11,10 +11,10 @@ and exponent bits as the format.
 Comparison with casts to torch's types:
 
 - bf16, fp16, e5m2: the same bits unless the cast overflows. The definition has no infinity, so
-  greater values become the greatest member (65504 for fp16), where a cast gives infinity.
-- e4m3 is F(3, 4), whose greatest member is 240. torch's float8_e4m3fn has members up to 448; the
+  greater values become the largest member (65504 for fp16), where a cast gives infinity.
+- e4m3 is F(3, 4), whose largest member is 240. torch's float8_e4m3fn has members up to 448; the
   two agree below 248.
-- fp32: only infinity changes, to the greatest member.
+- fp32: only infinity changes, to the largest member.
 - NaN stays NaN; the definition has none.
 """
 
@@ -119,7 +119,7 @@ class FloatFormat:
         return self.round_number(value) == value
 
     def at_least(self, value: float) -> float:
-        """Return the least member that is not less than a number.
+        """Return the smallest member that is not less than a number.
 
         Raises:
             ValueError: the number is negative or exceeds all members.

@@ -19,7 +19,7 @@ AutoConfig.register(CompiledTransformerConfig.model_type, CompiledTransformerCon
 AutoModelForCausalLM.register(
     CompiledTransformerConfig, CompiledTransformerForCausalLM, exist_ok=True
 )
-# `save_pretrained` copies the code to the folder.
+# Makes `save_pretrained` copy the code to the folder.
 CompiledTransformerConfig.register_for_auto_class()  # type: ignore[no-untyped-call]
 CompiledTransformerForCausalLM.register_for_auto_class(  # type: ignore[no-untyped-call]
     "AutoModelForCausalLM"

@@ -101,7 +101,7 @@ def model_card(
         "parameters, including zeros": f"{sizes.num_parameters:,}",
         "nonzero weights": f"{model.num_parameters():,}",
     }
-    does = "says whether the automaton accepts a word"
+    does = "outputs whether the automaton accepts a word"
     if compiled.mode != "dfa":
         does = "runs the Turing machine step by step, as a chain of thought"
     return _TEMPLATE.format(

@@ -154,7 +154,7 @@ def export_model(
         conversion: Conversion to softmax attention; None for hardmax attention.
         positions: Positional embedding or rotary encodings.
         points: Formats that a softmax model emulates; None emulates none.
-        words: Words of the self-test; by default some are chosen.
+        words: Words of the self-test; empty chooses them automatically.
 
     Returns:
         The exported model.
@@ -192,7 +192,7 @@ def _fill_matrix(module: torch.nn.Module, matrix: Matrix) -> None:
 
 
 def _source(compiled: CompiledProgram) -> dict[str, str | int | None]:
-    """What was compiled and how, for `read_source` and for people."""
+    """Return the description of the compilation that `read_source` reads."""
     found: dict[str, str | int | None] = {
         "machine": compiled.name,
         "mode": compiled.mode,

@@ -1,4 +1,4 @@
-"""What exporters of model folders share: file names, generation config, staging."""
+"""Functions shared by exporters of model folders: file names, generation config, staging."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def generation_config(compiled: CompiledProgram) -> GenerationConfig:
 def write_evaluation_facts(
     compiled: CompiledProgram, tensors: Mapping[str, Tensor], folder: Path, *, indent: int
 ) -> None:
-    """Write `sudocot.json` of a solver that can be evaluated; of others nothing."""
+    """Write `sudocot.json` if the program is a solver that can be evaluated."""
     facts = compiled.evaluation_facts
     if facts is None:
         return

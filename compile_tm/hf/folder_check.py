@@ -2,7 +2,7 @@
 
 The machine is compiled again, and every weight is compared; a difference is reported with layer,
 matrix and register. The model then generates from the words of the self-test, whose expected tokens
-are recomputed, and the least gaps of attention scores are computed from its activations.
+are recomputed, and the minimum gaps of attention scores are computed from its activations.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FolderCheck:
     problems: tuple[Problem, ...]
     """All differences."""
     margins: tuple[HeadMargin, ...] = ()
-    """Least margin of every head on the words of the self-test."""
+    """Minimum margin of every head on the words of the self-test."""
     num_words: int = 0
     """Number of words."""
     num_tokens: int = 0
@@ -106,13 +106,13 @@ def _case_problems(compiled: Compiled, cases: list[SelfTestCase]) -> Iterator[Pr
     for case in cases:
         if case != self_test_case(compiled, case.word):
             where = f"self-test, word {' '.join(case.word)!r}"
-            yield Problem(where, "its tokens are not those of the definitions")
+            yield Problem(where, "its tokens differ from the definition")
 
 
 def _stored_matrices(
     folder: Path, config: CompiledTransformerConfig
 ) -> dict[str, tuple[Matrix, Matrix]] | Problem:
-    """Indices and values of every matrix in the weights file, or the reason why it is invalid."""
+    """Return indices and values of every stored matrix, or the reason why the file is invalid."""
     path = folder / SAFE_WEIGHTS_NAME
     try:
         tensors = load_file(path)
@@ -143,7 +143,7 @@ def _stored_matrices(
 def _config_problems(
     config: CompiledTransformerConfig, source: FolderSource, weights: Weights
 ) -> Iterator[Problem]:
-    """Fields of the config that differ."""
+    """Yield the fields of the config that differ."""
     for name, wanted in config_fields(source.blueprint, weights, source.points).items():
         if getattr(config, name) != wanted:
             yield Problem(f"config, {name}", f"is {getattr(config, name)}, must be {wanted}")
@@ -156,7 +156,7 @@ def _weight_problems(
     for n in range(weights.sizes.L):
         wanted |= {f"layers.{n}.{name}": m for name, m in layer_matrices(weights, n).items()}
     for name in sorted(stored.keys() ^ wanted.keys()):
-        yield Problem(name, "the machine has another number of layers")
+        yield Problem(name, "the number of layers differs from the machine's")
         return
     for name, matrix in wanted.items():
         places, values = stored[name]
@@ -173,7 +173,7 @@ def _weight_problems(
 
 
 def _place(name: str, index: tuple[int, ...], source: FolderSource) -> str:
-    """Description of a matrix entry: layer, matrix, head or gadget, and register."""
+    """Describe a matrix entry by layer, matrix, head or gadget, and register."""
     blueprint = source.blueprint
     matrix = name.rpartition(".")[2]
     if matrix in ("embedding", "unembedding"):
@@ -216,7 +216,7 @@ def _generation_problems(
             if got != wanted:
                 said, must = map(token_text, compiled.vocabulary.tokens([got, wanted]))
                 where = f"word {' '.join(case.word)!r}, segment {n + 1}, position {length + place}"
-                yield Problem(where, f"the model writes {said}, the machine {must}")
+                yield Problem(where, f"the model predicts {said}, the machine {must}")
                 if is_first:
                     yield from _first_departure(model, source, tokens[: length + place])
                 is_first = False
@@ -224,7 +224,7 @@ def _generation_problems(
 
 
 def _first_departure(model: Any, source: FolderSource, ids: tuple[int, ...]) -> Iterator[Problem]:
-    """The first activation before a wrong token that differs from the hardmax transformer."""
+    """Return the first activation before a wrong token that differs from the hardmax model."""
     hardmax = TorchTransformer(source.blueprint.program, rope=source.blueprint.rope)
     failure = first_failure(
         model_snapshots(model, source, ids),
@@ -239,7 +239,7 @@ def _first_departure(model: Any, source: FolderSource, ids: tuple[int, ...]) -> 
 
 
 def _least_margin(source: FolderSource, layer: int) -> float:
-    """Least gap of scores: that of ternary queries and keys, or less in the position stack."""
+    """Minimum gap of scores: that of ternary queries and keys, or less in the position stack."""
     origin, _ = source.origins[layer - 1]
     gap = 1.0
     if origin <= source.blueprint.num_before:

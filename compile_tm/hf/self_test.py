@@ -20,7 +20,7 @@ from compile_tm.machines.random_machines import random_word
 SELF_TEST_FILE = "self_test.json"
 _MAX_WORDS = 12
 _MAX_TOKENS = 1500
-"""Limit on the tokens of all chosen words together."""
+"""Limit on the total number of tokens of the chosen words."""
 _MAX_TRIES = 200
 _MAX_ID = (1 << 31) - 1
 

@@ -57,7 +57,7 @@ def registers(compiled: CompiledSudoku, conversion: Conversion | None) -> dict[s
     denoised = frozenset() if conversion is None else conversion.denoised
 
     def converted(layer: int) -> int:
-        """Last layer of the one or two layers that a layer becomes."""
+        """Return the last of the one or two layers that a layer is converted to."""
         return layer + sum(other <= layer for other in denoised)
 
     return registers_content(
@@ -72,7 +72,7 @@ def _card(compiled: CompiledSudoku, model: CompiledTransformerForCausalLM) -> st
     options = f"--board {compiled.board.name} --mode {compiled.mode}"
     segments = ""
     if compiled.segment_tokens is not None:
-        segments = f", a summary after {compiled.segment_tokens} trace tokens"
+        segments = f", with a summary after {compiled.segment_tokens} trace tokens"
     lines = [
         f"{config.num_hidden_layers} layers, {config.num_attention_heads} heads",
         f"d {config.hidden_size}, d_k {config.key_size}, d_v {config.value_size}",

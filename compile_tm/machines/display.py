@@ -1,4 +1,4 @@
-"""A run as text: a line for each step with its state and tapes, heads in brackets."""
+"""Text of a run: a line for each step with its state and tapes, heads in brackets."""
 
 from __future__ import annotations
 

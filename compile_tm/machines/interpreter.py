@@ -25,7 +25,7 @@ _RUNNING, _HALTED, _STUCK, _AT_EDGE, _OFF_TAPE, _FULL = range(6)
 
 
 class Status(Enum):
-    """How a run ended."""
+    """Reason why a run ended."""
 
     HALTED = "halted"
     """In the halting state."""
@@ -46,7 +46,7 @@ class Run:
     word: tuple[str, ...]
     """The input."""
     status: Status
-    """How it ended."""
+    """Reason why it ended."""
     num_steps: int
     """t."""
     final_state: str
@@ -120,7 +120,7 @@ def run_machine(
     Args:
         machine: The machine.
         word: Its input.
-        max_steps: Greatest number of steps.
+        max_steps: Maximum number of steps.
         record: Record the rule of every step (4 bytes a step).
         left_edge: Effect of a movement to the left of cell 0: `stay` leaves the head there, as in
             the paper; `error` ends the run; `two-way` continues on a two-way infinite tape.
@@ -203,7 +203,7 @@ def _steps(
     state: Any,
     rows: Any,
 ) -> int:
-    """Make steps until the run, the allocated tape or the limit ends; return which.
+    """Run steps until the run, the allocated tape or the limit ends; return which.
 
     `heads` (3, K) holds current, least and greatest positions, `state` (2,) the state and the
     number of steps. Both are updated in place; a step that cannot be made leaves them unchanged.

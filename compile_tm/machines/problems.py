@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 _NUM_SHOWN = 5
-"""Problems in a message."""
+"""Maximum number of problems in a message."""
 
 
 class MachineError(ValueError):

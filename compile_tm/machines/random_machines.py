@@ -18,15 +18,15 @@ class RandomMachineConfig:
     """Bounds on sizes, each of which is uniform from 1 (2 for states) to its bound."""
 
     max_tapes: Annotated[int, Ge(1), Le(8)] = 2
-    """Greatest number of tapes."""
+    """Maximum number of tapes."""
     max_states: Annotated[int, Ge(2), Le(1000)] = 6
-    """Greatest number of states, the halting one included."""
+    """Maximum number of states, the halting one included."""
     max_inputs: Annotated[int, Ge(1), Le(8)] = 2
-    """Greatest number of input symbols."""
+    """Maximum number of input symbols."""
     max_extra_symbols: Annotated[int, Ge(0), Le(100)] = 1
-    """Greatest number of tape symbols beside input symbols and blank; the least is 0."""
+    """Maximum number of tape symbols beside input symbols and blank; the least is 0."""
     max_word: Annotated[int, Ge(0), Le(1000)] = 8
-    """Greatest length of the input; the least is 0."""
+    """Maximum length of the input; the least is 0."""
 
     def __post_init__(self) -> None:
         low = {"max_states": 2, "max_extra_symbols": 0, "max_word": 0}

@@ -1,4 +1,4 @@
-"""Checks of the paper's lemma on assumptions on a traced run, and margins of attention heads.
+"""Checks of the paper's lemma on assumptions for a traced run, and margins of attention heads.
 
 On every input, the values of tied positions are equal, activations are ternary, and the top token
 score exceeds all others by at least 1. A violation is reported with its layer, register and

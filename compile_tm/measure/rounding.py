@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from compile_tm.conversion.rope.bounds import enough_c, enough_mantissa_bits
+from compile_tm.conversion.rope.bounds import sufficient_c, sufficient_mantissa_bits
 from compile_tm.conversion.rope.stack import position_stack
 from compile_tm.conversion.weights import NEURONS
 from compile_tm.formats.floats import FloatFormat
@@ -98,14 +98,15 @@ def first_error(
 def least_mantissa_bits(
     bits: int, *, attention: FloatFormat, positions: npt.NDArray[np.int64] | None = None
 ) -> int:
-    """Return the smallest b_m of activations such that all b_m up to `enough_mantissa_bits` work.
+    """Return the smallest number of mantissa bits of activations that works.
 
-    The scale is `enough_c` rounded up to the format; the exponent bits are those of fp32.
+    All larger numbers up to `sufficient_mantissa_bits` work as well. The scale is `sufficient_c`
+    rounded up to the format; the exponent bits are those of fp32.
     """
-    least = enough_mantissa_bits(bits)
+    least = sufficient_mantissa_bits(bits)
     while least > 1:
         narrower = FloatFormat(mantissa_bits=least - 1, exponent_bits=MAX_EXPONENT_BITS)
-        c = narrower.at_least(enough_c(bits))
+        c = narrower.at_least(sufficient_c(bits))
         if first_error(bits, c=c, activations=narrower, attention=attention, positions=positions):
             break
         least -= 1

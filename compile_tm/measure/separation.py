@@ -49,7 +49,7 @@ def all_gaps(bits: int) -> list[HeadGaps]:
     table, _ = turns(torch.arange(1 << bits), stack_periods(bits), dtype=torch.float64)
     cos = table.numpy()
     found = [_head_gaps(k, 0, _marking_gaps(k, cos[:, k - 1])) for k in range(1, bits + 1)]
-    sums = cos[:, ::-1].cumsum(axis=1)[:, ::-1]  # Over this period and all longer ones.
+    sums = cos[:, ::-1].cumsum(axis=1)[:, ::-1]  # Sum over this period and all longer ones.
     found += [_head_gaps(k + 2, 1, _looking_gaps(k, sums[:, k + 1])) for k in range(1, bits)]
     return found
 
@@ -146,7 +146,7 @@ def _head_gaps(
 def _best(scores: Tensor, own: Tensor) -> Tensor:
     """Return a mask (B, T) of the keys with the maximal score, up to float64 rounding errors."""
     scores = scores.masked_fill(_is_later(scores, own), -torch.inf)
-    # Unequal ones differ by 1/2 and more.
+    # Unequal scores differ by at least 1/2.
     return scores > scores.amax(dim=1, keepdim=True) - 1e-9
 
 
@@ -173,7 +173,7 @@ def _marking_gaps(k: int, cos: Gaps) -> Gaps:
     """
     numbers = np.arange(len(cos))
     gaps: Gaps = np.abs((numbers % (1 << (k - 1)) == 0) * (1 + cos) - 1)
-    if k == 1:  # The others have 1 at even distances and -1 at odd ones.
+    if k == 1:  # All positions i > 0 score 1 at even distances and -1 at odd ones.
         gaps[1:] = 1
     gaps[0] = np.inf
     return gaps

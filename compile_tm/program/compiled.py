@@ -1,4 +1,4 @@
-"""What exporters and runtimes need to know of anything that was compiled."""
+"""Protocol of compiled programs, for exporters and runtimes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CompiledProgram(Protocol):
 
     @property
     def family(self) -> Family:
-        """What was compiled."""
+        """Kind of the compiled object."""
 
     @property
     def name(self) -> str:
@@ -26,7 +26,7 @@ class CompiledProgram(Protocol):
 
     @property
     def mode(self) -> Literal["cot", "scot", "dfa"]:
-        """Chain of thought, with summaries or without; or an automaton's single answer."""
+        """`cot`, `scot` (with summaries), or `dfa` (a single answer)."""
 
     @property
     def bits(self) -> int:

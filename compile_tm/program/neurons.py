@@ -1,6 +1,6 @@
 """Hidden neurons of gadgets as sparse arrays.
 
-Lemma "Single Neuron MLP": a neuron shall have the value 1 if given register bits have given values
+Lemma "Single Neuron MLP": a neuron has the value 1 if given register bits have given values
 and given flags are on or off, and 0 otherwise. Its input weights are the required bits, 1 for
 flags that must be on and -1 for flags that must be off; its bias is 1 minus the number of bits and
 of flags that must be on. If all requirements are met, the preactivation is 1. Each violated one, a

@@ -45,7 +45,7 @@ class Sizes:
 class Head:
     """An attention head that selects coordinates: q = x[queries], k = x[keys], v = x[values].
 
-    Each position adds to `outputs` the mean value of the positions with the greatest score.
+    Each position adds to `outputs` the mean value of the positions with the highest score.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Program:
 
     @property
     def max_positions(self) -> int:
-        """Greatest number of positions, 2^r."""
+        """Maximum number of positions, 2^r."""
         return 1 << len(self.position)
 
     def wire_at(self, coordinate: int) -> str:

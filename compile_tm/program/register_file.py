@@ -34,7 +34,7 @@ class RegisterEntry:
     """Last such layer."""
     coordinates: tuple[int, ...]
     meaning: str
-    """A sentence."""
+    """Description of the value, one sentence."""
 
     def moved(self, first: int, last: int) -> RegisterEntry:
         """Return the entry with other layers."""

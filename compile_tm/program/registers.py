@@ -87,7 +87,7 @@ class Condition:
         """
         literals = tuple(dict.fromkeys(self.literals + other.literals))
         if len({literal.coordinate for literal in literals}) < len(literals):
-            raise ValueError("conditions contradict each other, so that they never hold together")
+            raise ValueError("conditions contradict each other and never hold together")
         return Condition(literals)
 
     @cached_property
@@ -157,7 +157,7 @@ class Register(Wires):
     kind: Kind = field(default="number", compare=False)
     """How to read the number."""
     meaning: str = field(default="", compare=False)
-    """A sentence: what it holds."""
+    """Description of its value, one sentence."""
     symbol: str = field(default="", compare=False)
     """Its name in the paper."""
 
@@ -193,7 +193,7 @@ class Flag(Wires):
     kind: Kind = field(default="flag", compare=False)
     """`flag`, or what a group of flags is read as."""
     meaning: str = field(default="", compare=False)
-    """A sentence: when it is on."""
+    """Condition under which it is on, one sentence."""
     symbol: str = field(default="", compare=False)
     """Its name in the paper."""
 

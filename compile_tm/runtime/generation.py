@@ -50,7 +50,7 @@ def generate_words(
         decoder: Runtime of the program.
         compiled: The compiled machine.
         words: Inputs.
-        max_segments: Greatest number of segments of a word.
+        max_segments: Maximum number of segments of a word.
 
     Raises:
         ValueError: a symbol outside the input alphabet.

@@ -39,10 +39,9 @@ class SparseStats:
     """Statistics of all calls."""
 
     least_gap: int | None
-    """Least difference of the best and the next score at generated or predicted tokens; None before
-    the first one."""
+    """Minimum gap of the top two scores over generated or predicted tokens; None without any."""
     greatest_hidden: int
-    """Greatest value of a hidden neuron."""
+    """Maximum value of a hidden neuron."""
 
 
 class SparseTransformer:
@@ -64,7 +63,7 @@ class SparseTransformer:
 
     @property
     def max_positions(self) -> int:
-        """Greatest number of positions."""
+        """Maximum number of positions."""
         return self.program.max_positions
 
     @property

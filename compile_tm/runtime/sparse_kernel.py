@@ -85,7 +85,7 @@ def run_tokens(
         is_stop: (V,).
         predicted: (n,) receives the next token after each prefix.
         facts: (5,) receives the failure (see `DONE`), its layer, its head or coordinate, the least
-            gap of the best and the next score, and the greatest value of a hidden neuron.
+            gap of the best and the next score, and the maximum value of a hidden neuron.
 
     Returns:
         The number of tokens.
@@ -284,7 +284,7 @@ def _apply(low: Any, work: Scratch, num_touched: int) -> int:
 
 @kernel
 def _fire(neurons: NeuronPlan, work: Scratch, layer: int) -> tuple[int, int]:
-    """Add a layer's neurons to the pending sums; return their number and the greatest value."""
+    """Add a layer's neurons to the pending sums; return their number and the maximum value."""
     stream = work.stream
     num_touched, greatest = 0, 0
     for gadget in range(neurons.layer_start[layer], neurons.layer_start[layer + 1]):
@@ -312,7 +312,7 @@ def _fire(neurons: NeuronPlan, work: Scratch, layer: int) -> tuple[int, int]:
 
 @kernel
 def _best_token(plan: SparsePlan, work: Scratch) -> tuple[int, int]:
-    """Return the token with the greatest score, and the gap to the next score."""
+    """Return the token with the highest score, and the gap to the next score."""
     scores = work.scores
     scores[:] = 0
     for coordinate in range(len(work.stream)):

@@ -8,7 +8,7 @@ maps signs on M to a value, so that one look-up finds the best positions of the 
 of the number of positions. The table of M = S lists the keys of the class.
 
 The constant part of a query gives each key a bonus. Of positions with the same signs, a table keeps
-those with the greatest bonus.
+those with the largest bonus.
 
 All tables share one hash table with open addressing, whose buckets refer to entries. A value is
 `width` words in a pool: the bits of its 1s, then those of its -1s.
@@ -52,7 +52,7 @@ class Memory(NamedTuple):
     first_class: Longs
     """(heads,)."""
     classes: Longs
-    """(n, 5) support, next class, first table, first entry, greatest bonus."""
+    """(n, 5) support, next class, first table, first entry, largest bonus."""
     tables: Longs
     """(n, 2) mask, next table; the last table of a class has M = S."""
 
@@ -329,7 +329,7 @@ def _enter(
 
 @kernel
 def _needs(memory: Memory, widest: int) -> tuple[Any, Any]:
-    """Greatest number of entries and pool words after another position.
+    """Maximum number of entries and pool words after another position.
 
     A head stores its key in the tables of one class, which may be new, and may then create another
     table with all keys of a class. A value has at most `widest` words.

@@ -9,7 +9,7 @@ planes, of its 1s and of its -1s. A piece copies `length` adjacent bits of a pla
 coordinate to a slot. Slots paired with one query once (`unit`) are filled by pieces; Q of the
 other slots is summed.
 
-Neurons. The `slack` of a neuron is its greatest possible preactivation. Each coordinate that does
+Neurons. The `slack` of a neuron is its maximum possible preactivation. Each coordinate that does
 not have its best value lowers it; evaluation stops once it is not positive, as the neuron then does
 not fire. If all neurons of a gadget have slack 1, inputs common to all of them are gates of the
 gadget.
@@ -78,13 +78,13 @@ class NeuronPlan(NamedTuple):
     neuron_start: Ints
     """(gadgets + 1,) first neuron of each gadget."""
     slack: Ints
-    """(neurons,) greatest preactivation."""
+    """(neurons,) maximum preactivation."""
     up_start: Ints
     up_coordinate: Ints
     up_weight: Ints
     """Input weights without those of gates."""
     up_best: Ints
-    """Greatest contribution of each input."""
+    """Maximum contribution of each input."""
     down_start: Ints
     down_coordinate: Ints
     down_weight: Ints
@@ -96,7 +96,7 @@ class SparsePlan(NamedTuple):
     heads: HeadPlan
     neurons: NeuronPlan
     low: npt.NDArray[np.int8]
-    """(d,) least value of a coordinate: 0 for flags, else -1."""
+    """(d,) minimum value of a coordinate: 0 for flags, else -1."""
     embedding: npt.NDArray[np.int8]
     """(V, d)."""
     position: Ints

@@ -43,7 +43,7 @@ class HeadFacts:
     """Attention statistics of a head at n positions."""
 
     num_best: npt.NDArray[np.int64]
-    """(n,) number of positions with the greatest score."""
+    """(n,) number of positions with the highest score."""
     margin: npt.NDArray[np.float64]
     """(n,) difference of the greatest and the next score; infinite if all scores are equal."""
     is_mixed: npt.NDArray[np.bool_]
@@ -61,7 +61,7 @@ class Trace:
     heads: tuple[tuple[HeadFacts, ...], ...]
     """Statistics of the heads of each layer."""
     greatest_hidden: tuple[float, ...]
-    """Greatest value of a hidden neuron, for each layer."""
+    """Maximum value of a hidden neuron, for each layer."""
     predicted: npt.NDArray[np.int32]
     """(n,) greedy next token after each prefix."""
     gaps: npt.NDArray[np.float64]
@@ -146,7 +146,7 @@ def _attend(head: Head, x: Stream) -> tuple[Stream, HeadFacts]:
 
 
 def _mlp(layer: Layer, x: Stream) -> tuple[Stream, float]:
-    """Output (n, d) of the MLP, and the greatest hidden value."""
+    """Output (n, d) of the MLP, and the maximum hidden value."""
     inputs = np.zeros((layer.num_neurons, len(x)))
     np.add.at(inputs, layer.up.neuron, layer.up.weight[:, None] * x.T[layer.up.coordinate])
     hidden = np.maximum(0, inputs + layer.bias[:, None])

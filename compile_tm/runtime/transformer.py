@@ -110,7 +110,7 @@ class TorchTransformer(nn.Module):
 
     @property
     def max_positions(self) -> int:
-        """Greatest number of positions."""
+        """Maximum number of positions."""
         return self.program.max_positions
 
     @torch.inference_mode()

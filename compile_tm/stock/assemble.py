@@ -24,10 +24,10 @@ def add_positions(
     """Return the blocks of a program with position layers in front.
 
     Args:
-        program: A program whose position register only the positional embedding fills before its
-            first layer.
-        first: Ids that occur at position 0 only.
-        returning: Ids that may occur at position 0 and anywhere else but at position 1.
+        program: Program; before its first layer, only the positional embedding writes to the
+            position register.
+        first: Ids that occur only at position 0.
+        returning: Ids that may occur at any position except 1.
     """
     d = program.sizes.d
     mark, found, constant = d, d + 1, d + 2

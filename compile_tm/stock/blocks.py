@@ -80,7 +80,7 @@ class StockProgram:
     position_bits: int
     """r: sequences have at most 2^r tokens; pair k is rotated by pi / 2^k per position."""
     num_position_layers: int
-    """Number of layers in front of the program's."""
+    """Number of layers before those of the program."""
     layers: tuple[StockLayer, ...]
     embedding: Floats
     """(V, num_coordinates), with ones in the column of the constant."""
@@ -109,5 +109,5 @@ class StockProgram:
 
     @property
     def max_positions(self) -> int:
-        """Greatest number of positions, 2^r."""
+        """Maximum number of positions, 2^r."""
         return 1 << self.position_bits

@@ -83,7 +83,7 @@ def stock_card(source: StockSource, case: SelfTestCase) -> str:
     )
     does = "runs the Turing machine step by step, as a chain of thought"
     if compiled.mode == "dfa":
-        does = "says whether the automaton accepts a word"
+        does = "outputs whether the automaton accepts a word"
     if is_sudoku:
         does = "writes the trace of a backtracking Sudoku solver, and the solution"
     rows = {

@@ -35,7 +35,7 @@ from compile_tm.stock.source import StockSource, read_source
 TOLERANCE = 1 / 4
 """Allowed difference of a coordinate from the program's value."""
 LEAST_MARGIN = 7 / 8
-"""Least allowed margin of a head in units of G: 1, less rounding errors of position heads."""
+"""Minimum margin of a head in units of G: 1 minus rounding errors of position heads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +45,13 @@ class StockCheck:
     source: StockSource
     problems: tuple[Problem, ...]
     margins: tuple[HeadMargin, ...] = ()
-    """The least margin of every head of the self-test, in units of G."""
+    """The minimum margin of every head of the self-test, in units of G."""
     norm_delta: float = 0.0
     """Greatest distance of a norm from the identity."""
     norm: int = 0
     """Number of that norm, from 1."""
     deviation: float = 0.0
-    """Greatest difference of a coordinate from the program's value."""
+    """Maximum difference of a coordinate from the program's value."""
     num_words: int = 0
     num_tokens: int = 0
     """Number of compared tokens."""
@@ -116,7 +116,7 @@ def _run(model: Any, source: StockSource, case: SelfTestCase, number: int) -> _R
         texts = source.compiled.token_texts
         got, must = texts[int(seen.predicted[place])], texts[ids[place + 1]]
         more = f"; {len(wrong) - 1:,} more are wrong" if len(wrong) > 1 else ""
-        reason = f"the model writes {got}, the program {must}{more}"
+        reason = f"the model predicts {got}, expected {must}{more}"
         problems.append(Problem(f"{where}, position {place + 1}", reason))
     deviation = 0.0
     for stage in _stages(source, seen, trace):
@@ -150,7 +150,7 @@ class _Stage:
 
 
 def _stages(source: StockSource, seen: Observation, trace: Trace) -> Iterator[_Stage]:
-    """Points at which the stream is compared, in order."""
+    """Yield the points at which the stream is compared, in order."""
     num_before = source.program.num_position_layers
     position = source.compiled.program.position.index
     start = trace.streams[0]
@@ -171,7 +171,7 @@ def _stages(source: StockSource, seen: Observation, trace: Trace) -> Iterator[_S
 def _departure(
     source: StockSource, stage: _Stage, difference: npt.NDArray[np.float64], where: str
 ) -> Problem:
-    """The worst coordinate of the first wrong position at a stage."""
+    """Return the coordinate with the largest error at the first wrong position of a stage."""
     position = int(np.flatnonzero((difference > TOLERANCE).any(axis=1))[0])
     coordinate = int(difference[position].argmax())
     name = source.wire_at(coordinate)
@@ -186,7 +186,7 @@ def _departure(
 
 
 def _writer(source: StockSource, stage: _Stage, coordinate: int) -> str:
-    """The head or gadget that writes a coordinate at a stage."""
+    """Return the head or gadget that writes a coordinate at a stage."""
     if not stage.layer:
         return ""
     if stage.is_attention:
@@ -205,7 +205,7 @@ def _writer(source: StockSource, stage: _Stage, coordinate: int) -> str:
 
 
 def _margins(source: StockSource, seen: Observation) -> list[HeadMargin]:
-    """The least margin of every head that the program uses."""
+    """Return the minimum margin of every head that the program uses."""
     found = []
     for n, layer in enumerate(seen.layers):
         heads = list(layer_heads(source.program, n, source.shape.head_size))
@@ -214,7 +214,7 @@ def _margins(source: StockSource, seen: Observation) -> list[HeadMargin]:
 
 
 def _config_problems(folder: Path, source: StockSource) -> Iterator[Problem]:
-    """Fields of the config that differ."""
+    """Yield the fields of the config that differ."""
     made = stock_config(source, dtype="float32")
     stored = type(made).from_pretrained(folder)
     wanted, have = made.to_dict(), stored.to_dict()
@@ -240,11 +240,11 @@ def _case_problems(source: StockSource, cases: list[SelfTestCase]) -> Iterator[P
             yield Problem(where, str(error))
             continue
         if not is_right:
-            yield Problem(where, "its tokens are not those of the definitions")
+            yield Problem(where, "its tokens differ from the definition")
 
 
 def _weight_problems(folder: Path, source: StockSource) -> Iterator[Problem]:
-    """Tensors that are missing, unknown, of another shape or different."""
+    """Yield tensors that are missing, unexpected, or differ in shape or values."""
     try:
         with safe_open(folder / SAFE_WEIGHTS_NAME, framework="pt") as stored:
             unknown = set(stored.keys())
@@ -274,13 +274,13 @@ def _tensor_problems(
     if not len(differing):
         return
     index = tuple(differing[0].tolist())
-    more = f"; {len(differing) - 1:,} more differ there" if len(differing) > 1 else ""
+    more = f"; {len(differing) - 1:,} more entries differ" if len(differing) > 1 else ""
     got, must = float(tensor[index]), float(wanted[index])
     yield Problem(_entry(source, name, index), f"is {got:g}, must be {must:g}{more}")
 
 
 def _entry(source: StockSource, name: str, index: tuple[int, ...]) -> str:
-    """An entry of a tensor in words: layer, matrix, head or neuron, and register."""
+    """Describe an entry of a tensor by layer, matrix, head or neuron, and register."""
     parts = name.split(".")
     where = [f"layer {int(parts[2]) + 1}, {parts[-2]}"] if "layers" in parts else [parts[-2]]
     shape = source.shape

@@ -16,4 +16,4 @@ from __future__ import annotations
 BETA = 128.0
 """beta."""
 ERROR = 0.2785 / BETA
-"""Greatest difference from ReLU for any z."""
+"""Maximum difference from ReLU over all z."""

@@ -52,7 +52,7 @@ def export_stock(
         source: The compiled program and its stock model.
         folder: Folder to write, which must not exist.
         dtype: dtype of the weights. bf16 represents all weights of a Llama exactly.
-        words: Words or puzzles of the self-test; by default some are chosen.
+        words: Words or puzzles of the self-test; empty chooses them automatically.
 
     Raises:
         ValueError: a word of the self-test has no output within the positions.

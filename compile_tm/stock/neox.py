@@ -76,7 +76,7 @@ def neox_tensors(program: StockProgram, shape: StockShape) -> Tensors:
 
 
 def _with_complement(matrix: Tensor) -> Tensor:
-    """A matrix that writes (D, ..), and takes from complements what it writes."""
+    """Subtract the output rows of a matrix (D, ..) from the rows of the complements, in place."""
     half = len(matrix) // 2
     matrix[half:] -= matrix[: len(matrix) - half].clone()
     return matrix

@@ -34,7 +34,7 @@ class LayerObservation:
     after: Floats
     """(T, D) residual stream after the layer."""
     margins: Floats
-    """(H, T) difference of the best and the best other score in units of G; inf if all tie."""
+    """(H, T) difference of the two largest distinct scores in units of G; inf if all tie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +45,11 @@ class Observation:
     """(T, D) residual stream before the first layer."""
     layers: tuple[LayerObservation, ...]
     norm_deltas: tuple[float, ...]
-    """Greatest change of a coordinate by each norm, in order of computation; 0 for the identity."""
+    """Maximum change of a coordinate by each norm, in order of computation; 0 for the identity."""
     predicted: npt.NDArray[np.int64]
     """(T,) greedy next token."""
     gaps: Floats
-    """(T,) difference of its logit and the next one."""
+    """(T,) difference of the two largest logits."""
 
 
 def load_stock_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:

@@ -9,7 +9,7 @@ _POSITION = "position"
 
 
 def stock_registers(source: StockSource) -> list[RegisterEntry]:
-    """Return the registers in the order of their first layers, which are those of the model."""
+    """Return the registers, ordered by their first layer in the stock model."""
     program = source.program
     before, last = program.num_position_layers, len(program.layers)
     first_position = RegisterEntry(
@@ -25,6 +25,6 @@ def stock_registers(source: StockSource) -> list[RegisterEntry]:
 
 
 def _behind(num_before: int, each: RegisterEntry) -> RegisterEntry:
-    """The entry with position layers in front, which write the position and nothing else."""
+    """Shift the layers of an entry by the position layers, which only write the position."""
     is_embedded = each.first == 0 and each.name != _POSITION
     return each.moved(0 if is_embedded else each.first + num_before, each.last + num_before)

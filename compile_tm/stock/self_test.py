@@ -26,7 +26,7 @@ _MAX_TRIES = 100
 def make_cases(
     compiled: CompiledProgram, words: Sequence[str | Sequence[str]] = ()
 ) -> list[SelfTestCase]:
-    """Return the given words or puzzles with their tokens, or some that are chosen.
+    """Return the given words or puzzles with their tokens, or automatically chosen ones.
 
     Raises:
         ValueError: a word does not end with an output within the positions, or none was found.
@@ -54,7 +54,7 @@ def expected_case(compiled: CompiledProgram, word: str | Sequence[str]) -> SelfT
 def _puzzle_case(
     compiled: CompiledSudoku, model: SparseTransformer, puzzle: Sequence[str]
 ) -> SelfTestCase:
-    """The segments of a puzzle with the lengths of their prompts.
+    """Return the segments of a puzzle with the lengths of their prompts.
 
     Raises:
         ValueError: the solver does not find a solution within the positions of a segment.
@@ -91,7 +91,7 @@ def _is_solution(
 
 
 def _chosen_puzzles(compiled: CompiledSudoku) -> Iterator[SelfTestCase]:
-    """An easy puzzle and a hard one; with summaries, the hard one has several segments."""
+    """Return an easy puzzle and a hard one; with summaries, the hard one has several segments."""
     model = SparseTransformer.from_program(compiled.program)
     room = _MAX_TOKENS
     is_easy = True
@@ -115,7 +115,7 @@ def _chosen_puzzles(compiled: CompiledSudoku) -> Iterator[SelfTestCase]:
 
 
 def _puzzle(board: SudokuBoard, rng: np.random.Generator, num_givens: int) -> str:
-    """A puzzle from a fixed solved grid, with permuted digits and random givens."""
+    """Return a puzzle from a fixed solved grid, with permuted digits and random givens."""
     side, rows, cols = board.side, board.box_rows, board.box_cols
     row, col = np.divmod(np.arange(board.num_cells), side)
     pattern = (row % rows * cols + row // rows + col) % side

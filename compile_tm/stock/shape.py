@@ -19,7 +19,7 @@ from compile_tm.stock.norms import num_constants
 
 Architecture = Literal["llama", "gpt-neox"]
 HEAD_SIZES = (32, 64, 128, 256)
-"""Head sizes that vLLM supports, on CPUs as well."""
+"""Head sizes that vLLM supports on both GPUs and CPUs."""
 _WIDTH_UNIT = 64
 
 
@@ -107,7 +107,7 @@ def _head_size(program: StockProgram) -> int:
 def _llama_width(
     program: StockProgram, num_heads: int, *, head_size: int, feed_forward_size: int
 ) -> tuple[int, int]:
-    """Width and number of heads with the fewest parameters."""
+    """Return the width and number of heads with the fewest parameters."""
 
     def width(heads: int) -> int:
         unit = math.lcm(heads, _WIDTH_UNIT)
@@ -130,7 +130,7 @@ def _round_up(size: int, unit: int) -> int:
 def _num_nonzero(
     program: StockProgram, architecture: Architecture, hidden_size: int, head_size: int
 ) -> int:
-    """Number of nonzero weights, from the nonzero entries of the program."""
+    """Return the number of nonzero weights, from the nonzero entries of the program."""
     is_llama = architecture == "llama"
     # LayerNorm: every output is also subtracted from the complement of its coordinate.
     copies = 1 if is_llama else 2

@@ -152,7 +152,7 @@ class SudokuBoard:
 
     @property
     def longest_stack(self) -> int:
-        """Greatest number of tokens of a decision stack's lines; those of givens are not more."""
+        """Maximum number of tokens of a decision stack's lines; those of givens are not more."""
         return sum(1 + self.most_candidates(e) for e in range(1, self.num_cells + 1))
 
 

@@ -93,7 +93,7 @@ class CompiledSudoku:
         return {"kind": "sudoku", "board": self.board.name}
 
     def registers(self) -> list[RegisterEntry]:
-        """Return what the registers hold, by layers of the program."""
+        """Return the register entries, with layers of the program."""
         at = Schedule(self.board, self.bits, self.mode == "scot")
         return meanings(self.program, at, segment_tokens=self.segment_tokens)
 

@@ -1,6 +1,6 @@
 """Layers after which the registers of the compiled solver hold their values: `registers.json`.
 
-What a register holds is declared in `wires`. Coordinates that are used again, and pointers that are
+Meanings of registers are declared in `wires`. Coordinates that are reused, and pointers that are
 doubled, have an entry for each use.
 """
 
@@ -46,7 +46,7 @@ class _Entries:
 
 
 def _reading(entries: _Entries) -> Iterator[RegisterEntry]:
-    """What a token is, and what the tokens before it are."""
+    """Add the entries for kinds of a token and of the tokens before it."""
     at, one = entries.at, entries.one
     for name in ("const", "position", "coordinate", "digits", "closer", "output"):
         yield one(0, name)
@@ -63,7 +63,7 @@ def _reading(entries: _Entries) -> Iterator[RegisterEntry]:
 
 
 def _stack(entries: _Entries) -> Iterator[RegisterEntry]:
-    """The chain of tokens that is the decision stack."""
+    """Add the entries for the decision stack, a chain of tokens."""
     at, one = entries.at, entries.one
     yield one(at.parents - 1, "fresh bits")
     yield one(at.parents, "parent")
@@ -78,8 +78,7 @@ def _stack(entries: _Entries) -> Iterator[RegisterEntry]:
             layer,
             found.last if is_kept else layer,
             found.coordinates,
-            f"Position {back} tokens back on the stack: {back // 2} back of the one {back // 2} "
-            "back.",
+            f"Position {back} tokens back on the stack: twice {back // 2} tokens back.",
         )
     before = at.parents + at.doublings - 1
     yield entries.group(before, before, "assigned", "assigned")
@@ -89,7 +88,7 @@ def _stack(entries: _Entries) -> Iterator[RegisterEntry]:
 
 
 def _solving(entries: _Entries) -> Iterator[RegisterEntry]:
-    """Candidates, counts, and the token that follows."""
+    """Add the entries for candidates, counts, and the next token."""
     at, one = entries.at, entries.one
     pairs = entries.group(0, 0, "", "assigned").coordinates
     yield RegisterEntry(
@@ -108,7 +107,7 @@ def _solving(entries: _Entries) -> Iterator[RegisterEntry]:
         at.counts,
         at.choice,
         pairs,
-        "How many candidates each cell has.",
+        "Number of candidates of each cell.",
     )
     yield one(at.counts, "retry digit")
     yield one(at.counts, "written")
@@ -116,7 +115,7 @@ def _solving(entries: _Entries) -> Iterator[RegisterEntry]:
 
 
 def _summaries(entries: _Entries, segment_tokens: int) -> Iterator[RegisterEntry]:
-    """What SCoT adds."""
+    """Add the entries for summaries."""
     at, one = entries.at, entries.one
     steps = segment_tokens.bit_count()
     yield one(0, "own")

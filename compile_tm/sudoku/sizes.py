@@ -55,7 +55,7 @@ def _key_width(at: Schedule) -> int:
 
 
 def _neurons_beside_counts(at: Schedule) -> int:
-    """Neurons for the next digit, the output block and copying, in the layer of the counts."""
+    """Return the number of neurons in the layer of the counts that do not compute counts."""
     side = at.board.side
     next_digit = (side + 1) + side * (side - 1) // 2 + side
     output = 1 + at.board.num_cells

@@ -29,24 +29,24 @@ class SummaryWires:
             "r", "Position {segment_tokens} tokens back; none near the start.", kind="position"
         ),
     ]
-    reached: Annotated[Flag, flag("The mark that ends the prompt is {segment_tokens} back.")]
-    due: Annotated[Flag, flag("Reached, here or before: the next line is a summary.")]
+    reached: Annotated[Flag, flag("The prompt ends {segment_tokens} tokens back.")]
+    due: Annotated[Flag, flag("`reached` at or before the token: the next line is a summary.")]
     summary_start: Annotated[Flag, flag("The <summary> that ends the segment.")]
     in_summary: Annotated[Flag, flag("In the summary that ends the segment.")]
     parent_line: Annotated[Register, register("id_bits", "Line of the parent.", kind="token")]
     parent_digit: Annotated[Register, register("digit_bits", "Digit of the parent.", kind="digit")]
     wanted_line: Annotated[
         Register,
-        register("id_bits", "In a summary: line of the token to go on from.", kind="token"),
+        register("id_bits", "In a summary: line of the copied token.", kind="token"),
     ]
     wanted_digit: Annotated[
-        Register, register("digit_bits", "In a summary: digit of that token.", kind="digit")
+        Register, register("digit_bits", "In a summary: digit of the copied token.", kind="digit")
     ]
     found_bits: Annotated[
         Register,
         register(
             "known_bits",
-            "High bits of the position of the token to copy; its parent has what is wanted.",
+            "High bits of the position of the next token to copy, a child of the copied one.",
         ),
     ]
     own: Annotated[
@@ -63,7 +63,7 @@ class SolverWires:
 
     const: Annotated[Flag, flag("Always on.")]
     position: Register
-    root: Annotated[Flag, flag("The first token, which holds nothing: chains end in it.")]
+    root: Annotated[Flag, flag("The first token: empty, and the end of every chain.")]
     one_back: Annotated[
         Register, register("r", "Position of the token before; 0 at 0.", kind="position")
     ]
@@ -71,8 +71,8 @@ class SolverWires:
         Register,
         register(
             "r",
-            "Position {farthest_back} tokens back; from layer 1 on 1, 2, .. tokens: where lines "
-            "are read.",
+            "Position {farthest_back} tokens back; in the layers before, from layer 1 on, 1, 2, .. "
+            "tokens back.",
             kind="position",
         ),
     ]
@@ -90,7 +90,7 @@ class SolverWires:
         Register,
         register(
             "digit_bits",
-            "The digit or <none> that the token is; after a line that ends the prompt, the line's.",
+            "Digit or <none> of the token; at the token that ends the prompt, of the last line.",
             kind="digit",
         ),
     ]
@@ -100,9 +100,9 @@ class SolverWires:
     after_coordinate: Annotated[Flag, flag("The token before is a coordinate.")]
     first: Annotated[Flag, flag("First digit of a line: the one that the line assigns.")]
     after_first: Annotated[Flag, flag("The token before is the first digit of a line.")]
-    dead_end: Annotated[Flag, flag("<none>, or the mark that ends the prompt after it.")]
+    dead_end: Annotated[Flag, flag("<none>, or the end of the prompt directly after it.")]
     after_dead_end: Annotated[
-        Flag, flag("The token before is a dead end: a coordinate here is a retry.")
+        Flag, flag("The token before is a dead end, so that a coordinate is a retry.")
     ]
     sought: Annotated[
         Register,
@@ -113,21 +113,20 @@ class SolverWires:
         ),
     ]
     fresh: Annotated[
-        Register, register("id_bits", "The coordinate of a line that is no retry.", kind="token")
+        Register, register("id_bits", "Coordinate of a line that is not a retry.", kind="token")
     ]
     fresh_bits: Annotated[
         Register,
         register(
             "known_bits",
-            "High bits of the position of the line that this one replaces, itself if none.",
+            "High bits of the position of the replaced line, or of the line itself.",
         ),
     ]
     parent: Annotated[
         Register,
         register(
             "r",
-            "Position of the token before this one on the decision stack; the chain of parents "
-            "is it.",
+            "Position of the previous token on the decision stack, which is the chain of parents.",
             kind="position",
         ),
     ]
@@ -152,28 +151,28 @@ class SolverWires:
         Register,
         register(
             "id_bits",
-            "Coordinate of the nearest line on the stack with a candidate left: a retry's.",
+            "Coordinate of the latest line on the stack with an untried candidate: of a retry.",
             kind="token",
         ),
     ]
     alternative_digit: Annotated[
-        Register, register("digit_bits", "The candidate that is tried there next.", kind="digit")
+        Register, register("digit_bits", "First untried candidate of that line.", kind="digit")
     ]
-    has_alternative: Annotated[Flag, flag("There is such a line.")]
+    has_alternative: Annotated[Flag, flag("A line on the stack has an untried candidate.")]
     solved: Annotated[Flag, flag("All cells are assigned.")]
     possible: Annotated[
         tuple[Flag, ...],
         flags(
             "digits",
-            "Candidates of the line's own cell, those that it has written included.",
+            "Candidates of the line's cell, including those already written.",
             kind="digits",
         ),
     ]
     retry_digit: Annotated[
         Register, register("digit_bits", "Alternative digit of the token before.", kind="digit")
     ]
-    written: Annotated[Flag, flag("The line or block goes on; off where the next line is chosen.")]
-    next: Annotated[Register, register("id_bits", "The token that follows.", kind="token")]
+    written: Annotated[Flag, flag("The line or block continues; else the next line is chosen.")]
+    next: Annotated[Register, register("id_bits", "The next token.", kind="token")]
     summary: SummaryWires | None
 
     @cached_property

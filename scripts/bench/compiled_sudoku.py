@@ -186,7 +186,7 @@ def _report(config: Config, compiled: CompiledSudoku, rows: list[Row]) -> None:
                 "longest puzzle": max((row.num_tokens for row in own), default=0),
                 "tokens/s": round(sum(row.num_tokens for row in own) / seconds) if own else 0,
                 "with prompts/s": round(sum(row.num_read for row in own) / seconds) if own else 0,
-                "least gap": min((row.least_gap for row in own), default=0),
+                "minimum gap": min((row.least_gap for row in own), default=0),
             }
         )
     facts = {

@@ -41,7 +41,7 @@ def main(config: Config) -> int:
     row = {
         "tensors": len(ours),
         "equal": sum(distance == 0 for distance in distances.values()),
-        "greatest distance": distances[name],
+        "largest distance": distances[name],
         "of": name,
     }
     Report(title="weights of two trainings", rows=[row], facts={}).publish(config.out)

@@ -13,7 +13,7 @@ from compile_tm.constructions.dfa import DfaVocabulary
 from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
 from compile_tm.constructions.tokens import Answer
 from compile_tm.constructions.vocabulary import Mode
-from compile_tm.conversion.rope.bounds import enough_c, enough_mantissa_bits
+from compile_tm.conversion.rope.bounds import sufficient_c, sufficient_mantissa_bits
 from compile_tm.conversion.rope.compose import rope_weights
 from compile_tm.conversion.rope.rotation import rotate, turns
 from compile_tm.conversion.rope.stack import (
@@ -127,16 +127,16 @@ def test_gaps_are_those_of_the_lemma_up_to_2_to_the_16() -> None:
 
 @pytest.mark.parametrize("bits", [2, 5, 7])
 def test_rounded_stack_works_at_its_bounds(bits: int) -> None:
-    enough = FloatFormat(mantissa_bits=enough_mantissa_bits(bits), exponent_bits=8)
+    enough = FloatFormat(mantissa_bits=sufficient_mantissa_bits(bits), exponent_bits=8)
     for activations in (enough, BF16, FP32):
-        c = activations.at_least(enough_c(bits))
+        c = activations.at_least(sufficient_c(bits))
         assert first_error(bits, c=c, activations=activations, attention=BF16) is None
-    assert least_mantissa_bits(bits, attention=BF16) <= enough_mantissa_bits(bits)
+    assert least_mantissa_bits(bits, attention=BF16) <= sufficient_mantissa_bits(bits)
 
 
 def test_mantissa_bits_grow_as_the_sketch_says() -> None:
     bits = [1, 2, 4, 8, 16, 32, 64, 1024]
-    enough = [enough_mantissa_bits(r) for r in bits]
+    enough = [sufficient_mantissa_bits(r) for r in bits]
     assert all(
         r * 2.0**-m <= 1 / 8 < r * 2.0 ** -(m - 2) for r, m in zip(bits, enough, strict=True)
     )
@@ -156,7 +156,7 @@ def test_what_is_too_small_for_the_rounded_stack_is_found() -> None:
 
 def test_rounding_eats_the_gap() -> None:
     narrow = FloatFormat(mantissa_bits=1, exponent_bits=8)
-    c = narrow.at_least(enough_c(8))
+    c = narrow.at_least(sufficient_c(8))
     exact, rounded = (
         min(head.least for head in measured_gaps(8, c=c, activations=activations))
         for activations in (FP32, narrow)

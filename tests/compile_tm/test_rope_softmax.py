@@ -12,7 +12,11 @@ from compile_tm.constructions.compiled import compile_dfa, compile_machine
 from compile_tm.conversion.bounds import denoise_bound, exact_bound
 from compile_tm.conversion.convert import Kind, c_bound, convert, unmet
 from compile_tm.conversion.rope.blueprint import STACK_NAME, Blueprint, make_blueprint
-from compile_tm.conversion.rope.bounds import enough_c, enough_mantissa_bits, least_stack_gap
+from compile_tm.conversion.rope.bounds import (
+    least_stack_gap,
+    sufficient_c,
+    sufficient_mantissa_bits,
+)
 from compile_tm.conversion.settings import Conversion, Denoising, RoundingPoints
 from compile_tm.conversion.weights import convert_denoise
 from compile_tm.formats.floats import BF16, FP8_E5M2, FloatFormat
@@ -84,7 +88,7 @@ def test_bounds_of_the_whole() -> None:
     blueprint, _ = small_blueprint()
     sizes = blueprint.sizes
     assert c_bound(blueprint, "denoise") == 2 * denoise_bound(sizes, length=16)
-    assert c_bound(blueprint, "denoise") > enough_c(4)
+    assert c_bound(blueprint, "denoise") > sufficient_c(4)
     assert c_bound(blueprint, "exact") == 3 * exact_bound(sizes, length=16)
     kinds: tuple[Kind, ...] = ("exact", "denoise")
     for kind in kinds:
@@ -95,7 +99,7 @@ def test_bounds_of_the_whole() -> None:
     assert set(range(1, blueprint.num_before + 1)) <= heads < set(range(1, sizes.L + 1))
     with pytest.raises(ValueError, match="got ties, allowed with rotary encodings"):
         convert(blueprint, "denoise", where=Denoising.TIES)
-    enough = enough_mantissa_bits(4)
+    enough = sufficient_mantissa_bits(4)
     assert least_stack_gap(4, mantissa(enough)) >= 1 / 4 > least_stack_gap(4, mantissa(enough - 1))
     needs: dict[Kind, int] = {"denoise": enough, "exact": enough + 1}
     for kind, needed in needs.items():
@@ -145,12 +149,12 @@ def test_denoised_and_rounded_machines_work_at_their_bounds(
     if name != "DFA":
         case = machine_case(bits, mode="cot" if name == "CoT" else "scot")
     case = without_embedding(case)
-    for act in (mantissa(enough_mantissa_bits(bits)), BF16):
+    for act in (mantissa(sufficient_mantissa_bits(bits)), BF16):
         points = RoundingPoints(activations=act, attention=BF16)
         conversion = convert(case.blueprint, "denoise", points=points)
         assert unmet(case.blueprint, conversion, points) == []
         assert find_failure(case, conversion, points) is None
-    points = RoundingPoints(activations=mantissa(enough_mantissa_bits(bits) + 1))
+    points = RoundingPoints(activations=mantissa(sufficient_mantissa_bits(bits) + 1))
     assert find_failure(case, convert(case.blueprint, "exact", points=points), points) is None
     # The least c in bfloat16, and what denoising does not repair below it.
     found = measure_least_c(case, "denoise")
@@ -176,7 +180,7 @@ def test_one_mantissa_bit_less_fails_and_tells_where() -> None:
     )
     for bits, is_enough in ((2, True), (1, False)):
         act = mantissa(bits)
-        c, positions = act.at_least(enough_c(12)), np.array([3773])
+        c, positions = act.at_least(sufficient_c(12)), np.array([3773])
         error = first_error(12, c=c, activations=act, attention=BF16, positions=positions)
         assert (error is None) == is_enough
         assert error is None or (error.layer, error.head, error.position) == (8, 1, 3773)

@@ -1,4 +1,4 @@
-"""A compiled program as one hardmax transformer with named parts, for either kind of positions.
+"""A compiled program as one hardmax transformer with named parts, for both position encodings.
 
 embedding    the program, whose position register is filled by the positional embedding
 rope         the program behind a position stack with rotary encodings
@@ -25,7 +25,7 @@ STACK_NAME = "position"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
-    """A program and the position stack in front of it, if any."""
+    """A program, preceded by a position stack if positions are rotary."""
 
     program: Program
     rope: RopeWeights | None = None
@@ -43,7 +43,7 @@ class Blueprint:
 
     @property
     def max_positions(self) -> int:
-        """Greatest number of positions."""
+        """Maximum number of positions."""
         return self.program.max_positions
 
     @property

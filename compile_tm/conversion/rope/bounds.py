@@ -31,13 +31,13 @@ def stack_c(sizes: Sizes, *, length: int) -> float:
     return 2 * denoise_bound(sizes, length=length)
 
 
-def enough_c(bits: int) -> float:
+def sufficient_c(bits: int) -> float:
     """Return `stack_c` of the stack alone, for N = 2^r."""
     return stack_c(position_stack(bits).weights.sizes, length=1 << bits)
 
 
-def enough_mantissa_bits(bits: int) -> int:
-    """Return the least b_m with r (2e + e^2) <= 1/8 for e = 2^-(b_m+1)."""
+def sufficient_mantissa_bits(bits: int) -> int:
+    """Return the smallest b_m with r (2e + e^2) <= 1/8 for e = 2^-(b_m+1)."""
     least = 1
     while _pair_errors(bits, least) > 1 / 8:
         least += 1

@@ -1,4 +1,4 @@
-"""Compiled programs without positional embedding: a position stack in front of the program.
+"""Compiled programs without positional embedding: a position stack followed by the program.
 
 The stack writes bin_r(i) to the program's position register, which the embedding leaves empty, and
 otherwise uses coordinates of its own, so that the input of the program's first layer is unchanged.
@@ -36,20 +36,20 @@ from compile_tm.program.registers import Flag
 
 
 def rope_weights(compiled: CompiledProgram) -> RopeWeights:
-    """Return the weights of a compiled program with the stack in front of it."""
+    """Return the weights of the position stack followed by a compiled program."""
     return with_stack(compiled.program, first=compiled.first_ids, returning=compiled.returning_ids)
 
 
 def with_stack(
     program: Program, *, first: tuple[int, ...], returning: tuple[int, ...] = ()
 ) -> RopeWeights:
-    """Return the weights of a program with the stack in front of it.
+    """Return the weights of the position stack followed by a program.
 
     Args:
-        program: A program whose position register only the positional embedding fills before its
-            first layer.
-        first: Ids that occur at position 0 only.
-        returning: Ids that may occur at position 0 and anywhere else but at position 1.
+        program: Program; before its first layer, only the positional embedding writes to the
+            position register.
+        first: Ids that occur only at position 0.
+        returning: Ids that may occur at any position except 1.
     """
     bits, size = len(program.position), program.sizes
     num_before = bits + 1 + bool(returning)

@@ -48,7 +48,7 @@ class StackWires:
 
     @property
     def own(self) -> tuple[Flag, ...]:
-        """All wires but the result, which belongs to the program behind the stack."""
+        """All wires but the result, which belongs to the program after the stack."""
         return (self.const, self.first, self.found, *self.multiple)
 
 
@@ -143,10 +143,10 @@ def fill_stack(weights: DenseWeights, wires: StackWires, *, start: int) -> None:
     for k in range(1, bits + 1):
         _mark_multiples(weights, wires, k, layer=start + k - 1)
     for place in range(bits):
-        told_by = wires.found if place else wires.multiple[0]
+        flag = wires.found if place else wires.multiple[0]
         if place:
             _look_at_closest(weights, wires, place, layer=start + place + 1)
-        gadgets = _write_bit(wires.result[place], told_by, is_scratch=place > 0)
+        gadgets = _write_bit(wires.result[place], flag, is_scratch=place > 0)
         fill_mlp(weights, gadgets, layer=start + place + 1)
 
 
@@ -198,10 +198,10 @@ def _look_at_closest(weights: DenseWeights, wires: StackWires, k: int, *, layer:
     weights.W_O[layer, 1, wires.found.index, 0] = 1
 
 
-def _write_bit(bit: Register, told_by: Flag, *, is_scratch: bool) -> list[Gadget]:
+def _write_bit(bit: Register, flag: Flag, *, is_scratch: bool) -> list[Gadget]:
     """Write -1 if a flag is on, else 1; turn a scratch flag off."""
-    off = ((told_by, -1),) if is_scratch else ()
+    off = ((flag, -1),) if is_scratch else ()
     return [
-        write((bit, 1), when=told_by.off),
-        write((bit, -1), *off, when=told_by.on),
+        write((bit, 1), when=flag.off),
+        write((bit, -1), *off, when=flag.on),
     ]

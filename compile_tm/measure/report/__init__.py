@@ -1,1 +1,1 @@
-"""What the theorems say in numbers, and where other constructions lose their precision."""
+"""Report on the theorems: bounds in numbers, measured tightness, and limits of other encodings."""

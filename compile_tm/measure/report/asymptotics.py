@@ -29,7 +29,7 @@ from compile_tm.measure.report.theorems import (
 
 
 class Work(NamedTuple):
-    """A row of the paper's table "related_work_scaling".
+    """Row of the paper's table "related_work_scaling".
 
     t and s are the steps and cells of a run, T and S bounds that are known in advance.
     """

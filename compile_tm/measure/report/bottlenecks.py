@@ -4,7 +4,7 @@ The paper shows at which head position the vectors phi_i of Merrill & Sabharwal,
 formats, retrieve a wrong symbol. This module finds the first failure of the other encodings that
 the paper mentions, in any format:
 
-    phi              (i, 1, -i, -1) / |..|, retrieval by the greatest dot product: the first i whose
+    phi              (i, 1, -i, -1) / |..|, retrieval by the largest dot product: the first i whose
                      rounded vector has a greater dot product with that of another j <= i than with
                      itself (or, `is_tied`, an equal one)
     reciprocal       1/i at position i (Perez et al.; "activations of the form 1/i")
@@ -41,7 +41,7 @@ _DIGITS, _CHUNK, _EXHAUSTIVE_MANTISSA_BITS = 60, 1 << 18, 16
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """First number at which an encoding fails."""
+    """First failure of an encoding."""
 
     number: int
     """Number."""

@@ -62,21 +62,21 @@ class Section:
 
 
 COMPARISON = ("paper", "here", "agrees")
-"""Last columns of a table that compares numbers of the paper with ours."""
+"""Last columns of a table that compares numbers of the paper with recomputed ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A number of the paper beside ours, for the table that opens the report."""
+    """A row of the report's first table: a number of the paper, and the recomputed one."""
 
     claim: str
-    """What the number is."""
+    """Description of the number."""
     paper: str
     here: str
     verdict: str
-    """`yes` where both agree, or `no`."""
+    """`yes` if both agree, else `no`."""
     section: int
-    """Number of the section that has it, from 1."""
+    """Number of the section with the table, from 1."""
 
 
 def comparisons(sections: Sequence[Section]) -> list[Comparison]:
@@ -86,7 +86,7 @@ def comparisons(sections: Sequence[Section]) -> list[Comparison]:
         for table in section.tables:
             if table.columns[-3:] != COMPARISON:
                 continue
-            # "quantity" needs no more words; "format" needs what the format is tried on.
+            # The first cell of a row names the quantity, or only the format that is tested.
             context = "" if table.columns[0] == "quantity" else f"{table.title}, "
             for row in table.rows:
                 name, paper, here, verdict = (cell_text(cell) for cell in row)

@@ -1,4 +1,4 @@
-"""Plots of a report through matplotlib, with the deterministic style of `svg_style`."""
+"""Plots of a report, drawn with matplotlib in the deterministic style of `svg_style`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from compile_tm.measure.report.document import Plot, Series
 from compile_tm.measure.report.svg_style import MARKERS, SERIES, plot_style, to_svg
 
-_NUM_LOOKS = 7  # colors and markers are reused after this number of series
+_NUM_LOOKS = 7  # Colors and markers repeat after this number of series.
 
 
 def draw(plot: Plot) -> str:

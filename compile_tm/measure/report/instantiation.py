@@ -1,4 +1,4 @@
-"""The paper's "Concrete Instantiation": limits of a model of GPT-3's size by the theorems."""
+"""The paper's "Concrete Instantiation": limits of the theorems for a model of GPT-3's size."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Budget:
     """Hidden neurons."""
 
     def exceeded_by(self, sizes: Sizes) -> tuple[str, ...]:
-        """Names of the dimensions in which a construction does not fit."""
+        """Return the names of the dimensions that a construction exceeds."""
         needed = {
             "L": sizes.L,
             "H": sizes.H,
@@ -55,7 +55,7 @@ GPT3 = Budget(L=96, H=96, d=12288, d_h=128, d_ff=4 * 12288)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A number of the paper, with the number computed here."""
+    """A number of the paper, and the recomputed one."""
 
     what: str
     paper: str
@@ -117,8 +117,8 @@ def gpt3_claims() -> list[Claim]:
         and bits_for("cot", small_limits["cot"]) == bits_for("scot", small_limits["scot"]) == 16
     )
     return [
-        Claim("greatest r by depth 96", "34", _both(by_depth), set(by_depth.values()) == {34}),
-        Claim("greatest r by head width 128", "32", _both(by_head), set(by_head.values()) == {32}),
+        Claim("largest r for depth 96", "34", _both(by_depth), set(by_depth.values()) == {34}),
+        Claim("largest r for head size 128", "32", _both(by_head), set(by_head.values()) == {32}),
         Claim(
             "steps or cells within 2^32 tokens",
             "roughly half a billion",
@@ -126,7 +126,7 @@ def gpt3_claims() -> list[Claim]:
             all(4e8 < limit < 8e8 for limit in limits.values()),
         ),
         Claim(
-            "most states by d_ff, for K = 3 and 10 symbols",
+            "largest number of states for d_ff, K = 3 and 10 symbols",
             "49",
             _both(states),
             set(states.values()) == {49},
@@ -134,11 +134,11 @@ def gpt3_claims() -> list[Claim]:
         Claim(
             "c for exact attention weights, N = 2^32",
             "bfloat16 easily suffices",
-            f"{exact:.1f}, of at most {BF16.greatest:.2g}; the member {BF16.at_least(exact):g}",
+            f"{exact:.1f}, rounded up to {BF16.at_least(exact):g}; maximum {BF16.greatest:.2g}",
             exact <= BF16.greatest,
         ),
         Claim(
-            "greatest r by depth 96, denoised",
+            "largest r for depth 96, denoised",
             "16",
             _both(denoised),
             set(denoised.values()) == {16},
@@ -158,7 +158,7 @@ def gpt3_claims() -> list[Claim]:
         Claim(
             "c with denoising, d_k = 128 and N = 2^16",
             "13.3",
-            f"{scale:.2f}; the bfloat16 member {BF16.at_least(scale):g}",
+            f"{scale:.2f}, rounded up to {BF16.at_least(scale):g}",
             round(scale, 1) == 13.3,
         ),
     ]

@@ -38,14 +38,14 @@ def practice_section(*, bits: int, most_tokens: int) -> Section:
     cases = all_cases(bits, most_tokens=most_tokens)
     found = {(case.name, kind): _runs(case, kind) for case in cases for kind in _KINDS}
     return Section(
-        title="In practice: attention kernels of torch",
+        title="PyTorch's attention kernels",
         paragraphs=(
             (
-                f"Models with r = {bits} under scaled_dot_product_attention on the CPU, all weights"
-                " and activations in one format. Kernels round where they like: math multiplies"
-                " matrices one after the other; flash keeps no scores, and rounds weights that are"
-                " not yet divided by their sum. Each token is predicted from the right ones before"
-                " it, and compared with that of the hardmax model."
+                f"Models with r = {bits} run with scaled_dot_product_attention on the CPU, with all"
+                " weights and activations in one dtype. Kernels round intermediate results"
+                " differently: the math kernel materializes the score matrix; the flash kernel"
+                " does not, and rounds unnormalized attention weights. Each token is predicted by"
+                " teacher forcing and compared with the token of the hardmax model."
             ),
         ),
         tables=(
@@ -76,7 +76,7 @@ def _bound_table(cases: Sequence[Case], found: dict[tuple[str, Kind], _Runs]) ->
         c = runs[_WAYS[0]][-1].c
         rows.append((case.name, case.num_tokens, kind, c, *verdicts))
     return Table(
-        title="At the theorem's c: the tokens of hardmax?",
+        title="Tokens at the theorem's c, compared with hardmax",
         columns=("model", "tokens", "kind", "c", *map(" ".join, _WAYS)),
         rows=tuple(rows),
     )
@@ -89,10 +89,10 @@ def _least_table(cases: Sequence[Case], found: dict[tuple[str, Kind], _Runs]) ->
         least = (least_scale(runs[way]) for way in _WAYS)
         rows.append((case.name, kind, *("none" if c is None else c for c in least)))
     return Table(
-        title="Least c from which on all tokens are those of hardmax",
+        title="Smallest c such that it and all larger tested c give the hardmax tokens",
         columns=("model", "kind", *map(" ".join, _WAYS)),
         rows=tuple(rows),
-        note=f"Each c that is tried is 2^(1/{_STEPS}) times the one before.",
+        note=f"Consecutive tested values of c differ by a factor of 2^(1/{_STEPS}).",
     )
 
 
@@ -128,15 +128,15 @@ def _repair_table(cases: Sequence[Case], found: dict[tuple[str, Kind], _Runs]) -
                 )
             )
     return Table(
-        title="Where the kernel's rounding alone breaks a model, and what repairs it",
+        title="Failures caused by rounding alone, and their remedies",
         columns=(
-            "model", "kind", "format", "kernel", "least context", "at c", "repaired by c",
-            "or at this c by",
+            "model", "kind", "dtype", "kernel", "shortest context", "at c", "remedy: larger c",
+            "remedy: dtype",
         ),
         rows=tuple(rows),
         note=(
-            "Rounding alone: with the same c, float32 is right at all tokens. never: of all c that"
-            " are tried, there is none at which this format is wrong and float32 is not."
+            "A failure is caused by rounding alone if float32 with the same c is correct at all"
+            " tokens. never: there is no such failure for any tested c."
         ),
     )  # fmt: skip
 
@@ -150,9 +150,9 @@ def _plot(case: Case, kind: Kind, runs: _Runs) -> Plot:
             series.append(Series(label=dtype, x=x, y=tuple(map(float, y))))
     return Plot(
         name=f"kernels-{case.name.lower()}-{kind}",
-        title=f"Tokens that are read before the first wrong one, flash: {case.name}, {kind}",
+        title=f"Context length of the first wrong token, flash: {case.name}, {kind}",
         series=tuple(series),
-        x_label="c (with greater ones all tokens are right)",
+        x_label="c (all tokens are correct for larger values)",
         y_label="tokens",
     )
 

@@ -12,7 +12,7 @@ from compile_tm.constructions.dfa import DfaVocabulary
 from compile_tm.constructions.sequences import checked_run, cot_ids, min_bits, scot_segments
 from compile_tm.constructions.tokens import Answer
 from compile_tm.constructions.vocabulary import Mode
-from compile_tm.conversion.rope.bounds import enough_c, enough_mantissa_bits
+from compile_tm.conversion.rope.bounds import sufficient_c, sufficient_mantissa_bits
 from compile_tm.conversion.rope.compose import rope_weights
 from compile_tm.conversion.rope.stack import position_stack
 from compile_tm.formats.floats import BF16, FloatFormat
@@ -33,7 +33,7 @@ from compile_tm.runtime.transformer import TorchTransformer
 
 _FULL_BITS, _NUM_SAMPLED = 9, 64
 _MANTISSAS = (1, 2, 3, 7)
-_LEAST_WHOLE, _MOST_WHOLE = 4, 8
+_MIN_ROUNDED_BITS, _MAX_ROUNDED_BITS = 4, 8
 """Range of r of rounded machines; machines require even r."""
 
 
@@ -50,47 +50,46 @@ def rope_section(*, max_bits: int, gap_bits: int = 16) -> Section:
     size = position_stack(gap_bits).weights.sizes
     rounding, kept = _rounding(max_bits)
     return Section(
-        title="Rotary encodings in place of positional embeddings",
+        title="Rotary encodings instead of positional embeddings",
         paragraphs=(
             (
-                f"The stack of the lemma for r = {gap_bits}: d = {size.d}, d_k = {size.d_k},"
-                f" L = {size.L}, H = {size.H}, d_ff = {size.d_ff}. It writes bin_r(i) at"
-                f" every position"
-                " i. Dot products of best and next positions are at least 1 apart in"
-                " heads that mark"
-                f" multiples (here: {marking:g}) and 1/2 in heads that look for the"
-                f" closest one; scores"
-                f" are those over sqrt(d_k). All {1 << gap_bits:,} positions are checked."
+                f"The position stack of the lemma for r = {gap_bits} has d = {size.d},"
+                f" d_k = {size.d_k}, L = {size.L}, H = {size.H} and d_ff = {size.d_ff}, and writes"
+                " bin_r(i) at every position i. The dot products of the best and the second-best"
+                " position differ by at least 1 in heads that mark multiples (measured:"
+                f" {marking:g}), and by at least 1/2 in heads that search for the closest multiple;"
+                f" scores are dot products divided by sqrt(d_k). All {1 << gap_bits:,} positions"
+                " are checked."
             ),
             (
-                "The sketch on rounding is worked out in compile_tm/conversion/rope/bounds.py: c of"
-                " 2 d_k^(1/4) sqrt(log(96 N)) and log2(r) + O(1) mantissa bits are enough. What is"
-                " needed is less: errors of the pairs have both signs, and do not add up."
+                "compile_tm/conversion/rope/bounds.py completes the paper's proof sketch on"
+                " rounding: c = 2 d_k^(1/4) sqrt(log(96 N)) and log2(r) + O(1) mantissa bits are"
+                " sufficient. In the measurements, fewer bits are sufficient, since the errors of"
+                " the rotated pairs have both signs and partly cancel."
             ),
             (
-                "In front of a program, the stack fills the position register. Programs then have"
-                " no positional embedding, and generate the same tokens, with hardmax as well as"
-                " denoised and rounded. The latter need the greater of the bounds of stack and"
-                " program."
+                "Programs that start with the stack instead of a positional embedding generate the"
+                " same tokens, with hardmax attention as well as denoised and rounded. In the"
+                " latter case, the larger one of the bounds of stack and program applies."
             ),
         ),
         tables=(
             Table(
-                title=f"Least gaps between dot products, r = {gap_bits}, heads that look",
-                columns=("layer", "multiples of", "least gap", "at position", "the lemma's bound"),
+                title=f"Smallest gaps between dot products of searching heads, r = {gap_bits}",
+                columns=("layer", "multiples of", "smallest gap", "at position", "lemma's bound"),
                 rows=tuple(
                     (head.layer, f"2^{head.layer - 2}", head.least, head.position, 0.5)
                     for head in looking
                 ),
             ),
             rounding,
-            _whole_table(range(_LEAST_WHOLE, min(max_bits, _MOST_WHOLE) + 1)),
+            _rounded_table(range(_MIN_ROUNDED_BITS, min(max_bits, _MAX_ROUNDED_BITS) + 1)),
             _machines_table(),
         ),
         plots=(
             Plot(
                 name="rope-gaps",
-                title=f"Least gap of each head that looks for multiples of 2^k, r = {gap_bits}",
+                title=f"Smallest gap of heads that search for multiples of 2^k, r = {gap_bits}",
                 series=(
                     Series(
                         label="measured",
@@ -98,7 +97,7 @@ def rope_section(*, max_bits: int, gap_bits: int = 16) -> Section:
                         y=tuple(head.least for head in looking),
                     ),
                     Series(
-                        label="bound of the lemma",
+                        label="lemma's bound",
                         x=tuple(float(head.layer - 2) for head in looking),
                         y=(0.5,) * len(looking),
                         style="--",
@@ -121,70 +120,70 @@ def _rounding(max_bits: int) -> tuple[Table, Plot]:
         positions = _positions(bits)
         error = first_error(
             bits,
-            c=BF16.at_least(enough_c(bits)),
+            c=BF16.at_least(sufficient_c(bits)),
             activations=BF16,
             attention=BF16,
             positions=positions,
         )
         for b_m, gaps in kept.items():
             to = FloatFormat(mantissa_bits=b_m, exponent_bits=MAX_EXPONENT_BITS)
-            c = to.at_least(enough_c(bits))
+            c = to.at_least(sufficient_c(bits))
             measured = measured_gaps(bits, positions=positions, c=c, activations=to)
             gaps.append(min(head.least for head in measured))
         rows.append(
             (
                 bits,
                 len(positions),
-                enough_c(bits),
-                enough_mantissa_bits(bits),
+                sufficient_c(bits),
+                sufficient_mantissa_bits(bits),
                 least_mantissa_bits(bits, attention=BF16, positions=positions),
                 "exact" if error is None else str(error),
                 *(gaps[-1] for gaps in kept.values()),
             )
         )
     table = Table(
-        title="The rounded stack, with denoising",
+        title="Rounded position stack with denoising",
         columns=(
             "r",
-            "positions tried",
-            "c, enough",
-            "b_m, enough",
-            "b_m, least that works",
+            "tested positions",
+            "c, sufficient",
+            "b_m, sufficient",
+            "b_m, smallest working",
             "in bfloat16",
             *(f"gap, b_m = {b_m}" for b_m in kept),
         ),
         rows=tuple(rows),
         note=(
             f"Activations have {MAX_EXPONENT_BITS} exponent bits; attention weights are bfloat16."
-            " Queries and keys are rounded before and after they are rotated. Gaps are those of"
-            " rounded dot products over c^2, between positions that are best without rounding and"
-            " others: below 0, no c would help."
+            " Queries and keys are rounded before and after the rotation. Gaps are differences of"
+            " rounded dot products, divided by c^2, between the positions that are best without"
+            " rounding and all others; with a negative gap, no c works."
         ),
     )
     x = tuple(map(float, tried))
     series = [Series(label=f"b_m = {b_m}", x=x, y=tuple(gaps)) for b_m, gaps in kept.items()]
     return table, Plot(
         name="rope-rounding",
-        title="Least gap that rounding of queries and keys leaves",
-        series=(*series, Series(label="the lemma's, exact", x=x, y=(0.5,) * len(x), style="--")),
+        title="Smallest gap after rounding queries and keys",
+        series=(*series, Series(label="lemma, exact", x=x, y=(0.5,) * len(x), style="--")),
         x_label="r",
         y_label="gap between dot products",
     )
 
 
-def _whole_table(all_bits: Sequence[int]) -> Table:
+def _rounded_table(all_bits: Sequence[int]) -> Table:
     """Return bounds and measurements of the rounded stack, alone and in front of programs."""
     rows: list[tuple[Cell, ...]] = []
     for bits in all_bits:
         sizes = position_stack(bits).weights.sizes
         least = least_mantissa_bits(bits, attention=BF16)
-        enough = (enough_c(bits), enough_mantissa_bits(bits))
+        enough = (sufficient_c(bits), sufficient_mantissa_bits(bits))
         rows.append(("stack", bits, sizes.L, sizes.d, sizes.d_k, *enough, least, "", "", ""))
         cases = [dfa_case(bits)]
         if bits % 2 == 0:
             modes: tuple[Mode, ...] = ("cot", "scot")
             cases += [machine_case(bits, mode=mode) for mode in modes]
-        rows += [_whole_row(without_embedding(case)) for case in cases]
+        rows += [_rounded_row(without_embedding(case)) for case in cases]
     return Table(
         title="Machines without positional embeddings, denoised and rounded",
         columns=(
@@ -193,26 +192,27 @@ def _whole_table(all_bits: Sequence[int]) -> Table:
             "L",
             "d",
             "d_k",
-            "c, enough",
-            "b_m, enough",
-            "b_m, least that works",
-            "smallest format that works",
-            "c, least that works",
-            "with the next smaller c",
+            "c, sufficient",
+            "b_m, sufficient",
+            "b_m, smallest working",
+            "smallest working format",
+            "c, smallest working",
+            "failure with the next smaller c",
         ),
         rows=tuple(rows),
         note=(
-            "Every layer is denoised, so that the depth is 2L, where L is that of the hardmax"
-            " transformer. The bounds are the greater of those of stack and program, with the d_k"
-            f" of the whole. Mantissa bits, with {MAX_EXPONENT_BITS} exponent bits, and formats are"
-            " those of activations, with c rounded up to them; attention weights are bfloat16. The"
-            " least c is one for bfloat16 activations; what goes wrong with the next smaller is"
-            " the first activation that denoising does not repair."
+            "Every layer is denoised, so the depth is 2L, where L is the depth of the hardmax"
+            " transformer. Each bound is the larger one of the bounds of stack and program, for the"
+            " d_k of the combined transformer. Formats, and mantissa bits with"
+            f" {MAX_EXPONENT_BITS} exponent bits, are those of activations, with c rounded up to"
+            " the format; attention weights are bfloat16. The smallest working c is measured with"
+            " bfloat16 activations; the last column lists the first activation that denoising does"
+            " not correct."
         ),
     )
 
 
-def _whole_row(case: Case) -> tuple[Cell, ...]:
+def _rounded_row(case: Case) -> tuple[Cell, ...]:
     sizes, bits = case.blueprint.sizes, case.bits
     working = [t.tried for t in measure_formats(case, "denoise", "activations") if t.works]
     by_mantissa = [to for to in working if to.exponent_bits == MAX_EXPONENT_BITS]
@@ -224,11 +224,11 @@ def _whole_row(case: Case) -> tuple[Cell, ...]:
         sizes.d,
         sizes.d_k,
         found.bound,
-        enough_mantissa_bits(bits),
+        sufficient_mantissa_bits(bits),
         by_mantissa[-1].mantissa_bits,
         str(working[-1]),
         found.least,
-        str(found.failure or "nothing"),
+        str(found.failure or "-"),
     )
 
 
@@ -254,7 +254,7 @@ def _machines_table() -> Table:
         rows += [_machine_row(name, word, machine, mode) for mode in modes]
     return Table(
         title="Machines without positional embeddings",
-        columns=("machine", "word", "kind", "r", "layers", "of them for positions", "tokens", ""),
+        columns=("machine", "word", "kind", "r", "layers", "position layers", "tokens", "result"),
         rows=tuple(rows),
     )
 
@@ -264,9 +264,9 @@ def _dfa_row(name: str, word: str, dfa: Dfa) -> tuple[Cell, ...]:
     compiled, vocabulary = compile_dfa(dfa, bits=bits), DfaVocabulary(dfa=dfa)
     rope = rope_weights(compiled)
     model = TorchTransformer(compiled.program, rope=rope)
-    said = int(model.predict(vocabulary.input_ids(word))[-1])
-    wanted = vocabulary.answer_id(Answer.TRUE if dfa.accepts(word) else Answer.FALSE)
-    verdict = "same answer" if said == wanted else "another answer"
+    predicted = int(model.predict(vocabulary.input_ids(word))[-1])
+    expected = vocabulary.answer_id(Answer.TRUE if dfa.accepts(word) else Answer.FALSE)
+    verdict = "same answer" if predicted == expected else "different answer"
     layers = rope.weights.sizes.L
     return (name, word, "dfa", bits, layers, rope.num_stack_layers, len(word) + 1, verdict)
 
@@ -278,11 +278,11 @@ def _machine_row(name: str, word: str, machine: TuringMachine, mode: Mode) -> tu
     rope = rope_weights(compiled)
     model = TorchTransformer(compiled.program, rope=rope)
     generated = generate_words(model, compiled, [word])[0]
-    wanted = [cot_ids(compiled.vocabulary, run, bits=bits)]
+    expected = [cot_ids(compiled.vocabulary, run, bits=bits)]
     if mode == "scot":
-        wanted = [ids for ids, _ in scot_segments(compiled.vocabulary, run, bits=bits)]
-    is_same = len(wanted) == len(generated.segments) and all(
-        np.array_equal(a, b) for a, b in zip(wanted, generated.segments, strict=True)
+        expected = [ids for ids, _ in scot_segments(compiled.vocabulary, run, bits=bits)]
+    is_same = len(expected) == len(generated.segments) and all(
+        np.array_equal(a, b) for a, b in zip(expected, generated.segments, strict=True)
     )
     return (
         name,
@@ -292,5 +292,5 @@ def _machine_row(name: str, word: str, machine: TuringMachine, mode: Mode) -> tu
         rope.weights.sizes.L,
         rope.num_stack_layers,
         generated.num_tokens,
-        "same tokens" if is_same else "other tokens",
+        "same tokens" if is_same else "different tokens",
     )

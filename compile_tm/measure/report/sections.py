@@ -63,17 +63,17 @@ def instantiation_section() -> Section:
         title="The theorems at the size of GPT-3",
         paragraphs=(
             (
-                "What a model with L = 96, H = 96, d = 12288, heads of width 128 and d_ff"
-                " = 4d has room"
-                " for. Limits are those of the theorems' formulas; each is found by trying."
+                "Largest constructions that fit into a model with L = 96, H = 96, d = 12288,"
+                " d_k = d_v = 128 and d_ff = 4d. The limits are found by search over the formulas"
+                " of the theorems."
             ),
         ),
         tables=(
             Table(
-                title="The paper's numbers and ours",
+                title="Numbers of the paper, recomputed",
                 columns=("quantity", *COMPARISON),
                 rows=claims,
-                note="Where CoT and SCoT agree, one number is given.",
+                note="A single number applies to both CoT and SCoT.",
             ),
             _scales_table(),
             _formats_table(),
@@ -85,12 +85,15 @@ def asymptotics_section() -> Section:
     """Return the paper's table of asymptotics, and the constants of its O-terms."""
     tables = [
         Table(
-            title="Asymptotic scalings, as the paper has them",
+            title="Asymptotic scaling, quoted from the paper",
             columns=(
                 "work", "depth", "width", "precision", "steps", "context", "parameters", "type",
             ),
             rows=tuple(tuple(work) for work in TABLE),
-            note="All are O-terms. t steps and s cells of a run; T and S are bounds known before.",
+            note=(
+                "All entries are O-terms. A run has t steps and uses s cells; T and S are bounds"
+                " that are known in advance."
+            ),
         )
     ]  # fmt: skip
     for mode in MODES:
@@ -102,15 +105,15 @@ def asymptotics_section() -> Section:
         )
         tables.append(
             Table(
-                title=f"{mode}: quantity over its term, K = 2, 6 states, 4 symbols",
+                title=f"{mode}: ratio of each quantity to its O-term, K = 2, 6 states, 4 symbols",
                 columns=("quantity", "term", *(f"r = {bits:,}" for bits in wide), "limit"),
                 rows=rows,
-                note="l is the greatest T or S for 2^r tokens; logarithms to base 2.",
+                note="l is the largest T or S for 2^r tokens; logarithms are to base 2.",
             )
         )
     tables.append(
         Table(
-            title="Tokens of runs, and the bounds of the lemmas",
+            title="Number of tokens of example runs, with the bounds of the lemmas",
             columns=(
                 "machine", "word", "steps", "cells", "CoT", "bound", "SCoT", "bound",
                 "longest segment", "bound",
@@ -122,10 +125,9 @@ def asymptotics_section() -> Section:
         title="Asymptotics",
         paragraphs=(
             (
-                "The table's rows on the paper's constructions follow from formulas. Each"
-                " quantity over"
-                " its O-term goes to the constant in the last column; numbers of exponent bits are"
-                " whole, so that theirs jump."
+                "The rows on the paper's own constructions are checked with formulas: the ratio of"
+                " each quantity to its O-term converges to the constant in the last column, except"
+                " for exponent bits, whose ratios jump because the numbers are integers."
             ),
         ),
         tables=tuple(tables),
@@ -147,29 +149,25 @@ def bottleneck_section(*, max_mantissa_bits: int) -> Section:
         for encoding in _ENCODINGS
     )
     return Section(
-        title="Where other encodings lose their precision",
+        title="Precision limits of other encodings",
         paragraphs=(
             (
-                "Prior constructions keep a position in a fixed number of coordinates,"
-                " which have to be"
-                " precise. The paper shows where retrieval by phi_i fails after rounding."
-                " The same is"
-                " searched for the other encodings that it names: the first number that is confused"
-                " with another. For the quarter circle that is the first number of"
-                " positions, for tape"
-                " fractions the first number of cells."
+                "Prior constructions encode a position in a fixed number of coordinates, which must"
+                " be precise. The paper shows where retrieval by phi_i fails after rounding. This"
+                " section finds the first failure of the other encodings that the paper mentions:"
+                " the first number that is confused with another one, the first number of positions"
+                " for the quarter circle, and the first number of cells for tape fractions."
             ),
             (
-                "Failures of phi_i are of retrieval, where the greatest dot product is at a wrong"
-                " position; those of 1/i, k/i and i are of numbers that coincide after rounding, so"
-                " that no retrieval whatever could tell them apart. The paper's own"
-                " encoding, +-1 bits,"
-                " is exact in every format."
+                "phi_i fails when the largest dot product is at a wrong position. 1/i, k/i and i"
+                " fail when two numbers are equal after rounding, so that no retrieval mechanism"
+                " can distinguish them. The paper's encoding with bits +-1 is exact in every"
+                " format."
             ),
         ),
         tables=(
             Table(
-                title="Head positions that phi_i confuses",
+                title="Head positions confused by phi_i",
                 columns=("format", *COMPARISON),
                 rows=tuple(paper_rows),
             ),
@@ -177,7 +175,7 @@ def bottleneck_section(*, max_mantissa_bits: int) -> Section:
                 title="First failure of each encoding",
                 columns=("encoding", *names),
                 rows=(*rows, ("+-1 bits (the paper's)", *["never"] * len(names))),
-                note="Means in fp32 and fp64 are tried for even i and k near 3i/4 only.",
+                note="For fp32 and fp64, means are tested for even i and k near 3i/4 only.",
             ),
         ),
         plots=(_failure_plot(max_mantissa_bits),),
@@ -207,13 +205,16 @@ def _scales_table() -> Table:
             )
         )
     return Table(
-        title="CoT over r, for K = 3, 49 states and 10 symbols",
+        title="CoT by r, for K = 3, 49 states and 10 symbols",
         columns=(
             "r", "steps", "L", "L, denoised", "d", "d_k", "d_ff", "parameters, denoised",
             "c, exact attention", "c, denoised", "b_e, activations", "b_e, attention",
         ),
         rows=tuple(rows),
-        note="Parameters without those of tokens. b_e: least exponent bits with denoising.",
+        note=(
+            "Parameters exclude the token embedding. b_e: smallest number of exponent bits with"
+            " denoising."
+        ),
     )  # fmt: skip
 
 
@@ -232,8 +233,8 @@ def _formats_table() -> Table:
             )
         )
     return Table(
-        title="Formats in the theorem on denoising",
-        columns=("format", "b_m", "b_e", "greatest c", "context limit", "attention weights"),
+        title="Formats and the conditions of the denoising theorem",
+        columns=("format", "b_m", "b_e", "largest c", "context limit", "attention weights"),
         rows=tuple(rows),
     )
 
@@ -262,10 +263,10 @@ def _failure_plot(max_mantissa_bits: int) -> Plot:
     paper = [(m, PAPER_PHI_FAILURES[n][0]) for n, m in known.items() if m <= max_mantissa_bits]
     if paper:
         x, y = zip(*paper, strict=True)
-        series.append(Series(label="phi_i, the paper's", x=x, y=y, style="o"))
+        series.append(Series(label="phi_i, paper", x=x, y=y, style="o"))
     return Plot(
         name="first-failures",
-        title="First number that is confused, over mantissa bits (8 exponent bits)",
+        title="First failure by number of mantissa bits (8 exponent bits)",
         series=tuple(series),
         x_label="mantissa bits",
         y_label="first failure",

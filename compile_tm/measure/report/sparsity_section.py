@@ -33,23 +33,25 @@ def sparsity_section(
     }
     tables, plots = [_models_table(cases, heads), _stages_table(heads)], [_plot(heads)]
     text = (
-        "Retrieval by HNSW (the package hnswlib): every head takes the value of one position, which"
-        " an approximate search finds, in place of the mean over the best ones. Recall is how often"
-        " that one is among the best. One miss may cost a token, and each token has many heads."
+        "With retrieval by HNSW (package hnswlib), every head reads the value of one position,"
+        " found by approximate search, instead of the mean over the best positions. Recall is the"
+        " fraction of searches that return a best position. A single miss can change a token, and"
+        " each token depends on many heads."
     )
     if missing:
-        text = f"No approximate retrieval here. {missing}."
+        text = f"Approximate retrieval was not measured. {missing}."
     if not missing:
         table, plot = _retrieval(retrieval_digits)
         tables.append(table)
         plots.append(plot)
     return Section(
-        title="Sparsity: one position is enough",
+        title="Sparsity of attention",
         paragraphs=(
             (
-                "A head may have several best positions, but then their values agree, so that one"
-                " of them is enough. Counted are positions of each head, those before it included;"
-                " a head that finds nothing ties over all of them."
+                "If a head has several best positions, their values are equal, so attending to one"
+                " of them is sufficient. The tables count the best positions among the current and"
+                " all previous ones, for each head and query; if no position matches, all of them"
+                " tie."
             ),
             text,
         ),
@@ -75,10 +77,10 @@ def _models_table(cases: Sequence[Case], heads: dict[str, list[HeadSparsity]]) -
             )
         )
     return Table(
-        title="How often the best position is the only one",
+        title="Queries with a unique best position",
         columns=(
-            "model", "r", "tokens", "heads", "share", "heads where always", "most that tie",
-            "ties whose values differ",
+            "model", "r", "tokens", "heads", "share", "always unique (heads)", "largest tie",
+            "ties with different values",
         ),
         rows=tuple(rows),
     )  # fmt: skip
@@ -94,8 +96,8 @@ def _stages_table(heads: dict[str, list[HeadSparsity]]) -> Table:
             shares = [head.share_unique for head in stage]
             rows.append((model, name, len(stage), where, _share(stage), min(shares)))
     return Table(
-        title="The same, stage by stage",
-        columns=("model", "stage", "heads", "layers", "share", "least share of a head"),
+        title="Queries with a unique best position, by stage",
+        columns=("model", "stage", "heads", "layers", "share", "smallest share of a head"),
         rows=tuple(rows),
     )
 
@@ -103,7 +105,7 @@ def _stages_table(heads: dict[str, list[HeadSparsity]]) -> Table:
 def _plot(heads: dict[str, list[HeadSparsity]]) -> Plot:
     return Plot(
         name="sparsity-heads",
-        title="Share of positions at which the best one is the only one, head by head",
+        title="Share of queries with a unique best position, by head",
         series=tuple(
             Series(
                 label=model,
@@ -142,21 +144,21 @@ def _retrieval(digits: Sequence[int]) -> tuple[Table, Plot]:
                 "breadth",
                 "searches",
                 "recall",
-                "right tokens",
-                "first wrong after",
+                "correct tokens",
+                "first error after",
             ),
             rows=tuple(rows),
             note=(
-                f"HNSW with {_LINKS} links a key; breadth is the number of candidates that are kept"
-                " (ef). Each token is predicted from the right ones before it."
+                f"HNSW with {_LINKS} links per key (M); breadth is the size of the candidate list"
+                " (ef). Tokens are predicted by teacher forcing."
             ),
         ),
         Plot(
             name="sparsity-retrieval",
-            title="Right tokens over recall of approximate retrieval",
+            title="Correct tokens by recall of approximate retrieval",
             series=tuple(series),
             x_label="recall",
-            y_label="right tokens",
+            y_label="correct tokens",
         ),
     )
 

@@ -26,7 +26,7 @@ BoardName = Literal["4x4", "6x6", "9x9"]
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """A puzzle with dead ends, and the settings of its compiled solver."""
+    """A puzzle with dead ends, and the settings of the compiled solver."""
 
     puzzle: str
     bits: int
@@ -51,10 +51,10 @@ def sudoku_section(*, boards: Sequence[BoardName]) -> Section:
         title="The compiled Sudoku solver",
         paragraphs=(
             (
-                "The solver with SCoT, on the first, the middle and the last segment of one puzzle"
-                " of each board, measured as the machines are. Its hidden neurons count up to the"
-                " side of the board, where those of the machines hold 0 or 1; the theorems' proofs"
-                " need no more than that the counts are members of the format."
+                "The same measurements for the SCoT solver, on the first, middle and last segment"
+                " of one puzzle per board. Hidden neurons of machines are 0 or 1; those of the"
+                " solver count up to the side length of the board. The proofs of the theorems only"
+                " require that these counts are representable in the format."
             ),
         ),
         tables=(
@@ -98,10 +98,13 @@ def gaps_table(cases: Sequence[Case]) -> Table:
             head = case.program.layers[item.layer - 1].heads[item.head]
             rows.append((case.name, item.layer, item.head, head.name, *_gap_cells(item)))
     return Table(
-        title="Least gap between a head's best and next score",
+        title="Smallest gap between the top two scores of each head",
         columns=("model", "layer", "head", "part", "gap", "position"),
         rows=tuple(rows),
-        note="In units of <q, k>; the theorems ask for 1. All tied: no position had less.",
+        note=(
+            "In units of <q, k>; the theorems require at least 1. all tied: all positions have the"
+            " same score."
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """Style of SVG plots, and their colors in a page with light and dark mode.
 
-Rendering is deterministic: equal data gives equal bytes, whatever the user's matplotlib settings.
+Rendering is deterministic: equal data gives equal bytes, regardless of the user's matplotlib
+settings.
 """
 
 from __future__ import annotations

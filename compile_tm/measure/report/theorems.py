@@ -17,13 +17,13 @@ Construction = Literal["dfa", "cot", "scot"]
 """Theorem "reglangapp", "cotapp" or "scotapp"."""
 MIN_ATTENTION_MANTISSA_BITS = 4
 MIN_ACTIVATION_MANTISSA_BITS, MIN_ACTIVATION_EXPONENT_BITS = 1, 3
-"""What Theorem "hardtosoftdenoising" asks of formats."""
+"""Minimum bits of the formats in Theorem "hardtosoftdenoising"."""
 
 
 def context_bound(construction: Construction, limit: int) -> int:
-    """N: tokens that a context has at most, for words of n symbols, t steps or s cells.
+    """Return N, the maximum number of tokens of a context, for n symbols, t steps or s cells.
 
-    These are n + 1, 4 + 6t (Lemma "cotlengthbound", with |w| at most t) and 8 (s + 3) (Lemma
+    N is n + 1, 4 + 6t (Lemma "cotlengthbound", with |w| at most t) or 8 (s + 3) (Lemma
     "scotlengthbounds").
     """
     if construction == "dfa":
@@ -32,13 +32,13 @@ def context_bound(construction: Construction, limit: int) -> int:
 
 
 def bits_for(construction: Construction, limit: int) -> int:
-    """r: the least number of position bits that the theorem allows for a bound."""
+    """Return r, the smallest number of position bits that the theorem allows for n, t or s."""
     least = (context_bound(construction, limit) - 1).bit_length()
     return least if construction == "dfa" else least + least % 2
 
 
 def limit_for(construction: Construction, bits: int) -> int:
-    """The greatest n, t or s whose contexts have at most 2^r tokens; 0 if there is none."""
+    """Return the largest n, t or s whose contexts have at most 2^r tokens; 0 if there is none."""
     N = 1 << bits
     if construction == "dfa":
         return N - 1
@@ -46,24 +46,24 @@ def limit_for(construction: Construction, bits: int) -> int:
 
 
 def cot_tokens_bound(*, num_steps: int, word_length: int) -> int:
-    """Lemma "cotlengthbound": |toks(M, w, r)| is at most 4 + 2|w| + 4t."""
+    """Return the bound on |toks(M, w, r)| of Lemma "cotlengthbound", 4 + 2|w| + 4t."""
     return 4 + 2 * word_length + 4 * num_steps
 
 
 def scot_tokens_bound(*, num_steps: int, word_length: int) -> int:
-    """Lemma "scotlengthbounds": all segments have at most 8t + 2|w| + 4 tokens."""
+    """Return the bound on the tokens of all segments of Lemma "scotlengthbounds", 8t + 2|w| + 4."""
     return 8 * num_steps + 2 * word_length + 4
 
 
 def denoised_sizes(sizes: Sizes) -> Sizes:
-    """Dimensions of Theorem "hardtosoftdenoising": depth 2L, d_ff max(d_ff, 6d)."""
+    """Return the dimensions of Theorem "hardtosoftdenoising": depth 2L, d_ff max(d_ff, 6d)."""
     return replace(sizes, L=2 * sizes.L, d_ff=max(sizes.d_ff, 6 * sizes.d))
 
 
 def activation_exponent_bits(c: float) -> int:
-    """The least b_e so that members of F(1, b_e) go up to c or beyond, at least 2.
+    """Return the smallest b_e >= 2 such that the largest value of F(1, b_e) is at least c.
 
-    1.5 2^E_max >= c is stricter than the paper's condition for wider mantissas, by a bit at most.
+    1.5 2^E_max >= c is at most one bit stricter than the paper's condition for wider mantissas.
     """
     least = 2
     while 1.5 * 2.0 ** ((1 << least - 1) - 1) < c:
@@ -72,7 +72,7 @@ def activation_exponent_bits(c: float) -> int:
 
 
 def attention_exponent_bits(log2_positions: float) -> int:
-    """The least b_e with 1/N at least 2^E_min, at least 2."""
+    """Return the smallest b_e >= 2 with 1/N >= 2^E_min."""
     least = 2
     while (1 << least - 1) - 2 < log2_positions:
         least += 1
@@ -80,19 +80,19 @@ def attention_exponent_bits(log2_positions: float) -> int:
 
 
 def attention_exponent_bound(log2_positions: float) -> float:
-    """The paper's sufficient b_e: 1 + log2(log2 N + 2)."""
+    """Return the paper's sufficient b_e, 1 + log2(log2 N + 2)."""
     return 1 + math.log2(log2_positions + 2)
 
 
 def log2_context_limit(attention: FloatFormat) -> int:
-    """log2 of the greatest N with 1/N in the format's normal range."""
+    """Return log2 of the largest N with 1/N in the normal range of the format."""
     return -attention.least_exponent
 
 
 def is_enough(
     c: float, *, activations: FloatFormat, attention: FloatFormat, log2_positions: float
 ) -> bool:
-    """Whether formats meet Theorem "hardtosoftdenoising", with c rounded up to a member."""
+    """Return whether formats satisfy Theorem "hardtosoftdenoising", with c rounded up."""
     return (
         attention.mantissa_bits >= MIN_ATTENTION_MANTISSA_BITS
         and log2_positions <= log2_context_limit(attention)

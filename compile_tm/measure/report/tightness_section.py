@@ -36,15 +36,15 @@ def tightness_section(*, bits: Sequence[int], most_tokens: int = MOST_TOKENS) ->
     last = [case for case in cases if case.bits == bits[-1]]
     errors = [_errors_plot(case, kind, least) for case in last for kind in _KINDS]
     return Section(
-        title="How tight the bounds are",
+        title="Tightness of the bounds",
         paragraphs=(
             (
-                f"DFA, CoT and SCoT models on sequences of up to 2^r tokens, and at most"
-                f" {most_tokens:,} of them. Exact attention rounds activations to bfloat16,"
-                " denoising attention weights too. The least c is the least member of bfloat16"
-                " with which these sequences are right; the theorems hold for all sequences. A"
-                " model with the next smaller c fails, and the first place whose error the proofs"
-                " do not allow is told."
+                "DFA, CoT and SCoT models on sequences of up to 2^r tokens, but at most"
+                f" {most_tokens:,}. Exact attention rounds activations to bfloat16; denoising also"
+                " rounds attention weights. The smallest c is the smallest bfloat16 value for which"
+                " all tokens of these sequences are correct, whereas the theorems hold for all"
+                " sequences. For the next smaller c, which fails, the table lists the first"
+                " activation whose error exceeds the bound of the proofs."
             ),
         ),
         tables=(least_c_table(cases, least), formats_table(cases), depth_table(cases)),
@@ -72,14 +72,15 @@ def least_c_table(cases: Sequence[Case], least: LeastCs) -> Table:
                     found.bound,
                     found.rounded_bound,
                     found.least,
-                    "none tried" if found.below is None else found.below,
+                    "not tested" if found.below is None else found.below,
                     str(found.failure or "-"),
                 )
             )
     return Table(
-        title="c: the bound, and the least that works",
+        title="Smallest working c, and the theorem's bound",
         columns=(
-            "model", "r", "tokens", "kind", "bound", "in bf16", "least", "next smaller", "fails at",
+            "model", "r", "tokens", "kind", "bound", "in bf16", "smallest", "next smaller",
+            "fails at",
         ),
         rows=tuple(rows),
     )  # fmt: skip
@@ -105,12 +106,12 @@ def formats_table(cases: Sequence[Case]) -> Table:
                     (case.name, case.bits, kind, what, smallest, "; ".join(failures) or "-")
                 )
     return Table(
-        title="Smallest formats that work, at the theorem's c",
-        columns=("model", "r", "kind", "what is rounded", "smallest", "smaller ones fail at"),
+        title="Smallest working formats, at the theorem's c",
+        columns=("model", "r", "kind", "rounded values", "smallest", "smaller formats fail at"),
         rows=tuple(rows),
         note=(
-            "The mantissa is cut first, then the exponent. Where a format cannot hold c, nothing is"
-            " run, and the condition of the theorem that it breaks is told."
+            "The mantissa is reduced first, then the exponent. Formats that cannot represent c are"
+            " not run; the table lists the violated condition of the theorem."
         ),
     )
 
@@ -128,10 +129,10 @@ def depth_table(cases: Sequence[Case]) -> Table:
                 (case.name, case.bits, depth.where, depth.c, depth.num_layers, saved, verdict)
             )
     return Table(
-        title="Depth that is saved by denoising some layers only",
+        title="Layers saved by denoising only some layers",
         columns=("model", "r", "denoised layers", "c", "layers", "saved", "works"),
         rows=tuple(rows),
-        note="measured: the fewest layers that are found by leaving out one after the other.",
+        note="measured: layers are removed greedily, one at a time, while all tokens are correct.",
     )
 
 
@@ -144,11 +145,11 @@ def _least_plot(kind: Kind, least: LeastCs) -> Plot:
         needed = tuple(found.least for found in of.values())
         series += [
             Series(label=f"{name}: bound", x=x, y=bounds, style="--"),
-            Series(label=f"{name}: least", x=x, y=needed),
+            Series(label=f"{name}: smallest", x=x, y=needed),
         ]
     return Plot(
         name=f"least-c-{kind}",
-        title=f"The theorem's c, and the least that works: {kind}",
+        title=f"Smallest working c, and the theorem's bound: {kind}",
         series=tuple(series),
         x_label="r",
         y_label="c",
@@ -159,14 +160,14 @@ def _errors_plot(case: Case, kind: Kind, least: LeastCs) -> Plot:
     at_least = measure_errors(case, kind, c=least[case.name, case.bits, kind].least)
     at_bound = measure_errors(case, kind)
     series = []
-    for label, errors in (("theorem's c", at_bound), ("least c", at_least)):
+    for label, errors in (("theorem's c", at_bound), ("smallest c", at_least)):
         series += _error_series(label, errors)
     return Plot(
         name=f"errors-{case.name.lower()}-{kind}",
-        title=f"Error after heads over layers: {case.name}, {kind}, r = {case.bits}",
+        title=f"Error after attention by layer: {case.name}, {kind}, r = {case.bits}",
         series=tuple(series),
         x_label="layer",
-        y_label="log10 of the error (layers without error are left out)",
+        y_label="log10 of the error (layers without error are omitted)",
     )
 
 
@@ -174,7 +175,7 @@ def _error_series(label: str, errors: Sequence[LayerErrors]) -> list[Series]:
     bound = [(float(e.layer), e.log10_heads_bound) for e in errors]
     seen = [(float(e.layer), math.log10(e.after_heads)) for e in errors if e.after_heads > 0]
     found = []
-    for name, points, style in (("bound", bound, "--"), ("reached", seen, "-")):
+    for name, points, style in (("bound", bound, "--"), ("measured", seen, "-")):
         if points:
             x, y = zip(*points, strict=True)
             found.append(Series(label=f"{label}: {name}", x=x, y=y, style=style))
