@@ -136,20 +136,19 @@ def _size_category(num_rows: int) -> str:
 
 def _license_text(parts: Sequence[ExportedPart], license_id: str | None) -> str:
     if license_id is not None:
-        return f"`{license_id}`, as stated by whoever made this export."
+        return f"`{license_id}`, as stated by the author of this export."
     if all(part.manifest.source["kind"] == "generator" for part in parts):
         return (
-            "None is stated. The puzzles were generated and no third party's material is in the "
-            "data, so its maker may choose one."
+            "Not stated. The puzzles were generated and contain no third-party material, so the "
+            "author of the export may choose a license."
         )
     if any("sudoku-extreme" in part.manifest.source.get("dataset", "") for part in parts):
         return (
-            "None is stated, and the question is open: `sapientinc/sudoku-extreme`, whose puzzles "
-            "these traces contain, states no license. Before you publish or reuse this data, ask "
-            "the authors of that data set, or share the manifest alone, from which anyone can "
-            "build the same bytes."
+            "Not stated. The traces contain puzzles of `sapientinc/sudoku-extreme`, which states "
+            "no license. Ask the authors of that data set before publishing or reusing this data, "
+            "or share only the manifest, from which the same bytes can be built."
         )
     return (
-        "None is stated. The traces contain the puzzles named above: their license decides what "
-        "may be done with this data."
+        "Not stated. The traces contain the puzzles of the source named above, whose license "
+        "applies to this data."
     )

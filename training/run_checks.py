@@ -103,6 +103,6 @@ def advise_huge_pages(device: torch.device) -> None:
         return
     if _HUGE_PAGES_MODE.is_file() and "[madvise]" in _HUGE_PAGES_MODE.read_text():
         logger.info(
-            "faster on this CPU, up to twice, with GLIBC_TUNABLES=%s in the environment",
+            "training is up to twice as fast on this CPU with GLIBC_TUNABLES=%s in the environment",
             MALLOC_TUNABLES,
         )

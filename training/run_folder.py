@@ -77,7 +77,7 @@ class RunFolder:
         if not file.exists():
             # Leftovers of a session killed before its config was published are hidden files.
             if self.path.exists() and any(self.path.glob("[!.]*")):
-                raise ValueError(f"out: {self.path} holds other files and no {CONFIG_FILE}")
+                raise ValueError(f"out: {self.path} contains files but no {CONFIG_FILE}")
             return
         record = read_run_config(self.path)
         differences = differing_fields(record.config, config.as_dict())
@@ -85,7 +85,7 @@ class RunFolder:
             differences.append(f"data: the run has digest {record.data_digest}, got {data_digest}")
         if differences:
             raise ValueError(
-                f"out: {self.path} holds a run that differs in {'; '.join(differences)}. "
+                f"out: {self.path} contains a run that differs in {'; '.join(differences)}. "
                 "Give the same options to resume it, or another folder"
             )
 

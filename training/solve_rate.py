@@ -173,7 +173,7 @@ def _check_whole_puzzles(store: TokenStore, rows: Indices) -> None:
         is_split = missing & (store.puzzle_ids[neighbors] == store.puzzle_ids[own])
         if is_split.any():
             puzzle = store.puzzle_ids[own[is_split]][0]
-            raise ValueError(f"rows: got a part of puzzle {puzzle}, allowed are whole puzzles")
+            raise ValueError(f"rows: got some rows of puzzle {puzzle}, allowed are all of its rows")
 
 
 def _held_out_batches(

@@ -171,7 +171,7 @@ def merge(out: Path, *, rebuild: bool = False) -> Manifest:
         for folder in folders:
             check_identity(folder, build_identity)
             if read_record(folder / _PART_FILE, _PartFacts) != first:
-                raise ValueError(f"{folder}: read other rows than {folders[0]}")
+                raise ValueError(f"{folder}: its rows differ from those of {folders[0]}")
         # Not `.NAME.partial`, which may be an interrupted build.
         staging = out.with_name(f".{out.name}.merging")
         shutil.rmtree(staging, ignore_errors=True)
@@ -207,9 +207,11 @@ def _finish_merge(out: Path) -> Manifest:
     parts = parts_folder(out)
     identities = {path.read_bytes() for path in parts.glob(f"*-of-*/{BUILD_FILE}")}
     if not (out / BUILD_FILE).exists() or identities - {(out / BUILD_FILE).read_bytes()}:
-        raise FileExistsError(f"{out}: exists, and is not of these parts; --rebuild replaces it")
+        raise FileExistsError(
+            f"{out}: exists and was not merged from these parts; --rebuild replaces it"
+        )
     shutil.rmtree(parts, ignore_errors=True)
-    logger.info("%s: merged already", out)
+    logger.info("%s: already merged", out)
     return TokenStore.open(out).manifest
 
 

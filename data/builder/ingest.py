@@ -217,7 +217,9 @@ def choose_puzzles(
     num_left = len(rows)
     num_chosen = num_left if sample is None else sample
     if num_chosen > num_left:
-        raise ValueError(f"sample: got {sample}, there are {num_left} distinct puzzles")
+        raise ValueError(
+            f"sample: got {sample}, allowed are up to {num_left}, the number of distinct puzzles"
+        )
     if num_left and (shuffle or sample is not None):
         order = permuted(np.arange(num_chosen), size=num_left, seed=seed, epoch=0)
         rows = rows[order if shuffle else np.sort(order)]

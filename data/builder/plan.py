@@ -100,7 +100,7 @@ def find_parts(out: Path, *, marker: str) -> list[Path]:
     if not counts:
         raise FileNotFoundError(f"{parent}: no parts of {out}")
     if len(counts) > 1:
-        raise ValueError(f"{parent}: parts of different divisions, {', '.join(sorted(counts))}")
+        raise ValueError(f"{parent}: parts with different counts: {', '.join(sorted(counts))}")
     count = _read_count(counts.pop(), parent=parent)
     folders = [part_folder(out, Part(index=index, count=count)) for index in range(count)]
     missing = [folder.name for folder in folders if not (folder / marker).exists()]

@@ -72,7 +72,9 @@ class Config:
     def __post_init__(self) -> None:
         check_ranges(self)
         if bool(self.sources) == (self.generate > 0):
-            raise ValueError("sources: give files, a folder or a hub name, or --generate, not both")
+            raise ValueError(
+                "sources: allowed are files, a folder or a hub name, or --generate instead"
+            )
         if self.generate > 0 and self.board is None:
             raise ValueError("board: --generate needs --board")
         if self.generate > 0 and (self.split is not None or self.revision is not None):
@@ -80,11 +82,11 @@ class Config:
         if self.generate > 0 and self.columns != ColumnOptions():
             raise ValueError("puzzle_column and answer_column: allowed without --generate")
         if self.extra_givens > 0 and self.generate == 0:
-            raise ValueError("extra_givens: goes with --generate")
+            raise ValueError("extra_givens: requires --generate")
         if self.mine is not None and (self.generate == 0 or self.extra_givens > 0):
-            raise ValueError("mine: goes with --generate, and without --extra-givens")
+            raise ValueError("mine: requires --generate, and excludes --extra-givens")
         if self.resume and self.rebuild:
-            raise ValueError("resume and rebuild: give one of them")
+            raise ValueError("resume and rebuild: allowed is one of them")
 
 
 def main(config: Config) -> int:

@@ -138,7 +138,7 @@ class LengthsTable:
             with path.open("rb") as file:
                 metadata = pq.read_metadata(file)
         except pa.ArrowInvalid as error:
-            raise ValueError(f"{path}: not a table of lengths ({error})") from None
+            raise ValueError(f"{path}: not a CoT length table ({error})") from None
         entries = metadata.metadata or {}
         try:
             identity = json.loads(entries.get(IDENTITY_KEY, b"{}"))

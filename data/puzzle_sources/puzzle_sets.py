@@ -121,7 +121,7 @@ def givens_of_prompts(board: Board, tokens: Tokens, lengths: npt.NDArray[np.int6
         and ((digits >= 1) & (digits <= board.side)).all()
     )
     if not is_well_formed:
-        raise ValueError("prompts: allowed are <input>, coordinates with digits, </input>")
+        raise ValueError("prompts: allowed are <input>, pairs of coordinate and digit, </input>")
     grids = np.zeros((len(lengths), board.num_cells), dtype=np.uint8)
     grids[np.repeat(np.arange(len(lengths)), lengths // 2 - 1), cells] = digits
     return grids

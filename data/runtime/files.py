@@ -123,7 +123,7 @@ def check_replaceable(folder: Path, *, marker: str) -> None:
         folder.is_dir() and (any(folder.glob(marker)) or not any(folder.iterdir()))
     )
     if not is_ours:
-        raise FileExistsError(f"{folder}: holds other files and no {marker}; it is not replaced")
+        raise FileExistsError(f"{folder}: contains files but no {marker}; it is not replaced")
 
 
 def publish_directory(staged: Path, final: Path, *, replace: bool = False) -> None:

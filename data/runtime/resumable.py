@@ -63,7 +63,7 @@ def resumable_output(work: Resumable) -> Iterator[Path | None]:
         if out.exists() and not work.rebuild:
             _check_same(out, work.find_identity, work.identity, resume=work.resume)
             shutil.rmtree(staging, ignore_errors=True)  # left by a kill after the rename
-            logger.info("%s: finished already", out)
+            logger.info("%s: already finished", out)
             yield None
             return
         if work.rebuild:

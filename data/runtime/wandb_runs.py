@@ -78,7 +78,7 @@ def choose_mode() -> Literal["online", "offline"] | None:
         return None
     url = os.environ.get("WANDB_BASE_URL", DEFAULT_URL)
     if not _has_key(url):
-        logger.info("W&B runs offline: there is no key")
+        logger.info("W&B runs offline: no API key")
         return "offline"
     if not _can_connect(url):
         logger.info("W&B runs offline: %s cannot be reached", url)

@@ -63,8 +63,8 @@ def _facts(folder: EvaluationFolder, summary: Summary) -> Iterator[tuple[str, st
     yield "generated tokens", f"{summary.num_new_tokens:,}"
     yield "segments", f"{summary.num_segments:,}"
     if summary.mean_new_tokens is not None and summary.mean_seconds is not None:
-        yield "generated tokens a puzzle", f"{summary.mean_new_tokens:,.0f}"
-        yield "seconds a puzzle", f"{summary.mean_seconds:.3f}"
+        yield "generated tokens per puzzle", f"{summary.mean_new_tokens:,.0f}"
+        yield "seconds per puzzle", f"{summary.mean_seconds:.3f}"
     yield "wall time", format_duration(summary.cost.wall_seconds)
     if summary.cost.num_drafted_tokens:
         share = summary.cost.num_accepted_tokens / summary.cost.num_drafted_tokens

@@ -75,7 +75,7 @@ def uses_text(model: str, *, engine: str, protocol: str) -> bool:
         if not has_facts:
             raise ValueError(
                 f"{model}: no {FACTS_FILE}, so not a model folder of sudocot; --protocol text "
-                "asks any language model in words (docs/your-model.md)"
+                "evaluates any language model (docs/your-model.md)"
             )
         return False
     if REGISTRY[engine].text is None:
@@ -84,8 +84,9 @@ def uses_text(model: str, *, engine: str, protocol: str) -> bool:
         if not Path(model).exists():
             reason = "no such folder, and no name of `sudocot models`"
         raise ValueError(
-            f"{model}: {reason}, so it is asked in words, by --engine {engines}; the engine "
-            f"{engine} decodes token ids of models trained by sudocot (docs/your-model.md)"
+            f"{model}: {reason}, so it needs the text protocol, with --engine {engines}; "
+            f"the engine {engine} decodes token ids of models trained by sudocot "
+            "(docs/your-model.md)"
         )
     return True
 

@@ -1,4 +1,4 @@
-"""The first token of a result that is not the solver's, from its kept tokens alone."""
+"""First token of a result that differs from the solver's, computed from stored tokens."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from solver.vocabulary import Tokens, Vocabulary
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrongToken:
-    """Where a model leaves the solver's trace."""
+    """First deviation of a model from the solver's trace."""
 
     position: int
-    """In the stream of the trace page, input block included, from 0."""
+    """Index in the token stream of the trace page, which includes the input block."""
     generated: int
-    """Among the generated tokens, from 0; their number where the model only stopped too early."""
+    """Index in the generated tokens; their number if the model only stopped too early."""
     solver: str
-    """What the solver writes; empty where its trace has ended."""
+    """Token of the solver; empty if its trace has ended."""
     model: str
-    """What the model wrote; empty where it had stopped."""
+    """Token of the model; empty if it had stopped."""
 
 
 def segment_tokens_of(config: EvaluationConfig) -> int | None:
-    """Trace tokens of a segment that the model was trained on; None for CoT."""
+    """Return the trace tokens per segment of the model's training data; None for CoT."""
     segment_tokens: int | None = config.model.facts.get("segment_tokens")
     return segment_tokens if config.mode == "scot" else None
 
@@ -36,16 +36,16 @@ def segment_tokens_of(config: EvaluationConfig) -> int | None:
 def first_wrong(
     board: Board, givens: Grid, segments: Sequence[Tokens], *, segment_tokens: int | None
 ) -> WrongToken | None:
-    """Find the first token that is not the solver's; None if all are.
+    """Return the first token that differs from the solver's, or None.
 
     Args:
         board: The board.
-        givens: The puzzle, which the solver solves.
+        givens: A puzzle that the solver solves.
         segments: Generated ids of each segment.
         segment_tokens: Trace tokens after which a summary is due; None for CoT.
 
     Raises:
-        ValueError: givens that clash, or an SCoT of a puzzle that the search does not solve.
+        ValueError: The givens clash, or the mode is SCoT and the search does not solve the puzzle.
     """
     solver = solver_stream(board, givens, segment_tokens=segment_tokens)
     model = model_stream(givens, solver=solver, segments=segments, name="model", end="")

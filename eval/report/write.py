@@ -57,7 +57,7 @@ def write_report(
     """Write all files of a report to a folder, atomically; an earlier report is replaced.
 
     Args:
-        report: What it says.
+        report: Content of the report.
         out: The folder.
         title: Title of the page.
         pages: Path in the folder and HTML of the trace pages that the failures name.

@@ -85,7 +85,7 @@ def _finish_merge(out: Path) -> EvaluationFolder:
             f"{out}: exists and was not merged from these parts; --rebuild replaces it"
         )
     shutil.rmtree(parts, ignore_errors=True)
-    logger.info("%s: merged already", out)
+    logger.info("%s: already merged", out)
     return merged
 
 

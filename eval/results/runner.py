@@ -47,7 +47,7 @@ def open_existing(out: Path, config: EvaluationConfig) -> EvaluationFolder | Non
         if out.exists() and any(
             path.name not in (SAMPLE_FILE, DIGESTS_FILE) for path in out.glob("[!.]*")
         ):
-            raise ValueError(f"out: {out} holds other files and no evaluation")
+            raise ValueError(f"out: {out} contains files but no evaluation")
         return None
     folder = EvaluationFolder.open(out)
     differences = different_settings(folder.config, config)

@@ -75,7 +75,7 @@ class PuzzlePool:
         if not is_found.all():
             raise ValueError(
                 f"lengths: {(~is_found).sum()} of the sampled puzzles are not in {self.name}; "
-                "the table was made from another list"
+                "the table is of another list"
             )
         return grids
 
@@ -184,9 +184,9 @@ def _open_lengths(source: FileSource, path: Path, *, may_measure: bool) -> Lengt
     if [file["sha256"] for file in theirs.get("files", [])] != [
         file["sha256"] for file in ours["files"]
     ]:
-        raise ValueError(f"lengths: {path} was made from another list; give another --lengths")
+        raise ValueError(f"lengths: {path} is the table of another list; set another --lengths")
     if theirs.get("columns") != ours.get("columns"):
         raise ValueError(
-            f"lengths: {path} was made from other columns of the list; give another --lengths"
+            f"lengths: {path} is the table of other columns of the list; set another --lengths"
         )
     return table

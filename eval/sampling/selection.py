@@ -57,22 +57,22 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingConfig:
-    """Which puzzles to evaluate; the defaults are those of the paper."""
+    """Selection of the puzzles to evaluate; the defaults are those of the paper."""
 
     sample: Kind = "random"
-    """How to choose: random, targets, hardest, buckets or all."""
+    """Method of selection: random, targets, hardest, buckets or all."""
     count: Count | None = None
-    """Puzzles, of each target or bucket where there are some; by default 10,000 random ones, 1,000
-    a target or bucket, the 100 hardest."""
+    """Number of puzzles, per target or bucket if applicable; by default 10,000 random ones, 1,000
+    per target or bucket, or the 100 hardest."""
     targets: tuple[CotLength, ...] = ()
-    """CoT lengths to aim at; by default the powers of two among the lengths whose puzzles the limit
-    of new tokens allows, 32,768 at most."""
+    """Target CoT lengths; by default powers of two up to 32,768, limited to lengths that occur and
+    fit the limit of new tokens."""
     bucket_by: BucketBy = "cot_length"
-    """What the buckets divide: cot_length or rating."""
+    """Quantity that defines the buckets: cot_length or rating."""
     seed: Seed = 0
-    """Seed of the choice."""
+    """Sampling seed."""
     check_unique: bool = True
-    """Leave out puzzles with several solutions; else any of the solutions counts as solved."""
+    """Exclude puzzles with several solutions; otherwise any solution counts as solved."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -1,9 +1,9 @@
 """Compiled models in vLLM: `python -m scripts.bench.stock_vllm FOLDER ... --precisions fp32 bf16`.
 
-The sequences of the `self_test.json` of each folder are read at once, and the likeliest token after
-each prefix is compared with the next one. Then the first tokens after each prompt are decoded, all
-sequences in one batch. Not one token may differ. vLLM runs in this process, with one thread unless
-OMP_NUM_THREADS says otherwise.
+Each sequence of a folder's `self_test.json` is scored in one prefill: the most likely token after
+each prefix is compared with the next token. Then the first tokens after each prompt are decoded,
+with all sequences in one batch. The exit code is 1 if any token differs. vLLM runs in this process,
+with one thread unless OMP_NUM_THREADS is set.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Segment = tuple[list[int], int]
 IN_PROCESS = {
     "OMP_NUM_THREADS": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # Threads bound to a core wait for it, however many others are idle.
+    # Threads pinned to a busy core would wait for it, even if other cores are idle.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
@@ -36,22 +36,22 @@ IN_PROCESS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Compare tokens."""
+    """Compare the tokens of compiled models in vLLM with their self-tests."""
 
     folders: tyro.conf.Positional[tuple[Path, ...]]
     """Folders of `sudocot compile`, architecture llama or gpt-neox."""
     precisions: tuple[Literal["fp32", "bf16"], ...] = ("fp32", "bf16")
     """Formats of weights and activations."""
     decoded_tokens: int = 64
-    """Tokens to decode after each prompt, at most."""
+    """Maximum number of tokens to decode after each prompt."""
     cache_bytes: int = 640 << 20
-    """Memory for keys and values."""
+    """Memory of the KV cache."""
     out: Path | None = None
     """JSON file to write."""
 
 
 def main(config: Config) -> int:
-    """Compare, and tell whether all tokens were right."""
+    """Compare and print; return 0 if all tokens are correct, else 1."""
     os.environ.update(IN_PROCESS | dict(os.environ))
     rows = []
     for folder in config.folders:
@@ -59,8 +59,8 @@ def main(config: Config) -> int:
         for precision in config.precisions:
             rows.append(_row(folder, precision, segments, config))
             print(rows[-1], file=sys.stderr, flush=True)
-    # It imports numba: vLLM, as it starts on a CPU, asks every object of every module for its
-    # variables, and fails at one of llvmlite's, which answers anything with a function.
+    # Imported late, since it imports numba: on startup on a CPU, vLLM inspects the attributes of
+    # all objects of all modules, and fails on an object of llvmlite that has every attribute.
     from scripts.bench.harness import Report
 
     Report(title="Compiled models in vLLM", rows=rows, facts={}).publish(config.out)
@@ -108,7 +108,7 @@ def _row(
 
 
 def _num_wrong(llm: LLM, segment: Segment) -> int:
-    """Tokens after the prompt that are not the likeliest ones after the tokens before."""
+    """Return the number of tokens after the prompt that are not the argmax of their prefix."""
     from vllm import SamplingParams
 
     ids, length = segment
@@ -120,7 +120,7 @@ def _num_wrong(llm: LLM, segment: Segment) -> int:
 
 
 def _decode(llm: LLM, segments: Sequence[Segment], num_tokens: int) -> tuple[int, int]:
-    """Decode after each prompt; returns how many tokens were compared, and how many were wrong."""
+    """Decode after each prompt; return the numbers of compared and of wrong tokens."""
     from vllm import SamplingParams
 
     expected = [ids[length : length + num_tokens] for ids, length in segments]

@@ -138,7 +138,7 @@ def _upload(folder: Path, destination: Destination, repo_type: RepoType) -> int:
     except http_error as error:
         if isinstance(error, OSError):
             raise
-        raise ConnectionError(f"the hub does not answer: {error}") from error
+        raise ConnectionError(f"the hub cannot be reached: {error}") from error
     logger.info("uploaded to https://huggingface.co/%s%s", _prefix(repo_type), repo)
     return 0
 

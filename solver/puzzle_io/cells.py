@@ -50,7 +50,7 @@ class Word(NamedTuple):
 
 
 class CellError(ValueError):
-    """A text that does not hold the cells of a grid."""
+    """Error in a text that should contain the cells of a grid."""
 
     def __init__(self, offset: int, message: str) -> None:
         super().__init__(message)
@@ -122,7 +122,7 @@ def _find_fields(board: Board, text: str, *, num_cells: int) -> str | None:
 
 
 def has_cells_only(board: Board, text: str) -> bool:
-    """Return whether a text is nothing but cells, without separators."""
+    """Return whether a text consists of cells only, without separators."""
     return _cells_pattern(board).fullmatch(text) is not None
 
 
@@ -154,7 +154,7 @@ def refuse_mixed_zero(board: Board, cells: str, *, offset: int) -> None:
     if board.side > 9 and "0" in cells and any(blank in cells for blank in BLANKS.replace("0", "")):
         raise CellError(
             offset,
-            "0 beside another blank is a blank, or a digit of a grid in hexadecimal; allowed are "
+            "0 beside another blank is ambiguous: a blank, or a hexadecimal digit; allowed are "
             "one sign for all blanks and the digits 1-9, A-G",
         )
 
@@ -175,7 +175,7 @@ def read_grid(board: Board, text: str, *, offset: int = 0) -> Grid:
 
 
 def is_grid(board: Board, text: str) -> bool:
-    """Return whether a text holds the cells of a grid."""
+    """Return whether a text consists of the cells of a grid."""
     return find_cells(board, text, num_cells=board.num_cells) is not None
 
 
@@ -211,9 +211,9 @@ def _diagnose(board: Board, text: str, *, num_cells: int, offset: int) -> CellEr
     place, message = min(size, num_cells), f"{size} cells; {allowed}"
     wrong = next((i for i, sign in enumerate(signs) if not _cells_pattern(board).match(sign)), None)
     if _SCIENTIFIC.fullmatch(signs):
-        place, message = 0, f"{signs}: a tool made a number of the puzzle; {allowed}"
+        place, message = 0, f"{signs}: a program converted the puzzle to a number; {allowed}"
     elif wrong is not None:
-        place, message = wrong, f"{_describe(signs[wrong])} is no cell; {_alphabet(board)}"
+        place, message = wrong, f"{_describe(signs[wrong])} is not a cell; {_alphabet(board)}"
     elif size == num_cells:
         place, message = len(words[0].text), f"groups of unequal length; {allowed}"
     elif size == board.num_cells * board.side:

@@ -29,7 +29,7 @@ _MAX_LISTED = 3
 def section_title(text: str) -> str | None:
     """Return the title of a line such as `[Puzzle]`, or None for another line."""
     match = _SECTION.fullmatch(text.strip(SPACES))
-    if match is None or holds_grid(match[1]):
+    if match is None or contains_grid(match[1]):
         return None
     signs = "".join(word.text for word in split_words(match[1]))
     return None if has_cells_only(_LARGEST, signs) else match[1]
@@ -45,8 +45,8 @@ def is_comment(text: str) -> bool:
     return text.startswith(("#", "//")) or section_title(text) is not None
 
 
-def holds_grid(text: str) -> bool:
-    """Return whether a text, or a word of it, has all cells of a grid of any board."""
+def contains_grid(text: str) -> bool:
+    """Return whether a text, or a word in it, has all cells of a grid of any board."""
     words = [word.text for word in split_words(text)]
     return any(is_grid(board, part) for board in BOARDS.values() for part in [text, *words])
 
@@ -55,7 +55,7 @@ def _is_semicolon_data(text: str) -> bool:
     """Return whether a line that starts with `;` is data, not a comment."""
     signs = "".join(word.text for word in split_words(text))
     is_row = text.count(";") >= _MIN_FIELDS and (not signs or has_cells_only(_LARGEST, signs))
-    return is_row or holds_grid(text)
+    return is_row or contains_grid(text)
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class SkippedLines:
             return
         self.num_lines += 1
         rest = text.lstrip(SPACES + "#/;")
-        if len(rest) >= board.num_cells and _holds_grid_of(board, rest):
+        if len(rest) >= board.num_cells and _contains_grid_of(board, rest):
             self.num_with_puzzle += 1
             if len(self.puzzle_lines) < _MAX_LISTED:
                 self.puzzle_lines.append(number)
@@ -86,9 +86,11 @@ class SkippedLines:
             return ""
         lines = ", ".join(map(str, self.puzzle_lines))
         more = ", ..." if self.num_with_puzzle > len(self.puzzle_lines) else ""
-        return f"{self.num_with_puzzle} comments hold puzzles and are skipped (line {lines}{more})"
+        return (
+            f"{self.num_with_puzzle} comments contain puzzles and are skipped (line {lines}{more})"
+        )
 
 
-def _holds_grid_of(board: Board, text: str) -> bool:
+def _contains_grid_of(board: Board, text: str) -> bool:
     words = text.strip(SEPARATORS).split()
     return any(is_grid(board, part) for part in [text, *words])

@@ -102,14 +102,14 @@ def detect_board(texts: Sequence[str]) -> Board | None:
 
 
 def nearest_board(text: str) -> Board:
-    """Return the board that a malformed puzzle was most likely meant for, to say what is wrong."""
+    """Return the most likely board of a malformed puzzle, for the error message."""
     size = sum(len(word.text) for word in split_words(main_text(text).text))
     boards = BOARDS.values()
     return next((b for b in boards if abs(b.num_cells - size) <= b.side), BOARDS["9x9"])
 
 
 def _describe_misfit(form: LineFormat, text: str, *, file: str, line: int) -> ValueError:
-    """Say what is wrong with a line that is known to be malformed."""
+    """Return the error message of a malformed line."""
     try:
         form.parse(text)
     except CellError as error:

@@ -77,7 +77,7 @@ class _Kind(Enum):
 
 _ROWS = (_Kind.ROW, _Kind.DAMAGED)
 _LONGEST_RUN = 1 << 20
-"""Lines of a run at most: rows and borders without an empty line or text between them."""
+"""Maximum number of lines of a run: rows and borders without an empty line or text in between."""
 
 
 class _Line(NamedTuple):
@@ -317,7 +317,9 @@ def _parse_grid(board: Board, lines: list[_Line]) -> Grid:
             if line.kind is _Kind.BORDER:
                 continue
             if len(cells) == board.num_cells:
-                raise CellError(0, f"a row too many; allowed are {board.side}, then an empty line")
+                raise CellError(
+                    0, f"one row too many; allowed are {board.side}, then an empty line"
+                )
             if is_candidate_row(board, line.text):
                 raise CellError(0, "a grid of candidates; allowed is one digit or blank a cell")
             _refuse_dashes(board, line.text, lines)

@@ -148,7 +148,7 @@ def _refuse_answer(board: Board, text: str, words: list[Word], first: int) -> No
     if has_later or 2 * num_before > board.num_cells:
         raise CellError(
             grid.offset,
-            "a complete grid beside what may be its puzzle; allowed is the puzzle first, as a word",
+            "a complete grid next to a possible puzzle; allowed is the puzzle first, as a word",
         )
 
 

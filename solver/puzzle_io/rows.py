@@ -22,7 +22,7 @@ from solver.puzzle_io.kernels import copy_cells, copy_numbers
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 MAX_CELL_CHARS = 1 << 16
-"""Characters of a cell of a table at most."""
+"""Maximum number of characters of a table cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +176,10 @@ class Columns:
 
 
 def check_cell_size(text: str, *, offset: int) -> None:
-    """Refuse a cell of a table that is much longer than any drawing of a board.
+    """Check that a table cell is not much longer than any drawn board.
 
     Raises:
-        CellError: It is; reading its words would take seconds for each MB.
+        CellError: It is longer; parsing its words would take seconds per MB.
     """
     if len(text) > MAX_CELL_CHARS:
         raise CellError(offset, f"{len(text)} characters; allowed are at most {MAX_CELL_CHARS}")

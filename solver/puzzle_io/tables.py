@@ -191,7 +191,7 @@ def find_fields(
         if name is None:
             continue
         if folded.count(name) > 1:
-            raise ValueError(f"{file}: column {name!r} is there twice; allowed is once")
+            raise ValueError(f"{file}: column {name!r} occurs twice; allowed is once")
         fields[field] = folded.index(name)
     return fields if PUZZLE in fields else {}
 

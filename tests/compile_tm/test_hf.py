@@ -377,7 +377,7 @@ def test_a_corrupted_self_test_or_tokenizer_is_found(folder: Path, tmp_path: Pat
     rows[1]["segments"][0]["ids"][-2] += 1
     path.write_text(json.dumps(rows))
     texts = [str(problem) for problem in check_folder(tmp_path / "a").problems]
-    assert "self-test, word '1 0 1 1': its tokens are not those of the definitions" in texts
+    assert "self-test, word '1 0 1 1': its tokens differ from the definition" in texts
     for text, message in (("[]", "holds no words"), ("[{}]", "no self-test: KeyError")):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):

@@ -209,7 +209,7 @@ def test_a_merge_that_was_cut_short_is_finished_by_the_next(
         assert merge(out) == manifest
         assert not parts.exists()
     build(source, out, config=SMALL_SCOT, part=Part(index=0, count=1))
-    with pytest.raises(FileExistsError, match="not of these parts; --rebuild"):
+    with pytest.raises(FileExistsError, match="not merged from these parts; --rebuild"):
         merge(out)
     assert parts.exists()
 

@@ -212,7 +212,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         LengthsTable.open(tmp_path / "none")
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(ValueError, match="not a table of lengths"):
+    with pytest.raises(ValueError, match="not a CoT length table"):
         LengthsTable.open(tmp_path / "text")
     pq.write_table(pa.table({"row": [1]}), tmp_path / "foreign")
     with pytest.raises(ValueError, match="version 1"):

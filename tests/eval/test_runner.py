@@ -97,7 +97,7 @@ def test_another_model_data_or_seed_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(ValueError, match="holds other files"):
+    with pytest.raises(ValueError, match="contains files but"):
         toy_folder(tmp_path, 3)
     with pytest.raises(FileNotFoundError, match="not an evaluation"):
         EvaluationFolder.open(tmp_path)

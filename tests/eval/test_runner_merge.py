@@ -74,7 +74,7 @@ def test_rebuild_replaces_evaluations_alone(parts: list[Path], tmp_path: Path) -
     out = tmp_path / "e"
     out.mkdir()
     (out / "thesis.tex").write_text("years of work")
-    with pytest.raises(FileExistsError, match=r"other files and no evaluation.json"):
+    with pytest.raises(FileExistsError, match=r"files but no evaluation.json"):
         merge(out, rebuild=True)
     assert (out / "thesis.tex").exists()
     (out / "thesis.tex").rename(tmp_path / "thesis.tex")

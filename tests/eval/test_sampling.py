@@ -260,7 +260,7 @@ def test_a_table_of_another_list_is_refused(list_file: Path, tmp_path: Path) -> 
     other = write_csv(tmp_path / "other.csv", make_puzzles("4x4", 5, seed=9))
     source = open_files((str(other),), board=None, split=None, revision=None)
     measure_lengths(source, tmp_path / "other.parquet", config=LengthsConfig(), workers=1)
-    with pytest.raises(ValueError, match="made from another list"):
+    with pytest.raises(ValueError, match="of another list"):
         open_pool([str(list_file)], board=None, lengths=tmp_path / "other.parquet")
     with pytest.raises(FileNotFoundError, match="data lengths"):
         open_pool([str(other)], board=None, lengths=tmp_path / "no", may_measure=False)

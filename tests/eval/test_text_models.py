@@ -145,7 +145,7 @@ def test_a_folder_without_facts_says_what_is_possible(
     command += ["--data", str(puzzles), "--out", str(tmp_path / "e")]
     assert main(command) == 2
     error = capsys.readouterr().err
-    assert "no sudocot.json, so it is asked in words, by --engine hf, vllm, api" in error
+    assert "no sudocot.json, so it needs the text protocol, with --engine hf, vllm, api" in error
     assert "docs/your-model.md" in error
     bare = tmp_path / "bare"
     bare.mkdir()

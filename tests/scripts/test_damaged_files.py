@@ -45,8 +45,8 @@ def test_a_damaged_file_is_named_in_one_line(
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"\xff\xfe\x00", ": damaged, has no whole row"),
-        (b'{"schema": 1', ": damaged, has no whole row"),
+        (b"\xff\xfe\x00", ": damaged, has no complete row"),
+        (b'{"schema": 1', ": damaged, has no complete row"),
         (b"{}\n", ":1: not a row"),
         (f'{{"schema": {SCHEMA}}}\n'.encode(), ":1: damaged, has no kind"),
         (b"", ": no step of training is recorded yet"),

@@ -208,7 +208,7 @@ def test_a_hub_that_does_not_answer_is_an_error_in_one_line(
     words = ("publish", "model", str(model_source), "--repo", "you/toy", "--license", "mit")
     assert main(words) == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("sudocot: error: the hub does not answer: ")
+    assert error.startswith("sudocot: error: the hub cannot be reached: ")
     assert "Connection refused" in error
 
 
@@ -234,7 +234,7 @@ def test_rebuild_replaces_prepared_folders_alone(
     (model / "optimizer.pt").write_bytes(b"state")
     options = ["--license", "mit", "--dry-run", "--rebuild", "--out"]
     assert publish_model(model, *options, str(model)) == 2
-    assert "holds other files and no SHA256SUMS" in capsys.readouterr().err
+    assert "contains files but no SHA256SUMS" in capsys.readouterr().err
     assert (model / "optimizer.pt").exists()
     out = model.parent / "upload"
     for _ in range(2):

@@ -257,7 +257,7 @@ def test_letters_are_digits_in_either_case() -> None:
     expected = np.concatenate([np.arange(1, 17), np.zeros(240)])
     for written in (text, text.lower(), text.replace("0", ".")):
         np.testing.assert_array_equal(parse_puzzle(written)[1], expected)
-    with pytest.raises(ValueError, match="'H' is no cell; allowed are 1-9, A-G and"):
+    with pytest.raises(ValueError, match="'H' is not a cell; allowed are 1-9, A-G and"):
         parse_puzzle("H" + text[1:], board=board)
 
 
@@ -268,7 +268,9 @@ def test_hexadecimal_grids_are_not_mistaken(tmp_path: Path, num_lines: int) -> N
     path = write(tmp_path, "\n".join([line] * num_lines))
     (block,) = read_all(path)
     assert len(block.errors) == num_lines
-    assert block.errors[0].message.startswith("0 beside another blank is a blank, or a digit")
+    assert block.errors[0].message.startswith(
+        "0 beside another blank is ambiguous: a blank, or a hex"
+    )
     rows = ["0123456789ABCDEF"] + ["..............AB"] * 15
     with pytest.raises(ValueError, match="puzzle:2:1: 0 beside another blank"):
         parse_puzzle("\n".join(rows))

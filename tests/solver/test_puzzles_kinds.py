@@ -116,7 +116,7 @@ def test_fast_path_reads_the_same_kinds(kind: str) -> None:
         (f"{ANSWER} {ANSWER[9:]}{ANSWER[:9]}", 83, "a second complete grid; allowed is one"),
         (f"{P}\f{Q}", 83, "answer: an answer with blanks"),
         (f"{P}{Q}", 82, "162 cells; allowed are 81 cells (9x9)"),
-        (f"{P[:40]}\0{P[41:]}", 41, "U+0000 is no cell"),
+        (f"{P[:40]}\0{P[41:]}", 41, "U+0000 is not a cell"),
         (f"[{P} {Q}]", 84, "answer: an answer with blanks"),
         (f"http://e.org/{P}/{Q}", 96, "a URL with 2 grids; allowed is one of 81 cells (9x9)"),
         ("http://e.org/S9B0102", 1, "a URL with 0 grids"),
@@ -145,7 +145,7 @@ def test_comments_that_hold_puzzles_are_reported(caplog: pytest.LogCaptureFixtur
     texts, errors, reader = read(f"# {P}\n// {Q}\n# by someone\n{R}\n# {P}\n#{P}")
     assert (texts, errors) == ([R], [])
     assert reader.skipped.num_lines == 5
-    assert "4 comments hold puzzles and are skipped (line 1, 2, 5, ...)" in caplog.text
+    assert "4 comments contain puzzles and are skipped (line 1, 2, 5, ...)" in caplog.text
 
 
 SIX = "123456" * 6

@@ -288,7 +288,7 @@ class TestRefusals:
     def test_a_folder_that_is_no_run(self, config: TrainConfig) -> None:
         config.out.mkdir()
         (config.out / "thesis.tex").touch()
-        with pytest.raises(ValueError, match=r"holds other files and no config\.json"):
+        with pytest.raises(ValueError, match=r"contains files but no config\.json"):
             run(config)
 
     def test_a_second_command_while_one_trains(self, config: TrainConfig) -> None:

@@ -162,7 +162,9 @@ def read_pretrained(
             )
     except pickle.UnpicklingError as error:
         # The message of torch recommends loading with code execution enabled.
-        raise ValueError(f"{folder}: the weights file holds more than tensors, refused") from error
+        raise ValueError(
+            f"{folder}: the weights file contains more than tensors and is rejected"
+        ) from error
     except (RuntimeError, SafetensorError) as error:
         raise ValueError(f"{folder}: damaged or incompatible weights: {error}") from error
     problems = {kind: sorted(map(str, names)) for kind, names in report.items() if names}

@@ -46,13 +46,13 @@ print(tokenizer.decode(model.generate(ids)[0]))
 _MODE_TEXT = {
     "cot": (
         "one chain of thought",
-        "Greedy decoding ends with `</output>`; the solution stands between `<output>` and it.",
+        "Greedy decoding ends with `</output>`; the solution is between `<output>` and it.",
     ),
     "scot": (
         "summarized chain of thought, segment by segment",
         """\
 Greedy decoding ends a segment with `</summary>` or `</output>`. After `</summary>`, the text from
-`<summary>` on, alone, is the next prompt; after `</output>` the solution stands between `<output>`
+`<summary>` on, alone, is the next prompt; after `</output>` the solution is between `<output>`
 and it.""",
     ),
 }

@@ -54,7 +54,7 @@ def read_curves(run: Path) -> RunCurves:
     rows = read_metrics(path)
     train = [row for row in rows if row["kind"] == "train"]
     if not rows and path.stat().st_size:
-        raise ValueError(f"{path}: damaged, has no whole row")
+        raise ValueError(f"{path}: damaged, has no complete row")
     if not train:
         raise ValueError(f"{path}: no step of training is recorded yet")
     evaluations = [row for row in rows if row["kind"] == "eval"]
@@ -125,7 +125,7 @@ def _draw(groups: Mapping[str, Sequence[RunCurves]], *, title: str) -> Figure:
             if len(curves) > 1:
                 axes.fill_between(tokens / 1e6, low, high, color=color, alpha=0.2)
     left.set(yscale="log", ylabel="loss per token outside prompts")
-    right.set(ylim=(0.0, 1.02), ylabel="held-out puzzles that match whole")
+    right.set(ylim=(0.0, 1.02), ylabel="held-out puzzles that match entirely")
     for axes in (left, right):
         axes.set_xlabel("million tokens")
         axes.grid(alpha=0.3)

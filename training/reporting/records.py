@@ -139,7 +139,7 @@ class RunRecords:
             share_of_time=share_of_time,
         )
         logger.info(
-            "step %d: %.2f%% of %d held-out puzzles match whole, loss %.4f",
+            "step %d: %.2f%% of %d held-out puzzles match entirely, loss %.4f",
             step,
             100 * result.solve_rate,
             result.num_puzzles,

@@ -64,7 +64,7 @@ class SudocotConfig(vf.TasksetConfig):
     puzzles: str = ""
     """Puzzle file."""
     limit: int | None = None
-    """Puzzles at most."""
+    """Maximum number of puzzles."""
     shots: int = 0
     """Solved examples before each question."""
     task: SudocotTaskConfig = SudocotTaskConfig()
