@@ -10,14 +10,17 @@ has a test of its own in tests/launch.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.scripts.command_server import command_server
 from tests.search_picture import FOLDER, THEMES, draw
 
 ROOT = Path(__file__).parents[2]
@@ -45,25 +48,46 @@ def commands(path: Path) -> list[str]:
     return [line for line in lines if not line.startswith(NOT_RUN)]
 
 
-def run(command: str, folder: Path) -> str:
+class Shell:
+    """Runs commands of the documents with bash."""
+
+    def __init__(self, programs: Path, env: dict[str, str]) -> None:
+        self._env = env | {"PATH": f"{programs}{os.pathsep}{env['PATH']}"}
+
+    def run(self, command: str, folder: Path) -> str:
+        """Run a command, which must succeed, and return its output."""
+        result = subprocess.run(
+            ["bash", "-euc", command],
+            cwd=folder,
+            env=self._env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
+        return result.stdout
+
+
+@contextlib.contextmanager
+def open_shell() -> Iterator[Shell]:
+    """Start a shell whose `sudocot` commands share their imports."""
     search_path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    result = subprocess.run(
-        ["bash", "-euc", command],
-        cwd=folder,
-        env=os.environ
-        | {"PATH": search_path, "COLUMNS": "80", "NO_COLOR": "1", "WANDB_MODE": "offline"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
-    return result.stdout
+    env = {"PATH": search_path, "COLUMNS": "80", "NO_COLOR": "1", "WANDB_MODE": "offline"}
+    with command_server(os.environ | env) as programs:
+        yield Shell(programs, os.environ | env)
 
 
-def play(session: str, folder: Path) -> str:
-    """Run the commands of a session, `$ ` before each, and return it with what they show now."""
+@pytest.fixture(scope="module")
+def shell() -> Iterator[Shell]:
+    """The shell of all documents."""
+    with open_shell() as shell:
+        yield shell
+
+
+def play(shell: Shell, session: str, folder: Path) -> str:
+    """Run the commands of a session, `$ ` before each, and return it with their current output."""
     typed = re.findall(r"^\$ (.*)$", session, re.MULTILINE)
-    outputs = [(command, run(command, folder).rstrip()) for command in typed]
+    outputs = [(command, shell.run(command, folder).rstrip()) for command in typed]
     shown = "".join(f"$ {command}\n{output}\n" for command, output in outputs)
     return re.sub(r" +$", "", shown, flags=re.MULTILINE)
 
@@ -77,13 +101,15 @@ def documents() -> list[Path]:
     [(page, session) for page in documents() for session in blocks(page, "console")],
     ids=lambda value: value.stem if isinstance(value, Path) else value.split("\n")[0][2:40],
 )
-def test_session_shows_what_its_commands_show(document: Path, session: str, tmp_path: Path) -> None:
-    assert play(session, tmp_path) == session, document
+def test_session_shows_what_its_commands_show(
+    shell: Shell, document: Path, session: str, tmp_path: Path
+) -> None:
+    assert play(shell, session, tmp_path) == session, document
 
 
 @pytest.mark.parametrize("command", commands(README))
-def test_command_of_the_readme_runs(command: str, tmp_path: Path) -> None:
-    run(command, tmp_path)
+def test_command_of_the_readme_runs(shell: Shell, command: str, tmp_path: Path) -> None:
+    shell.run(command, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -93,21 +119,21 @@ def guide_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", commands(GUIDE))
-def test_command_of_the_guide_runs(guide_folder: Path, command: str) -> None:
-    run(command, guide_folder)
+def test_command_of_the_guide_runs(shell: Shell, guide_folder: Path, command: str) -> None:
+    shell.run(command, guide_folder)
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_commands_of_a_page_run_in_order(guide_folder: Path, name: str) -> None:
+def test_commands_of_a_page_run_in_order(shell: Shell, guide_folder: Path, name: str) -> None:
     text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     found = re.findall(r"^( *)```(bash|python)\n(.*?)^\1```$", text, re.DOTALL | re.MULTILINE)
     assert found
     for indent, language, block in found:
         plain = re.sub(rf"^{indent}", "", block, flags=re.MULTILINE)
         if language == "bash":
-            run(plain, guide_folder)
+            shell.run(plain, guide_folder)
         else:
-            run(f"python - <<'END'\n{plain}END", guide_folder)
+            shell.run(f"python - <<'END'\n{plain}END", guide_folder)
 
 
 def test_readme_is_short_and_names_limits_before_it_starts() -> None:
@@ -178,8 +204,9 @@ def test_files_that_documents_name_exist(name: str) -> None:
 
 
 if __name__ == "__main__":
-    for document in documents():
-        text = document.read_text(encoding="utf-8")
-        for session in blocks(document, "console"):
-            text = text.replace(session, play(session, ROOT))
-        document.write_text(text, encoding="utf-8")
+    with open_shell() as shell:
+        for document in documents():
+            text = document.read_text(encoding="utf-8")
+            for session in blocks(document, "console"):
+                text = text.replace(session, play(shell, session, ROOT))
+            document.write_text(text, encoding="utf-8")
