@@ -75,7 +75,7 @@ def test_cells_and_options() -> None:
             report.Config(out=Path("x"), tightness_bits=bits)
 
 
-def test_tightness_tells_where_models_below_the_limit_fail() -> None:
+def test_models_with_smaller_c_fail_at_a_reported_activation() -> None:
     section = tightness_section(bits=(4,))
     least, formats, depth = section.tables
     assert len(least.rows) == 6
@@ -84,11 +84,11 @@ def test_tightness_tells_where_models_below_the_limit_fail() -> None:
     assert all(row[-1] for row in formats.rows)
     assert all(row[-1] == "yes" for row in depth.rows)
     labels = {series.label for plot in section.plots[2:] for series in plot.series}
-    assert "least c: reached" in labels
+    assert "smallest c: measured" in labels
 
 
 @pytest.mark.skipif(not IS_JIT, reason="the sparse runtime is slow without the JIT")
-def test_heads_of_the_sudoku_solver_are_decided() -> None:
+def test_score_gaps_of_the_sudoku_solver() -> None:
     case = sudoku_case("4x4")
     first, middle, last = case.traces
     for trace, length in zip(case.traces, case.prompt_lengths, strict=True):
@@ -100,7 +100,7 @@ def test_heads_of_the_sudoku_solver_are_decided() -> None:
     assert {row[4] for row in rows} <= {1, 2, 5}
 
 
-def test_kernels_are_right_at_the_theorems_c_and_wrong_below() -> None:
+def test_kernels_are_correct_at_the_theorems_c_and_wrong_below() -> None:
     section = practice_section(bits=4, most_tokens=64)
     at_bound, least, repairs = section.tables
     assert {cell for row in at_bound.rows for cell in row[4:]} == {"same"}
