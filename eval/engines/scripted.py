@@ -56,11 +56,6 @@ class ScriptedCache:
         """Maximum number of positions of a slot."""
         return self.ids.shape[1]
 
-    @property
-    def num_bytes(self) -> int:
-        """Memory of the ids in bytes."""
-        return self.ids.nbytes
-
     def grow(self, capacity: int) -> None:
         """Enlarge all slots and keep their content."""
         self.ids = np.pad(self.ids, ((0, 0), (0, capacity - self.capacity)))

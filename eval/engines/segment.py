@@ -44,11 +44,6 @@ class SegmentEngine:
         network = make_network(folder, precision=options.precision, device=options.local_device)
         return cls(network, num_slots=options.num_slots)
 
-    @property
-    def num_cache_bytes(self) -> int:
-        """Memory of the KV cache in bytes."""
-        return self._slots.cache.num_bytes
-
     def decode(self, requests: Iterable[Request]) -> Iterator[Result]:
         """See `eval.engines.contract.Engine`."""
         slots = self._slots

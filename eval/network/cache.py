@@ -68,11 +68,6 @@ class PaddedCache:
         self.keys = [self._allocate(s.num_kv_heads, s.key_size) for s in layers]
         self.values = [self._allocate(s.num_kv_heads, s.value_size) for s in layers]
 
-    @property
-    def num_bytes(self) -> int:
-        """Memory of keys and values in bytes."""
-        return sum(part.nbytes for part in (*self.keys, *self.values))
-
     def grow(self, capacity: int) -> None:
         """See `SlotCache`; layers are copied one at a time to bound the peak memory."""
         if capacity <= self.capacity:

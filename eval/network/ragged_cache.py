@@ -36,11 +36,6 @@ class RaggedCache:
         is_plain = device.type == "cpu" and dtype == torch.float32
         return is_plain and not (config.head_size % UNROLLED or config.hidden_size % UNROLLED)
 
-    @property
-    def num_bytes(self) -> int:
-        """Memory of keys and values in bytes when all slots are full."""
-        return sum(part.nbytes for layer in self.layers for part in layer)
-
     def grow(self, capacity: int) -> None:
         """See `SlotCache`; layers are copied one at a time to bound the peak memory."""
         if capacity <= self.capacity:

@@ -51,10 +51,6 @@ class SlotCache(Protocol):
     def capacity(self) -> int:
         """Maximum number of positions of a slot."""
 
-    @property
-    def num_bytes(self) -> int:
-        """Memory of keys and values in bytes."""
-
     def grow(self, capacity: int) -> None:
         """Enlarge all slots and keep their content; captured CUDA graphs become invalid."""
 

@@ -35,7 +35,6 @@ from compile_tm.measure.report.theorems import (
     Construction,
     activation_exponent_bits,
     attention_exponent_bits,
-    attention_exponent_bound,
     bits_for,
     context_bound,
     denoised_sizes,
@@ -92,7 +91,7 @@ def test_scales_are_the_least_of_their_conditions() -> None:
 def test_exponent_bits() -> None:
     for log2_positions in range(1, 600, 7):
         least = attention_exponent_bits(log2_positions)
-        assert least == math.ceil(attention_exponent_bound(log2_positions)) or least == 2
+        assert least == math.ceil(1 + math.log2(log2_positions + 2)) or least == 2
         wide = FloatFormat(mantissa_bits=4, exponent_bits=least)
         assert log2_positions <= log2_context_limit(wide)
     assert [activation_exponent_bits(c) for c in (1.5, 3, 3.1, 12, 13, 192, 200)] == [

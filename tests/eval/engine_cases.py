@@ -11,7 +11,10 @@ import numpy.typing as npt
 
 from data.model_format.facts import Mode
 from eval.engines.contract import Caps, Request, Result
-from eval.engines.scripted import Script, solver_script
+from eval.engines.scripted import Script, ScriptedCache, solver_script
+from eval.network.cache import PaddedCache
+from eval.network.ragged_cache import RaggedCache
+from eval.network.types import SlotCache
 from solver.boards import Board, get_board
 from solver.vocabulary import SUMMARY, Tokens, Vocabulary
 from tests.training.toy import toy_puzzle
@@ -23,6 +26,16 @@ WIDE = Caps(max_new_tokens=100_000, max_segment_tokens=1_000)
 
 def grid(text: str) -> npt.NDArray[np.uint8]:
     return np.array([0 if c == "." else int(c) for c in text], np.uint8)
+
+
+def cache_bytes(cache: SlotCache) -> int:
+    """Return the memory of a KV cache in bytes."""
+    if isinstance(cache, ScriptedCache):
+        return cache.ids.nbytes
+    if isinstance(cache, RaggedCache):
+        return sum(part.nbytes for layer in cache.layers for part in layer)
+    assert isinstance(cache, PaddedCache)
+    return sum(part.nbytes for part in (*cache.keys, *cache.values))
 
 
 def toy_requests(

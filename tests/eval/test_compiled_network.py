@@ -25,7 +25,7 @@ from eval.network.types import Span
 from solver.boards import get_board
 from solver.vocabulary import Tokens
 from tests.eval.compiled_models import compile_solver, written_by_solver
-from tests.eval.engine_cases import describe, grid
+from tests.eval.engine_cases import cache_bytes, describe, grid
 
 CPU = torch.device("cpu")
 FP32 = get_precision("fp32")
@@ -118,9 +118,9 @@ def test_slots_are_stepped_truncated_grown_and_extended(opened: ModelFolder) -> 
         cache,
         [Span(slot=2, start=0, tokens=second[:20]), Span(slot=1, start=0, tokens=other[:5])],
     )
-    size = cache.num_bytes
+    size = cache_bytes(cache)
     cache.grow(96)
-    assert cache.num_bytes * 64 == size * 96
+    assert cache_bytes(cache) * 64 == size * 96
     expected = [reference(model, tokens) for tokens in (second, other)]
     for slots in (None, torch.tensor([2, 1])):
         for ahead in range(5):

@@ -25,6 +25,7 @@ from solver.vocabulary import (
     Tokens,
     Vocabulary,
 )
+from tests.eval.engine_cases import cache_bytes
 from tests.eval.toy_models import BOARD, NUM_IDS, export, make_model, toy_requests
 
 DIGIT = Vocabulary(BOARD).first_digit
@@ -132,9 +133,9 @@ def test_slots_grow_when_a_segment_needs_it() -> None:
     requests = toy_requests(3, mode="cot", max_new_tokens=3_000, segment=3_000)
     requests[0] = with_caps(requests[0], total=20, segment=20)
     engine = script_engine(lambda _: [DIGIT] * 3_000)
-    before = engine.num_cache_bytes
+    before = cache_bytes(engine._slots.cache)
     assert sorted(r.num_new_tokens for r in engine.decode(requests)) == [20, 3_000, 3_000]
-    assert engine.num_cache_bytes > before
+    assert cache_bytes(engine._slots.cache) > before
 
 
 def test_an_engine_is_used_again_after_a_run_was_left() -> None:

@@ -20,7 +20,14 @@ from eval.network.cache import PaddedCache
 from eval.network.model_folder import ModelFolder
 from eval.network.network import Network
 from solver.boards import get_board
-from tests.eval.engine_cases import BOARD, by_key, failing_script, toy_requests, toy_script
+from tests.eval.engine_cases import (
+    BOARD,
+    by_key,
+    cache_bytes,
+    failing_script,
+    toy_requests,
+    toy_script,
+)
 from tests.eval.toy_models import export, make_model
 
 SEGMENT_TOKENS = 12
@@ -104,7 +111,7 @@ def test_memory_follows_the_tokens_not_the_caps(name: str) -> None:
     engine = ENGINES[name](network, 4)
     list(engine.decode(toy_requests(8, seed=1, caps=caps)))
     ids = np.dtype(np.uint16).itemsize
-    assert engine.num_cache_bytes == 4 * BUCKET * ids
+    assert cache_bytes(engine._slots.cache) == 4 * BUCKET * ids
     stuck = ScriptedNetwork(BOARD, lambda p: np.full(990, 7, p.dtype), max_positions=MAX_POSITIONS)
     engine = ENGINES[name](stuck, 4)
     list(
@@ -112,7 +119,7 @@ def test_memory_follows_the_tokens_not_the_caps(name: str) -> None:
             toy_requests(8, seed=1, caps=Caps(max_new_tokens=990, max_segment_tokens=990))
         )
     )
-    assert engine.num_cache_bytes <= 4 * 5 * BUCKET * ids  # no reserve beyond the caps
+    assert cache_bytes(engine._slots.cache) <= 4 * 5 * BUCKET * ids  # no reserve beyond the caps
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -125,7 +132,7 @@ def test_bytes_of_a_token_are_those_of_the_cache(
     network = Network(folder, precision=policy, device=torch.device("cpu"))
     cache = network.new_cache(num_slots=3, capacity=64)
     itemsize = 2 if precision == "bf16" else 4
-    assert cache.num_bytes == 3 * 64 * folder.network.cache_size * itemsize
+    assert cache_bytes(cache) == 3 * 64 * folder.network.cache_size * itemsize
     padded = PaddedCache(
         network.cache_shapes,
         num_slots=3,
@@ -134,7 +141,7 @@ def test_bytes_of_a_token_are_those_of_the_cache(
         dtype=torch.bfloat16 if precision == "bf16" else torch.float32,
     )
     padded.grow(128)
-    assert padded.num_bytes == 2 * cache.num_bytes
+    assert cache_bytes(padded) == 2 * cache_bytes(cache)
     assert padded.capacity == 128
 
 

@@ -6,7 +6,6 @@ Dimensions are in `constructions.sizes`, those with denoising here; scales c are
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Literal
 
@@ -77,11 +76,6 @@ def attention_exponent_bits(log2_positions: float) -> int:
     while (1 << least - 1) - 2 < log2_positions:
         least += 1
     return least
-
-
-def attention_exponent_bound(log2_positions: float) -> float:
-    """Return the paper's sufficient b_e, 1 + log2(log2 N + 2)."""
-    return 1 + math.log2(log2_positions + 2)
 
 
 def log2_context_limit(attention: FloatFormat) -> int:

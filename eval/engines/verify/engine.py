@@ -75,11 +75,6 @@ class VerifyEngine:
         self._num_passes = 0
         self._mean_accepted = float(_INITIAL_ACCEPTED)
 
-    @property
-    def num_cache_bytes(self) -> int:
-        """Memory of the KV cache in bytes."""
-        return self._slots.cache.num_bytes
-
     @classmethod
     def load(cls, folder: ModelFolder, options: EngineOptions) -> VerifyEngine:
         """See `eval.engines.factory`."""
