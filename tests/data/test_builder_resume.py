@@ -26,16 +26,6 @@ from tests.data.builds import SMALL, SMALL_SCOT, built, files
 from tests.data.puzzle_files import folder_bytes, make_puzzles, write_csv
 
 
-@pytest.fixture(scope="module")
-def puzzles() -> list[tuple[str, str]]:
-    return make_puzzles("4x4", 40)
-
-
-@pytest.fixture
-def source(tmp_path: Path, puzzles: list[tuple[str, str]]) -> FileSource:
-    return files(write_csv(tmp_path / "in" / "train.csv", puzzles))
-
-
 def test_changed_source_is_read_again(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
     path = write_csv(tmp_path / "a.csv", puzzles[:2])
     built(files(path), tmp_path / "out", SMALL)

@@ -20,16 +20,6 @@ from tests.data.builds import SMALL, SMALL_SCOT, built, files
 from tests.data.puzzle_files import folder_bytes, make_puzzles, write_csv
 
 
-@pytest.fixture(scope="module")
-def puzzles() -> list[tuple[str, str]]:
-    return make_puzzles("4x4", 40)
-
-
-@pytest.fixture
-def source(tmp_path: Path, puzzles: list[tuple[str, str]]) -> FileSource:
-    return files(write_csv(tmp_path / "in" / "train.csv", puzzles))
-
-
 def test_parts_must_be_all_there_and_of_one_build(source: FileSource, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(FileNotFoundError, match="no parts"):

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from data.commands import lengths as lengths_command
-from data.lengths import build as lengths_build
 from data.lengths.build import measure_lengths
 from data.lengths.measure import LengthsConfig, measure_puzzles
 from data.lengths.table import LengthsTable, RowStatus
@@ -22,7 +21,7 @@ from solver.jit import IS_JIT
 from solver.mrv.tracer import trace
 from solver.puzzles import format_grid, parse_puzzle, puzzle_id
 from tests.data.length_tables import CONFIG, files
-from tests.data.puzzle_files import make_puzzles, write_csv
+from tests.data.puzzle_files import write_csv
 
 UNSOLVABLE = "1....." + "3..4....." + "1"
 
@@ -37,18 +36,6 @@ MALFORMED = "1!" + "." * 14
 
 
 LONG_PUZZLE = "..............1..2..3.4..5........4.....6..3..7.2........7..8....4..5...65......7"
-
-
-@pytest.fixture(scope="module")
-def puzzles() -> list[tuple[str, str]]:
-    return make_puzzles("4x4", 40)
-
-
-@pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lengths_build, "CHUNK_ROWS", 8)
-    monkeypatch.setattr(lengths_build, "BATCH_ROWS", 3)
-    monkeypatch.setattr(lengths_build, "_ROW_GROUP_CHUNKS", 2)
 
 
 def write_rows(path: Path, rows: list[str]) -> Path:

@@ -35,18 +35,6 @@ sys.exit(main(["data", "lengths", *sys.argv[1:]]))
 """
 
 
-@pytest.fixture(scope="module")
-def puzzles() -> list[tuple[str, str]]:
-    return make_puzzles("4x4", 40)
-
-
-@pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lengths_build, "CHUNK_ROWS", 8)
-    monkeypatch.setattr(lengths_build, "BATCH_ROWS", 3)
-    monkeypatch.setattr(lengths_build, "_ROW_GROUP_CHUNKS", 2)
-
-
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.skipif(not IS_JIT, reason="plain Python is too slow for as many puzzles")
 def test_killed_run_goes_on_and_makes_the_same_bytes(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.eval.engine_cases import describe
 from tests.eval.toy_models import export, make_model, toy_requests
 from tests.gpu.test_training import config
 from tests.training.runs import KilledError, at_update, final_digest, kill, lasting_rows, run
-from tests.training.toy import write_toy_data
+from tests.training.toy import write_train_and_test
 from training.batching.batches import Batch
 from training.gradients import loss_sum
 from training.memory import measure_update
@@ -41,10 +41,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_toy_data(folder / "train", num_puzzles=24, segment_tokens=20)
-    write_toy_data(folder / "test", num_puzzles=6, seed=1, segment_tokens=20)
-    return folder
+    return write_train_and_test(tmp_path_factory.mktemp("data"))
 
 
 @pytest.mark.parametrize("family", ["llama-gqa", "qwen3", "neox"])

@@ -21,7 +21,7 @@ from tests.training.runs import (
     run,
     small_config,
 )
-from tests.training.toy import write_toy_data
+from tests.training.toy import write_train_and_test
 from training.config import TrainConfig
 from training.models import attention_kernels
 
@@ -55,10 +55,7 @@ def inline_prefetch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_toy_data(folder / "train", num_puzzles=24, segment_tokens=20)
-    write_toy_data(folder / "test", num_puzzles=6, seed=1, segment_tokens=20)
-    return folder
+    return write_train_and_test(tmp_path_factory.mktemp("data"))
 
 
 def config(data: Path, out: Path, **changes: Any) -> TrainConfig:

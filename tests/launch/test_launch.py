@@ -107,27 +107,6 @@ def test_a_folder_that_sbatch_cannot_read_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def fake_slurm(tmp_path: Path) -> str:
-    """Search path with an srun that shows its command, and a scontrol for nodes on this host."""
-    tools = tmp_path / "fake"
-    tools.mkdir()
-    (tmp_path / "launch of%it" / "done").mkdir(parents=True)
-    nodes = """case "$1 $2" in
-        requeue*) echo "REQUEUE $2" ;;
-        *node) echo "NodeName=n1 NodeAddr=127.0.0.1 x" ;;
-        *) echo n1 ;;
-    esac"""
-    programs = {
-        "scontrol": nodes,
-        "srun": 'echo "THREADS $OMP_NUM_THREADS SRUN $*"; exit ${CODE:-0}',
-    }
-    for name, text in programs.items():
-        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tools / name).chmod(0o755)
-    return f"{tools}{os.pathsep}{os.environ['PATH']}"
-
-
-@pytest.fixture
 def queue(fake_slurm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Numbers jobs, and writes down the names of those submitted and the ids of those ended."""
     log = tmp_path / "queue"

@@ -17,7 +17,7 @@ from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.training.runs import run, small_config
-from tests.training.toy import write_toy_data
+from tests.training.toy import write_train_and_test
 from training.config import TrainConfig
 from training.models.families import ModelConfig
 from training.schedule import OptimizerConfig
@@ -38,10 +38,7 @@ PRODUCTS = frozenset(
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_toy_data(folder / "train", num_puzzles=24, segment_tokens=20)
-    write_toy_data(folder / "test", num_puzzles=6, seed=1, segment_tokens=20)
-    return folder
+    return write_train_and_test(tmp_path_factory.mktemp("data"))
 
 
 def config(data: Path, out: Path, **changes: Any) -> TrainConfig:

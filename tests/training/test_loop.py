@@ -33,38 +33,22 @@ from training.run_folder import RunFolder
 from training.solve_rate import held_out_match
 
 
-@pytest.fixture(scope="module")
-def whole(
-    toy_data: Path, toy_held_out: Path, tmp_path_factory: pytest.TempPathFactory
-) -> TrainConfig:
-    """A finished run that nothing interrupted."""
-    config = small_config(toy_data, tmp_path_factory.mktemp("whole"), held_out=toy_held_out)
-    assert run(config) == 0
-    return config
-
-
-@pytest.fixture
-def config(whole: TrainConfig, tmp_path: Path) -> TrainConfig:
-    """The same run in another folder."""
-    return dataclasses.replace(whole, out=tmp_path / "run")
-
-
-def assert_same_run(config: TrainConfig, whole: TrainConfig) -> None:
-    assert final_digest(config) == final_digest(whole)
-    assert lasting_rows(config) == lasting_rows(whole)
+def assert_same_run(config: TrainConfig, finished: TrainConfig) -> None:
+    assert final_digest(config) == final_digest(finished)
+    assert lasting_rows(config) == lasting_rows(finished)
 
 
 class TestRun:
     """A run that nothing interrupts."""
 
-    def test_leaves_a_model_that_transformers_loads(self, whole: TrainConfig) -> None:
-        model = AutoModelForCausalLM.from_pretrained(whole.out / "final")
+    def test_leaves_a_model_that_transformers_loads(self, finished: TrainConfig) -> None:
+        model = AutoModelForCausalLM.from_pretrained(finished.out / "final")
         assert model.config.vocab_size == 28
-        names = {path.name for path in whole.out.iterdir()}
+        names = {path.name for path in finished.out.iterdir()}
         assert names == {"config.json", "metrics.jsonl", "checkpoints", "final", ".lock"}
 
-    def test_loss_falls_and_the_solve_rate_is_logged(self, whole: TrainConfig) -> None:
-        rows = lasting_rows(whole)
+    def test_loss_falls_and_the_solve_rate_is_logged(self, finished: TrainConfig) -> None:
+        rows = lasting_rows(finished)
         losses = [row["loss"] for row in rows if row["kind"] == "train"]
         assert losses[-1] < 0.8 * losses[0]  # type: ignore[operator]
         evals = [row for row in rows if row["kind"] == "eval"]
@@ -72,19 +56,19 @@ class TestRun:
         assert all(0 <= row["solve_rate"] <= 1 and row["num_puzzles"] == 20 for row in evals)  # type: ignore[operator]
 
     def test_a_finished_run_says_so(
-        self, whole: TrainConfig, caplog: pytest.LogCaptureFixture
+        self, finished: TrainConfig, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)
-        before = (whole.out / "metrics.jsonl").read_bytes()
-        assert run(whole) == 0
+        before = (finished.out / "metrics.jsonl").read_bytes()
+        assert run(finished) == 0
         assert "is finished" in caplog.text
-        assert (whole.out / "metrics.jsonl").read_bytes() == before
+        assert (finished.out / "metrics.jsonl").read_bytes() == before
 
     def test_seeds_decide_weights_and_order(
-        self, whole: TrainConfig, config: TrainConfig, tmp_path: Path
+        self, finished: TrainConfig, config: TrainConfig, tmp_path: Path
     ) -> None:
-        first = read_metrics(whole.out / "metrics.jsonl")[0]["initial_weights"]
-        digests = {final_digest(whole)}
+        first = read_metrics(finished.out / "metrics.jsonl")[0]["initial_weights"]
+        digests = {final_digest(finished)}
         for seed, data_seed in ((1, 0), (0, 1)):
             other = dataclasses.replace(
                 config, out=tmp_path / f"{seed}{data_seed}", seed=seed, data_seed=data_seed
@@ -96,27 +80,27 @@ class TestRun:
         assert len(digests) == 3
 
     def test_packed_attention_trains_the_same_model(
-        self, whole: TrainConfig, config: TrainConfig
+        self, finished: TrainConfig, config: TrainConfig
     ) -> None:
         """Other micro-batches, so not bit for bit: the losses are of the same size."""
         run(dataclasses.replace(config, attention="looped"))
-        ours, theirs = lasting_rows(config)[-1]["loss"], lasting_rows(whole)[-1]["loss"]
+        ours, theirs = lasting_rows(config)[-1]["loss"], lasting_rows(finished)[-1]["loss"]
         assert ours == pytest.approx(theirs, rel=0.1)
 
     @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
     @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
     def test_a_compiled_model_trains_the_same(
-        self, whole: TrainConfig, config: TrainConfig
+        self, finished: TrainConfig, config: TrainConfig
     ) -> None:
         run(dataclasses.replace(config, compile=True))
-        for ours, theirs in zip(lasting_rows(config), lasting_rows(whole), strict=True):
+        for ours, theirs in zip(lasting_rows(config), lasting_rows(finished), strict=True):
             assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-3)
 
-    def test_starts_from_a_model_folder(self, whole: TrainConfig, config: TrainConfig) -> None:
-        run(dataclasses.replace(config, init_from=whole.out / "final"))
+    def test_starts_from_a_model_folder(self, finished: TrainConfig, config: TrainConfig) -> None:
+        run(dataclasses.replace(config, init_from=finished.out / "final"))
         start = read_metrics(config.out / "metrics.jsonl")[0]
-        assert start["initial_weights"] == final_digest(whole)
+        assert start["initial_weights"] == final_digest(finished)
 
 
 class TestBudget:
@@ -147,10 +131,10 @@ class TestBudget:
             used = {"tokens": tokens, "loss_tokens": loss_tokens, "puzzles": puzzles}[unit]
             assert (used >= amount) == (row["step"] == lasting_rows(config)[-1]["step"])
 
-    def test_learning_rate_follows_the_budget(self, whole: TrainConfig) -> None:
-        rates = [row["learning_rate"] for row in lasting_rows(whole) if row["kind"] == "train"]
+    def test_learning_rate_follows_the_budget(self, finished: TrainConfig) -> None:
+        rates = [row["learning_rate"] for row in lasting_rows(finished) if row["kind"] == "train"]
         assert rates == sorted(rates, reverse=True)  # type: ignore[type-var]
-        assert rates[-1] == pytest.approx(whole.optimizer.final_lr)
+        assert rates[-1] == pytest.approx(finished.optimizer.final_lr)
 
 
 class TestResume:
@@ -158,45 +142,45 @@ class TestResume:
 
     @pytest.mark.parametrize("cut", [1, 4, 5, 9, 13])
     def test_a_stopped_run_ends_bit_for_bit_the_same(
-        self, whole: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch, cut: int
+        self, finished: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch, cut: int
     ) -> None:
         """Within and at the end of an epoch, before, at and after a regular checkpoint."""
         with at_update(monkeypatch, cut, send(signal.SIGTERM)):
             assert run(config) == REQUEUE_EXIT_CODE
         assert run(config) == 0
-        assert_same_run(config, whole)
+        assert_same_run(config, finished)
 
     def test_twice_in_one_epoch(
-        self, whole: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+        self, finished: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for number in (signal.SIGUSR1, signal.SIGINT):
             with at_update(monkeypatch, 2, send(number)):
                 assert run(config) == REQUEUE_EXIT_CODE
         assert run(config) == 0
-        assert_same_run(config, whole)
+        assert_same_run(config, finished)
 
     @pytest.mark.parametrize("cut", [2, 6, 11])
     def test_a_killed_run_repeats_from_its_checkpoint(
-        self, whole: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch, cut: int
+        self, finished: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch, cut: int
     ) -> None:
         with at_update(monkeypatch, cut, kill), pytest.raises(KilledError):
             run(config)
         assert run(config) == 0
-        assert_same_run(config, whole)
+        assert_same_run(config, finished)
 
     def test_a_kill_while_saving(
-        self, whole: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+        self, finished: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with monkeypatch.context() as patch:
             patch.setattr("training.checkpoints.checkpoint.save_file", lambda *_: kill())
             with pytest.raises(KilledError):
                 run(config)
         assert run(config) == 0
-        assert_same_run(config, whole)
+        assert_same_run(config, finished)
 
     def test_a_broken_newest_checkpoint(
         self,
-        whole: TrainConfig,
+        finished: TrainConfig,
         config: TrainConfig,
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
@@ -207,11 +191,11 @@ class TestResume:
         newest.write_bytes(newest.read_bytes()[:-100])
         assert run(config) == 0
         assert "step-000000010 is skipped: optimizer.pt is damaged" in caplog.text
-        assert_same_run(config, whole)
+        assert_same_run(config, finished)
 
     def test_a_moved_run_folder(
         self,
-        whole: TrainConfig,
+        finished: TrainConfig,
         config: TrainConfig,
         monkeypatch: pytest.MonkeyPatch,
         tmp_path: Path,
@@ -221,11 +205,11 @@ class TestResume:
         config.out.rename(tmp_path / "elsewhere")
         moved = dataclasses.replace(config, out=tmp_path / "elsewhere")
         assert run(moved) == 0
-        assert_same_run(moved, whole)
+        assert_same_run(moved, finished)
         assert not config.out.exists()
 
     def test_a_signal_during_the_evaluation(
-        self, whole: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+        self, finished: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The handler only notes it; the evaluation looks between its parts, and stops."""
         match = held_out_match
@@ -245,7 +229,7 @@ class TestResume:
         stop = read_metrics(config.out / "metrics.jsonl")[-1]
         assert (stop["kind"], stop["step"], stop["signal"]) == ("stop", 5, "SIGTERM")
         assert run(config) == 0
-        assert final_digest(config) == final_digest(whole)
+        assert final_digest(config) == final_digest(finished)
 
     def test_a_second_interrupt_does_not_wait(
         self, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
@@ -271,19 +255,19 @@ class TestRefusals:
         ],
     )
     def test_another_config(
-        self, whole: TrainConfig, changes: dict[str, Any], message: str
+        self, finished: TrainConfig, changes: dict[str, Any], message: str
     ) -> None:
         with pytest.raises(ValueError, match=message):
-            run(dataclasses.replace(whole, **changes))
+            run(dataclasses.replace(finished, **changes))
 
-    def test_a_nested_field_is_named(self, whole: TrainConfig) -> None:
-        optimizer = dataclasses.replace(whole.optimizer, peak_lr=0.1)
+    def test_a_nested_field_is_named(self, finished: TrainConfig) -> None:
+        optimizer = dataclasses.replace(finished.optimizer, peak_lr=0.1)
         with pytest.raises(ValueError, match=r"optimizer\.peak_lr: the run has 0\.01, got 0\.1"):
-            run(dataclasses.replace(whole, optimizer=optimizer))
+            run(dataclasses.replace(finished, optimizer=optimizer))
 
-    def test_another_data_set(self, whole: TrainConfig, toy_segments: Path) -> None:
+    def test_another_data_set(self, finished: TrainConfig, toy_segments: Path) -> None:
         with pytest.raises(ValueError, match="data: the run has digest"):
-            run(dataclasses.replace(whole, data=toy_segments, held_out=None))
+            run(dataclasses.replace(finished, data=toy_segments, held_out=None))
 
     def test_a_folder_that_is_no_run(self, config: TrainConfig) -> None:
         config.out.mkdir()
@@ -300,18 +284,18 @@ class TestRefusals:
             RunFolder(config.out).check(config, data_digest="any")
         assert not config.out.exists()  # nothing but a lock was in it
 
-    def test_checkpoints_of_another_run(self, whole: TrainConfig, config: TrainConfig) -> None:
+    def test_checkpoints_of_another_run(self, finished: TrainConfig, config: TrainConfig) -> None:
         other = dataclasses.replace(config, seed=5)
         other.out.mkdir()
         (other.out / "config.json").write_text(
-            (whole.out / "config.json").read_text().replace('"seed": 0', '"seed": 5', 1)
+            (finished.out / "config.json").read_text().replace('"seed": 0', '"seed": 5', 1)
         )
-        (whole.out / "checkpoints").rename(other.out / "checkpoints")
+        (finished.out / "checkpoints").rename(other.out / "checkpoints")
         try:
             with pytest.raises(ValueError, match="checkpoint of another run: seed"):
                 run(other)
         finally:
-            (other.out / "checkpoints").rename(whole.out / "checkpoints")
+            (other.out / "checkpoints").rename(finished.out / "checkpoints")
 
     def test_what_does_not_fit_together(self, config: TrainConfig, toy_segments: Path) -> None:
         shape = config.architecture
@@ -330,7 +314,7 @@ class TestRefusals:
 
     def test_held_out_puzzles_that_are_trained_on(
         self,
-        whole: TrainConfig,
+        finished: TrainConfig,
         config: TrainConfig,
         tmp_path: Path,
         caplog: pytest.LogCaptureFixture,
@@ -341,7 +325,7 @@ class TestRefusals:
         assert "held_out: 7 of the 7 held-out puzzles are in the training" in caplog.text
         counts = [
             read_metrics(of.out / "metrics.jsonl")[0]["held_out_training_puzzles"]
-            for of in (config, whole)
+            for of in (config, finished)
         ]
         assert counts == [7, 0]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from tests.training.batch_sizes import size_of
 from tests.training.runs import (
     lasting_rows,
     run,
-    small_config,
 )
 from training.batching.batches import collate
 from training.batching.sampler import make_sampler
@@ -29,22 +27,6 @@ from training.gradients import accumulate_gradients
 from training.models.attention import ATTENTIONS, use_attention
 from training.models.build import build_model
 from training.solve_rate import MatchResult, held_out_match
-
-
-@pytest.fixture(scope="module")
-def whole(
-    toy_data: Path, toy_held_out: Path, tmp_path_factory: pytest.TempPathFactory
-) -> TrainConfig:
-    """A finished run that nothing interrupted."""
-    config = small_config(toy_data, tmp_path_factory.mktemp("whole"), held_out=toy_held_out)
-    assert run(config) == 0
-    return config
-
-
-@pytest.fixture
-def config(whole: TrainConfig, tmp_path: Path) -> TrainConfig:
-    """The same run in another folder."""
-    return dataclasses.replace(whole, out=tmp_path / "run")
 
 
 class TestNonFinite:
@@ -138,16 +120,16 @@ class TestGradients:
     @pytest.mark.parametrize("num_parts", [1, 2, 4, 8])
     @pytest.mark.parametrize("attention", ["padded", "looped"])
     def test_any_split_gives_the_reference(
-        self, whole: TrainConfig, num_parts: int, attention: str
+        self, finished: TrainConfig, num_parts: int, attention: str
     ) -> None:
-        config = dataclasses.replace(whole, max_micro_tokens=800, tokens_per_update=800)
+        config = dataclasses.replace(finished, max_micro_tokens=800, tokens_per_update=800)
         splits = [part.tolist() for part in np.array_split(np.array(self.ROWS), num_parts)]
         ours = self.gradients(config, splits, attention)
         theirs = self.reference(config)
         for a, b in zip(ours, theirs, strict=True):
             assert torch.allclose(a, b, rtol=0, atol=1e-6)
 
-    def test_an_empty_micro_batch_adds_nothing(self, whole: TrainConfig) -> None:
+    def test_an_empty_micro_batch_adds_nothing(self, finished: TrainConfig) -> None:
         rows = [list(self.ROWS)]
-        alone, beside = self.gradients(whole, rows), self.gradients(whole, [*rows, []])
+        alone, beside = self.gradients(finished, rows), self.gradients(finished, [*rows, []])
         assert all(torch.equal(a, b) for a, b in zip(alone, beside, strict=True))

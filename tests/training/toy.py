@@ -106,6 +106,13 @@ def _write(
     return TokenStore.open(folder)
 
 
+def write_train_and_test(folder: Path) -> Path:
+    """Write SCoT data sets of 24 and 6 puzzles to `train` and `test`, and return the folder."""
+    write_toy_data(folder / "train", num_puzzles=24, segment_tokens=20)
+    write_toy_data(folder / "test", num_puzzles=6, seed=1, segment_tokens=20)
+    return folder
+
+
 @dataclass
 class FakeStore:
     """Sequences of given lengths without files: for samplers over millions of rows."""
