@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from solver.jit import IS_JIT
+from tests.command_server import command_server
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +21,13 @@ def shared_dir() -> Path:
     if not folder.is_dir():
         pytest.skip("no shared folder: set SUDOCOT_SHARED")
     return folder
+
+
+@pytest.fixture(scope="session")
+def programs() -> Iterator[Path]:
+    """Folder with a program `sudocot` that starts fast; see `tests.command_server`."""
+    with command_server() as folder:
+        yield folder
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -171,9 +171,14 @@ def test_months_on_a_cpu_are_refused(
 
 
 def test_the_tiny_form_runs_from_data_to_report_and_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    programs: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    sudocot = str(programs / "sudocot")
+    monkeypatch.setattr("scripts.launch.local.local_command", lambda job: [sudocot, *job.words])
     words = ["paper", "run", "scot-repeats", "--scale", "tiny", "--seeds", "1", "--jobs", "2"]
     words += ["--folder", str(tmp_path)]
     assert main(words) == 0, list((tmp_path / "jobs").rglob("*.log"))

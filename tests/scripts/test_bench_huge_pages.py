@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ def config(tmp_path: Path) -> huge_pages.Config:
         data=tmp_path / "cot",
         model="tiny-4x4",
         precisions=("fp32",),
-        num_tokens=8_000,
+        num_tokens=4_500,
         num_turns=1,
         out=tmp_path / "table.json",
     )
@@ -32,18 +34,16 @@ def test_has_a_row_with_and_one_without(config: huge_pages.Config, tmp_path: Pat
     assert huge["ratio"] == pytest.approx(huge["tokens/s"] / plain["tokens/s"])
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"model": "small-6x6"}, "train run: .*6x6"),
-        ({"num_tokens": 100}, "num_tokens: got 100, allowed are two updates or more"),
-    ],
-)
-def test_turns_that_say_nothing_are_refused(
-    config: huge_pages.Config, change: dict[str, object], message: str
+def test_a_failed_training_is_an_error(config: huge_pages.Config) -> None:
+    with pytest.raises(ValueError, match=r"train run: .*6x6"):
+        huge_pages.main(dataclasses.replace(config, model="small-6x6"))
+
+
+def test_a_single_update_has_no_second_half(
+    config: huge_pages.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = {"model": config.model, "num_tokens": config.num_tokens} | change
-    with pytest.raises(ValueError, match=message):
-        huge_pages.main(
-            huge_pages.Config(data=config.data, precisions=("fp32",), **options)  # type: ignore[arg-type]
-        )
+    done = subprocess.CompletedProcess([], 0)
+    monkeypatch.setattr(huge_pages.subprocess, "run", lambda *_, **__: done)
+    monkeypatch.setattr(huge_pages, "read_metrics", lambda _: [{"kind": "train"}])
+    with pytest.raises(ValueError, match="num_tokens: got 4500, allowed are two updates or more"):
+        huge_pages.main(config)

@@ -24,6 +24,7 @@ from scripts.experiments.recipe import make_recipe
 from scripts.experiments.settings import Settings
 from scripts.launch.memory import recipe_memory
 from scripts.launch.recipe import EVALUATE, TRAIN, Recipe, Resources, Stage
+from tests.eval.engine_cases import cache_bytes
 from tests.training.toy import BOARD
 from training.memory import estimate_update
 from training.memory_table import planned_update
@@ -64,10 +65,10 @@ def test_the_planned_cache_is_what_the_cache_takes() -> None:
         device=torch.device("meta"),
         dtype=DTYPES[get_precision("bf16").cache],
     )
-    assert cache.num_bytes == slots * 256 * 12_288  # of L = 6, d = 512
+    assert cache_bytes(cache) == slots * 256 * 12_288  # of L = 6, d = 512
     cache.grow(tokens)
     assert tokens == network.max_positions == 32_768
-    assert 0.6 * 80e9 < cache.num_bytes < planned.total_bytes < 80e9
+    assert 0.6 * 80e9 < cache_bytes(cache) < planned.total_bytes < 80e9
 
 
 def test_the_quickstart_on_9x9_fits_a_gpu_of_24_gb() -> None:

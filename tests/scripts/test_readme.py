@@ -10,17 +10,15 @@ has a test of its own in tests/launch.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.scripts.command_server import command_server
+from tests.command_server import command_server
 from tests.search_picture import FOLDER, THEMES, draw
 
 ROOT = Path(__file__).parents[2]
@@ -51,8 +49,10 @@ def commands(path: Path) -> list[str]:
 class Shell:
     """Runs commands of the documents with bash."""
 
-    def __init__(self, programs: Path, env: dict[str, str]) -> None:
-        self._env = env | {"PATH": f"{programs}{os.pathsep}{env['PATH']}"}
+    def __init__(self, programs: Path) -> None:
+        folders = (str(programs), str(Path(sys.executable).parent), os.environ["PATH"])
+        env = {"PATH": os.pathsep.join(folders), "COLUMNS": "80", "NO_COLOR": "1"}
+        self._env = os.environ | env | {"WANDB_MODE": "offline"}
 
     def run(self, command: str, folder: Path) -> str:
         """Run a command, which must succeed, and return its output."""
@@ -68,20 +68,10 @@ class Shell:
         return result.stdout
 
 
-@contextlib.contextmanager
-def open_shell() -> Iterator[Shell]:
-    """Start a shell whose `sudocot` commands share their imports."""
-    search_path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    env = {"PATH": search_path, "COLUMNS": "80", "NO_COLOR": "1", "WANDB_MODE": "offline"}
-    with command_server(os.environ | env) as programs:
-        yield Shell(programs, os.environ | env)
-
-
 @pytest.fixture(scope="module")
-def shell() -> Iterator[Shell]:
+def shell(programs: Path) -> Shell:
     """The shell of all documents."""
-    with open_shell() as shell:
-        yield shell
+    return Shell(programs)
 
 
 def play(shell: Shell, session: str, folder: Path) -> str:
@@ -204,7 +194,8 @@ def test_files_that_documents_name_exist(name: str) -> None:
 
 
 if __name__ == "__main__":
-    with open_shell() as shell:
+    with command_server() as folder:
+        shell = Shell(folder)
         for document in documents():
             text = document.read_text(encoding="utf-8")
             for session in blocks(document, "console"):

@@ -292,16 +292,19 @@ def test_kernel_cache_falls_back(place: str, tmp_path: Path) -> None:
     blocker = tmp_path / "file"
     blocker.write_text("")
     folder = blocker / "cache" if place == "unwritable" else tmp_path / "cache"
-    script = (
-        "import numpy as np; from solver.boards import get_board; from solver.jit import "
-        "kernel_cache_dir; from solver.mrv.tracer import trace; "
-        "print(kernel_cache_dir() is None, len(trace(get_board('4x4'), "
-        "np.zeros(16, np.uint8)).tokens))"
+    module = tmp_path / "doubling.py"
+    module.write_text(
+        "from solver.jit import kernel, kernel_cache_dir\n"
+        "@kernel\n"
+        "def double(x):\n"
+        "    return 2 * x\n"
+        "print(kernel_cache_dir() is None, double(21))\n"
     )
-    environment = {**os.environ, "SUDOCOT_CACHE_DIR": str(folder)}
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "SUDOCOT_CACHE_DIR": str(folder), "PYTHONPATH": str(root)}
     runs = [
         subprocess.Popen(
-            [sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(module)], env=environment, stdout=subprocess.PIPE, text=True
         )
         for _ in range(3)
     ]

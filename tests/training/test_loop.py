@@ -140,31 +140,33 @@ class TestBudget:
 class TestResume:
     """Runs that were stopped or killed equal the uninterrupted one."""
 
-    @pytest.mark.parametrize("cut", [1, 4, 5, 9, 13])
-    def test_a_stopped_run_ends_bit_for_bit_the_same(
-        self, finished: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch, cut: int
-    ) -> None:
-        """Within and at the end of an epoch, before, at and after a regular checkpoint."""
-        with at_update(monkeypatch, cut, send(signal.SIGTERM)):
-            assert run(config) == REQUEUE_EXIT_CODE
-        assert run(config) == 0
-        assert_same_run(config, finished)
-
-    def test_twice_in_one_epoch(
+    def test_a_run_stopped_four_times_ends_bit_for_bit_the_same(
         self, finished: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        for number in (signal.SIGUSR1, signal.SIGINT):
-            with at_update(monkeypatch, 2, send(number)):
+        """Stopped within and at the end of an epoch, before and after regular checkpoints."""
+        start = 0
+        for step, number in (
+            (2, signal.SIGTERM),
+            (5, signal.SIGUSR1),
+            (10, signal.SIGINT),
+            (14, signal.SIGTERM),
+        ):
+            # The loop sees a signal at the update after it.
+            with at_update(monkeypatch, step - start - 1, send(number)):
                 assert run(config) == REQUEUE_EXIT_CODE
+            stop = read_metrics(config.out / "metrics.jsonl")[-1]
+            assert (stop["kind"], stop["step"], stop["signal"]) == ("stop", step, number.name)
+            start = step
         assert run(config) == 0
         assert_same_run(config, finished)
 
-    @pytest.mark.parametrize("cut", [2, 6, 11])
-    def test_a_killed_run_repeats_from_its_checkpoint(
-        self, finished: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch, cut: int
+    def test_a_run_killed_three_times_repeats_from_its_checkpoints(
+        self, finished: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with at_update(monkeypatch, cut, kill), pytest.raises(KilledError):
-            run(config)
+        """Killed before the first checkpoint at step 4, between two, and after the second."""
+        for step, start in ((2, 0), (6, 0), (11, 4)):
+            with at_update(monkeypatch, step - start, kill), pytest.raises(KilledError):
+                run(config)
         assert run(config) == 0
         assert_same_run(config, finished)
 
@@ -200,7 +202,8 @@ class TestResume:
         monkeypatch: pytest.MonkeyPatch,
         tmp_path: Path,
     ) -> None:
-        with at_update(monkeypatch, 6, send(signal.SIGTERM)):
+        """Stopped at step 6, right after an evaluation."""
+        with at_update(monkeypatch, 5, send(signal.SIGTERM)):
             run(config)
         config.out.rename(tmp_path / "elsewhere")
         moved = dataclasses.replace(config, out=tmp_path / "elsewhere")

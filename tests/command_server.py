@@ -53,20 +53,15 @@ sys.exit(code[0] if code else 70)
 
 
 @contextlib.contextmanager
-def command_server(env: dict[str, str]) -> Iterator[Path]:
-    """Start a server, and yield a folder with the program `sudocot`.
-
-    Args:
-        env: Environment of the imports; that of a command is the one of its program.
-    """
+def command_server() -> Iterator[Path]:
+    """Start a server, and yield a folder with the program `sudocot`."""
     with tempfile.TemporaryDirectory() as name:
         address, program = f"{name}/socket", Path(name, "sudocot")
         program.write_text(_CLIENT.format(python=sys.executable, address=address))
         program.chmod(0o755)
         server = subprocess.Popen(
-            [sys.executable, "-m", "tests.scripts.command_server", address],
-            cwd=Path(__file__).parents[2],
-            env=env,
+            [sys.executable, "-m", "tests.command_server", address],
+            cwd=Path(__file__).parents[1],
             stdout=subprocess.PIPE,
             text=True,
         )
