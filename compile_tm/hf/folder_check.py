@@ -214,9 +214,9 @@ def _generation_problems(
     for (case, n), (tokens, length), row in zip(rows, parts, generated.tolist(), strict=True):
         for place, (got, wanted) in enumerate(zip(row, tokens[length:], strict=False)):
             if got != wanted:
-                said, must = map(token_text, compiled.vocabulary.tokens([got, wanted]))
+                got, must = map(token_text, compiled.vocabulary.tokens([got, wanted]))
                 where = f"word {' '.join(case.word)!r}, segment {n + 1}, position {length + place}"
-                yield Problem(where, f"the model predicts {said}, the machine {must}")
+                yield Problem(where, f"the model predicts {got}, expected {must}")
                 if is_first:
                     yield from _first_departure(model, source, tokens[: length + place])
                 is_first = False

@@ -348,7 +348,9 @@ def test_corrupted_weights_are_found(folder: Path, tmp_path: Path) -> None:
     name = next(n for n in weights if "W_2.values" in n and n.startswith("layers.20"))
     texts = broken(folder, tmp_path / "b", **{name: changed(name, -1, count=9999)})
     assert "W_2, neuron" in texts[0]
-    assert any(re.match(r"word '.*', segment 1, position \d+: the model writes", t) for t in texts)
+    assert any(
+        re.match(r"word '.*', segment 1, position \d+: the model predicts", t) for t in texts
+    )
     texts = broken(folder, tmp_path / "c", embedding__values=changed("embedding.values", -1))
     assert texts[0].startswith("embedding of <inp>, ")
     assert "is -1, must be 1" in texts[0]

@@ -207,8 +207,8 @@ def test_other_rotations_are_found(folder: Path, tmp_path: Path) -> None:
     assert texts[0] == (
         "config, rotary_periods: is [2, 8, 8, 16, 32, 64], must be [2, 4, 8, 16, 32, 64]"
     )
-    told = next(place for place, text in enumerate(texts) if "the model writes" in text)
-    assert texts[told + 1].startswith(
+    index = next(place for place, text in enumerate(texts) if "the model predicts" in text)
+    assert texts[index + 1].startswith(
         "the same word: layer 3 after the denoising, head 0 (position), position 2: "
         "multiple of 2^2 is 0.1719, expected 0 +- 0; first wrong token after position "
     )
@@ -229,7 +229,7 @@ def test_a_c_that_is_too_small_is_found_with_its_place(tmp_path: Path) -> None:
         words=["abaabbababbaabb"],
     )
     texts = [str(problem) for problem in check_folder(tmp_path / "m").problems]
-    assert "the model writes" in texts[0]
+    assert "the model predicts" in texts[0]
     assert texts[1].startswith("the same word: layer 1 after the denoising, head 0 (position), ")
 
 
