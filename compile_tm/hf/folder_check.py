@@ -212,9 +212,9 @@ def _generation_problems(
     generated = model.generate(ids, attention_mask=mask, max_length=width + num_new)[:, width:]
     is_first = True
     for (case, n), (tokens, length), row in zip(rows, parts, generated.tolist(), strict=True):
-        for place, (got, wanted) in enumerate(zip(row, tokens[length:], strict=False)):
-            if got != wanted:
-                got, must = map(token_text, compiled.vocabulary.tokens([got, wanted]))
+        for place, pair in enumerate(zip(row, tokens[length:], strict=False)):
+            if pair[0] != pair[1]:
+                got, must = map(token_text, compiled.vocabulary.tokens(pair))
                 where = f"word {' '.join(case.word)!r}, segment {n + 1}, position {length + place}"
                 yield Problem(where, f"the model predicts {got}, expected {must}")
                 if is_first:
