@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from solver.jit import IS_JIT
+from solver.jit import IS_JIT, kernel_cache_dir
 from tests.command_server import command_server
 
 
@@ -28,6 +31,34 @@ def programs() -> Iterator[Path]:
     """Folder with a program `sudocot` that starts fast; see `tests.command_server`."""
     with command_server() as folder:
         yield folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _compile_once() -> Iterator[None]:
+    """One process compiles at a time; the others then load its code from the kernel cache."""
+    folder = kernel_cache_dir() if IS_JIT else None
+    if folder is None:
+        yield
+        return
+    from numba.core.dispatcher import Dispatcher
+
+    compile_kernel = Dispatcher.compile
+    threads, depth = threading.RLock(), 0
+
+    def compile_once(self: Any, signature: Any) -> Any:
+        nonlocal depth
+        with threads, (folder / "compile.lock").open("a") as lock:
+            if not depth:  # compiling a kernel compiles its callees
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            depth += 1
+            try:
+                return compile_kernel(self, signature)
+            finally:
+                depth -= 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Dispatcher, "compile", compile_once)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")
