@@ -1,4 +1,4 @@
-"""The first call of MKL's vector functions comes from one thread, wherever results depend on it."""
+"""Tests that the first call of MKL's vector functions in a process uses one thread."""
 
 from __future__ import annotations
 

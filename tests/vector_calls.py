@@ -1,4 +1,4 @@
-"""Calls of the functions that PyTorch hands to MKL's vector library on a CPU."""
+"""Records the calls of PyTorch to MKL's vector library on a CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What W&B wrote offline, read back from its own files: a leveldb log of protobuf messages."""
+"""Reader of W&B's offline files: a leveldb log of protobuf messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines and words that all levels are tested on."""
+"""Machines and words shared by the tests of all levels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program run coordinate by coordinate, in exact fractions: the twin of all runtimes."""
+"""Naive evaluation of a program, coordinate by coordinate in exact fractions."""
 
 from __future__ import annotations
 

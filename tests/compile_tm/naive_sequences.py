@@ -1,4 +1,4 @@
-"""The definitions of the token sequences, word for word: the twin of `constructions.sequences`."""
+"""Naive implementation of `constructions.sequences`, following the paper's definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Definition "setting", spelled out on full matrices, position by position."""
+"""Naive implementation of Definition "setting" on full matrices, position by position."""
 
 from __future__ import annotations
 

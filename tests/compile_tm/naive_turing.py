@@ -1,4 +1,4 @@
-"""The definition of a run, word for word: the twin of the interpreter's kernel."""
+"""Naive implementation of Turing machine runs, following the definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled solvers and puzzles of the tests of the Sudoku compiler."""
+"""Compiled solvers and puzzles shared by the tests of the Sudoku compiler."""
 
 from __future__ import annotations
 

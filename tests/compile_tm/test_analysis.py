@@ -132,7 +132,7 @@ def test_all_numbers_of_the_instantiation() -> None:
 
 
 @pytest.mark.parametrize("mode", ["cot", "scot"])
-def test_quantities_grow_as_the_table_says(mode: Mode) -> None:
+def test_quantities_grow_as_in_the_table(mode: Mode) -> None:
     goals = limits(NUMBERS, mode=mode)
     assert len(TABLE) == 10
     far, farther = (growth(NUMBERS, mode=mode, bits=bits) for bits in (1 << 14, 1 << 20))
@@ -154,7 +154,7 @@ def test_token_counts_keep_the_lemmas() -> None:
 
 
 @pytest.mark.parametrize("name", PAPER_PHI_FAILURES)
-def test_phi_fails_where_the_paper_says(name: str) -> None:
+def test_phi_fails_as_in_the_paper(name: str) -> None:
     to, wanted = get_format(name), PAPER_PHI_FAILURES[name]
     assert phi_failure(to, limit=wanted[0] + 50) == Failure(*wanted)
     assert phi_failure(to, limit=wanted[0]) is None

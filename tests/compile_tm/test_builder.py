@@ -1,4 +1,4 @@
-"""Placing heads and gadgets: conflicts, sizes, names; dense weights; a small program."""
+"""Tests of the program builder: conflicts, sizes, names, dense weights, a small program."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_two_writers_conflict_unless_their_conditions_exclude_each_other() -> No
     parts.build.finish()
 
 
-def test_flags_of_token_types_exclude_each_other_as_the_embeddings_say() -> None:
+def test_flags_of_token_types_are_exclusive_by_their_embeddings() -> None:
     for token in (0, 1):
         parts = Parts()
         parts.build.embed(0, (parts.x, 1))
@@ -147,7 +147,7 @@ def test_names_of_coordinates_and_layers() -> None:
     assert program.max_positions == 8
 
 
-def test_dense_weights_are_ternary_and_count_as_sizes_say() -> None:
+def test_dense_weights_are_ternary_and_match_the_sizes() -> None:
     weights = dense_weights(previous_token_program())
     matrices = [weights.W_Q, weights.W_K, weights.W_V, weights.W_O, weights.W_1, weights.W_2]
     matrices += [weights.embedding, weights.unembedding]

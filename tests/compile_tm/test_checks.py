@@ -1,4 +1,4 @@
-"""Every check passes on compiled machines, and fires on a model that is broken for it."""
+"""Tests of trace checks: they pass on compiled machines and fail on modified models."""
 
 from __future__ import annotations
 

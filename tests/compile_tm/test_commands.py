@@ -1,4 +1,4 @@
-"""The commands print what they say, and tell failures by their exit code."""
+"""Tests of the `compile` commands: output and exit codes."""
 
 from __future__ import annotations
 

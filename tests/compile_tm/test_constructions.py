@@ -1,4 +1,4 @@
-"""Compiled machines say what the definitions say, teacher-forced and on their own."""
+"""Tests of compiled machines against the definitions, by teacher forcing and generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats hold the numbers of the definition, and rounding is what hardware does."""
+"""Tests of number formats against the definition, and of rounding against hardware casts."""
 
 from __future__ import annotations
 

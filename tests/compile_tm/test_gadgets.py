@@ -1,4 +1,4 @@
-"""Every gadget does what its lemma says, with the lemma's number of neurons, on all inputs."""
+"""Tests of gadgets on all inputs: the function and number of neurons of each lemma."""
 
 from __future__ import annotations
 

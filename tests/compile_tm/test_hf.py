@@ -1,4 +1,4 @@
-"""Exported machines: the same tokens as both runtimes and the definitions, after every detour."""
+"""Tests of exported machines: tokens equal to both runtimes and the definitions."""
 
 from __future__ import annotations
 

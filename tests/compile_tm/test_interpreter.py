@@ -1,4 +1,4 @@
-"""Runs: against the definition on random machines, and the examples do what they say."""
+"""Tests of machine runs: random machines against the definition, and the examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sudocot compile list`: the table, the file that it shows, and the schema."""
+"""Tests of `sudocot compile list`: table, example file and schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specs: every problem is found and named; files and words; automata and expressions."""
+"""Tests of machine specifications: validation, files, words, automata, expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled machines under torch's kernels, and with searches in place of attention."""
+"""Tests of compiled machines with torch's kernels and with retrieval instead of attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report: written whole, replaced, and nothing else overwritten."""
+"""Tests of the report: content, replacement of an earlier report, and other files."""
 
 from __future__ import annotations
 

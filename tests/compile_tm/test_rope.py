@@ -1,4 +1,4 @@
-"""Rotary encodings: the definition, the lemma's stack, its gaps, rounding, and whole machines."""
+"""Tests of rotary encodings: definition, the lemma's stack, gaps, rounding, machines."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_rounded_stack_works_at_its_bounds(bits: int) -> None:
     assert least_mantissa_bits(bits, attention=BF16) <= sufficient_mantissa_bits(bits)
 
 
-def test_mantissa_bits_grow_as_the_sketch_says() -> None:
+def test_mantissa_bits_grow_as_in_the_proof_sketch() -> None:
     bits = [1, 2, 4, 8, 16, 32, 64, 1024]
     enough = [sufficient_mantissa_bits(r) for r in bits]
     assert all(

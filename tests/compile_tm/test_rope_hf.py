@@ -1,4 +1,4 @@
-"""Exported machines without positional embeddings: twins of our runtimes, and sound folders."""
+"""Tests of exported machines with rotary encodings: against the runtime, and their checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rotary machines with softmax: the definition, the bounds, what is less than enough, and where."""
+"""Tests of rotary machines with softmax: definition, bounds, and failures below the bounds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def small_blueprint() -> tuple[Blueprint, np.ndarray]:
     ],
     ids=str,
 )
-def test_the_runtime_calculates_what_the_definition_says(points: RoundingPoints, c: float) -> None:
+def test_the_runtime_follows_the_definition(points: RoundingPoints, c: float) -> None:
     """Also with a c so small that streams are full of noise."""
     blueprint, ids = small_blueprint()
     rope, denoised = blueprint.rope, frozenset(range(1, blueprint.sizes.L + 1, 2))
@@ -166,7 +166,7 @@ def test_denoised_and_rounded_machines_work_at_their_bounds(
     assert str(again).startswith(f"layer {again.layer} after the heads, head 0 ({STACK_NAME}), ")
 
 
-def test_one_mantissa_bit_less_fails_and_tells_where() -> None:
+def test_one_mantissa_bit_less_fails_with_a_location() -> None:
     """The whole, with the least c of two mantissa bits; and the stack with the c of the bound."""
     case = without_embedding(dfa_case(8))
     conversion = conversion_of(case, "denoise", 6.0)

@@ -1,4 +1,4 @@
-"""Vocabularies and token sequences: against the definitions, the golden file, and the bounds."""
+"""Tests of vocabularies and token sequences: definitions, golden file, bounds."""
 
 from __future__ import annotations
 

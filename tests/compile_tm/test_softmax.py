@@ -1,4 +1,4 @@
-"""Converted transformers say what the hardmax ones say, and calculate what their matrices say."""
+"""Tests of converted transformers against hardmax transformers and dense matrices."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def all_conversions(case: Case) -> list[tuple[Conversion, RoundingPoints]]:
     return found
 
 
-def test_all_conversions_say_what_the_machines_say() -> None:
+def test_all_conversions_generate_the_tokens_of_machines() -> None:
     """All examples and some random machines, with CoT and SCoT."""
     for run in [*example_runs(), *random_runs(3, seed=4)]:
         for mode in MODES:
@@ -96,7 +96,7 @@ def test_all_conversions_say_what_the_machines_say() -> None:
                     assert (said == ids[prompt_length:]).all(), (run.machine.name, conversion)
 
 
-def test_all_conversions_say_what_automata_say() -> None:
+def test_all_conversions_give_the_answers_of_automata() -> None:
     rng = np.random.default_rng(0)
     for bits in range(1, 7):
         case = program, sequences = dfa_case(random_dfa(rng), bits=bits, seed=bits)
@@ -135,7 +135,7 @@ def small_case(mode: Mode) -> tuple[CompiledMachine, Case]:
     ],
     ids=str,
 )
-def test_the_runtime_calculates_what_the_matrices_say(
+def test_the_runtime_equals_the_dense_matrices(
     where: Denoising | None, points: RoundingPoints
 ) -> None:
     """Also with a c so small that the streams are full of noise."""
@@ -169,7 +169,7 @@ def _of_parts(
     return found
 
 
-def test_matrices_hold_what_the_theorems_say() -> None:
+def test_matrices_have_the_sizes_and_values_of_the_theorems() -> None:
     """Theorem "hardtosoftdenoising": depth 2L, d_ff max{d_ff, 6d}, weights 0, +-1, +-2, +-c."""
     _, (program, _) = small_case("cot")
     dense = dense_weights(program)

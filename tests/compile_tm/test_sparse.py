@@ -1,4 +1,4 @@
-"""Sparse decoding equals hardmax, ties included, and stops where it would not be exact."""
+"""Tests of sparse decoding: equal to hardmax, including ties, and errors where it is not exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled programs as plain Llama and GPT-NeoX models."""
+"""Tests of compiled programs as plain Llama and GPT-NeoX models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiled solver writes the solver's tokens, and needs all of its parts to do so."""
+"""Tests of the compiled solver: the solver's tokens, and ablations of its parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `compile sudoku`, and conversions of compiled solvers."""
+"""Tests of the command `compile sudoku`, and conversions of compiled solvers."""
 
 from __future__ import annotations
 

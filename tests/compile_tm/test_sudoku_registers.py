@@ -1,4 +1,4 @@
-"""`registers.json` of the compiled solver: what it says of each register is so in every layer."""
+"""Tests of `registers.json` of the compiled solver in every layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the theorems' bounds are compared with, and what is told where too little is given."""
+"""Tests of the tightness measurements and of the reported failures below the bounds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_cases_fill_their_context() -> None:
         machine_case(5, mode="cot")
 
 
-def test_cases_with_a_large_context_are_as_short_as_told() -> None:
+def test_cases_with_a_large_context_respect_the_token_limit() -> None:
     for case in all_cases(10, most_tokens=70):
         assert (case.bits, case.length) == (10, 1024)
         assert 40 < case.num_tokens <= 70
@@ -47,7 +47,7 @@ def test_cases_with_a_large_context_are_as_short_as_told() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_just_below_the_least_c_the_place_is_told(case: Case, kind: Kind) -> None:
+def test_a_failure_below_the_smallest_c_has_a_location(case: Case, kind: Kind) -> None:
     found = measure_least_c(case, kind)
     assert found.below is not None
     assert found.below < found.least <= found.rounded_bound

@@ -1,4 +1,4 @@
-"""The command `compile validate`."""
+"""Tests of the command `compile validate`."""
 
 from __future__ import annotations
 

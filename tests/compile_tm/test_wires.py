@@ -1,4 +1,4 @@
-"""Declared registers and flags, and what those of machines hold on a run."""
+"""Tests of declared registers and flags, and of their values on a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The static part of the paper's Lemma on assumptions, on matrices."""
+"""Static checks of the paper's Lemma on assumptions, on matrices."""
 
 from __future__ import annotations
 

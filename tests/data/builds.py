@@ -1,4 +1,4 @@
-"""Helpers of the tests of the builder."""
+"""Helpers for the tests of the builder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers of the tests of length tables."""
+"""Helpers for the tests of length tables."""
 
 from __future__ import annotations
 

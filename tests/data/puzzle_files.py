@@ -1,4 +1,4 @@
-"""Puzzles and files for the tests, made here."""
+"""Generated puzzles and files for the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The builder: what it keeps, that its bytes depend on nothing but the recipe, and faults."""
+"""Tests of the builder: kept rows, deterministic bytes, and faults."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_funnel_counts_every_row(tmp_path: Path, puzzles: list[tuple[str, str]])
     assert [low for low, _, _ in funnel["cot_lengths"]] == [64]
 
 
-def test_either_answer_of_two_is_right_where_both_are_wanted(tmp_path: Path) -> None:
+def test_either_of_two_solutions_is_accepted_without_the_uniqueness_check(tmp_path: Path) -> None:
     answers = ("1234341221434321", "1234341243212143")
     both = "12343412" + "." * 8
     rows = [(both, answer) for answer in answers]

@@ -1,4 +1,4 @@
-"""Builds and merges that are interrupted, damaged or run twice."""
+"""Tests of builds and merges that are interrupted, damaged or repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources of builds: hub data sets, local folders, several files, parts and merges."""
+"""Tests of build sources: hub data sets, folders, several files, parts and merges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commit of the code: in a checkout, with changes, and where there is none."""
+"""Tests of the recorded commit: checkout, local changes, installed package."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_commit_of_a_checkout_whatever_its_tags(checkout: Path) -> None:
     assert code_commit(checkout) == git(checkout, "rev-parse", "HEAD")
 
 
-def test_changes_are_told(checkout: Path) -> None:
+def test_local_changes_are_marked(checkout: Path) -> None:
     commit = git(checkout, "rev-parse", "HEAD")
     (checkout / "new.py").write_text("not tracked\n")
     assert code_commit(checkout) == commit

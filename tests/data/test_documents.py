@@ -1,4 +1,4 @@
-"""Limits of what is read: aliases, nesting, sizes."""
+"""Tests of the limits on documents: aliases, nesting, size."""
 
 from __future__ import annotations
 

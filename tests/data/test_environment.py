@@ -1,4 +1,4 @@
-"""Environment variables of the libraries that change results."""
+"""Tests of environment variables of libraries that change results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The export: `datasets` reads it offline, the card is true, and no half of it is left behind."""
+"""Tests of the export: loading with `datasets` offline, the card, and atomicity."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_datasets_loads_every_config_and_split(built: Path, tmp_path: Path, cach
         assert loaded["segment_index"][:] == store.segment_indices.tolist()
 
 
-def test_card_says_what_is_in_the_files(built: Path, tmp_path: Path) -> None:
+def test_card_describes_the_files(built: Path, tmp_path: Path) -> None:
     parts = export_datasets([built / "cot", built / "cot_test", built / "scot"], tmp_path / "out")
     head = front_matter(tmp_path / "out")
     assert [config["config_name"] for config in head["configs"]] == ["cot", "scot"]

@@ -1,4 +1,4 @@
-"""A fault before every file-system event of the commands that write data; the same bytes after."""
+"""Fault injection before every file-system event of the commands that write data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Atomic files, CPU limits and progress."""
+"""Tests of atomic files, CPU limits and progress."""
 
 from __future__ import annotations
 

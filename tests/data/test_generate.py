@@ -1,4 +1,4 @@
-"""Generated files: what they hold, wanted lengths, the same bytes for any number of workers."""
+"""Tests of generated files: content, CoT lengths, independence of the number of workers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_files_read_back_as_puzzles_of_the_seed(tmp_path: Path, ending: str) -> 
         assert count_solutions(board, grid) == 1
 
 
-def test_columns_tell_length_and_number(tmp_path: Path) -> None:
+def test_columns_have_length_and_number(tmp_path: Path) -> None:
     generate_file(tmp_path / "a.parquet", count=20, config=SIX)
     generate_file(tmp_path / "a.csv", count=20, config=SIX)
     rows = pq.read_table(tmp_path / "a.parquet").to_pylist()
@@ -58,7 +58,7 @@ def test_columns_tell_length_and_number(tmp_path: Path) -> None:
     assert [row["number"] for row in rows] == list(range(20))
 
 
-def test_mined_puzzles_have_wanted_lengths() -> None:
+def test_mined_puzzles_have_the_target_lengths() -> None:
     board = get_board("6x6")
     puzzles = list(itertools.islice(generate(MINED, workers=3), 12))
     assert puzzles == list(itertools.islice(generate(MINED), 12))

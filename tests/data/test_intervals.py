@@ -1,4 +1,4 @@
-"""Intervals of shares hold the share, also at their ends."""
+"""Tests of confidence intervals of proportions, including 0 and 1."""
 
 from __future__ import annotations
 

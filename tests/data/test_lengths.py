@@ -1,4 +1,4 @@
-"""The table of lengths: one row for every row, exact or null, and the same bytes however made."""
+"""Tests of CoT length tables: one row per input row, and deterministic bytes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def expected_row(board: Board, grid: Grid, *, segment_tokens: int) -> dict[str, 
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_rows_are_what_the_solver_says(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
+def test_rows_equal_the_solver(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
     source = files(write_csv(tmp_path / "a.csv", puzzles))
     measure_lengths(source, tmp_path / "out", config=CONFIG)
     board = get_board("4x4")

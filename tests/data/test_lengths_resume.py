@@ -1,4 +1,4 @@
-"""Tables of lengths that are interrupted, damaged or computed twice."""
+"""Tests of length tables that are interrupted, damaged or computed twice."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ sys.exit(main(["data", "lengths", *sys.argv[1:]]))
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.skipif(not IS_JIT, reason="plain Python is too slow for as many puzzles")
-def test_killed_run_goes_on_and_makes_the_same_bytes(tmp_path: Path) -> None:
+def test_killed_run_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", make_puzzles("9x9", 60, num_blanks=56) * 8)
     whole, out = tmp_path / "whole", tmp_path / "out"
     measure_lengths(files(path), whole, config=LengthsConfig(), workers=1)

@@ -1,4 +1,4 @@
-"""Outputs under attack: two processes at once, leftovers, devices, links, files of others."""
+"""Tests of locked outputs: concurrent processes, leftovers, devices, links, other files."""
 
 from __future__ import annotations
 

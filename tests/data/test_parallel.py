@@ -1,4 +1,4 @@
-"""Work on threads: order, bounds, and what happens when an item fails."""
+"""Tests of the parallel map: order, bounds, and failing items."""
 
 from __future__ import annotations
 

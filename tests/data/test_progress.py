@@ -1,4 +1,4 @@
-"""Progress as plain lines: rates at once, the time left only when it can be estimated."""
+"""Tests of progress lines: rate and remaining time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments against the golden records and a naive twin."""
+"""Tests of segments against golden records and a naive implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals: a flag for those who have something to save, an exception for those who have not."""
+"""Tests of stop signals: flag and exception."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Overlaps of two sets: what a symmetry turned into another puzzle is found, other puzzles not."""
+"""Tests of overlaps between two sets of puzzles, up to symmetry."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_first_rows_of_repeated_puzzles_are_shown(tmp_path: Path, grids: Grid) -
     ]
 
 
-def test_hashes_that_collide_are_told_apart(
+def test_colliding_hashes_are_distinguished(
     tmp_path: Path, grids: Grid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

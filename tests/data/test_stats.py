@@ -1,4 +1,4 @@
-"""Statistics: a table of lengths, a CoT and a SCoT of the same puzzles tell the same."""
+"""Tests of statistics: a length table, CoT and SCoT data of the same puzzles agree."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def open_source(path: Path) -> FileSource:
     return open_files((str(path),), board=None, split=None, revision=None)
 
 
-def test_all_inputs_tell_the_same(inputs: Path) -> None:
+def test_all_inputs_give_the_same_statistics(inputs: Path) -> None:
     median = int(np.median(TokenStore.open(inputs / "cot").lengths))
     cutoffs = (1, median - 1, median, 2 * median)
     lengths, cot, scot = (
@@ -202,9 +202,7 @@ def test_paper_is_not_put_beside_anything_else(inputs: Path) -> None:
 @pytest.mark.parametrize(
     "config", [BuildConfig(sample=5), BuildConfig(copies=1)], ids=["sampled", "augmented"]
 )
-def test_parts_of_a_list_are_told_from_the_whole(
-    inputs: Path, tmp_path: Path, config: BuildConfig
-) -> None:
+def test_incomplete_lists_are_detected(inputs: Path, tmp_path: Path, config: BuildConfig) -> None:
     assert compute_statistics(inputs / "cot").is_whole_list
     build(open_source(inputs / "a.csv"), tmp_path / "out", config=config)
     assert not compute_statistics(tmp_path / "out").is_whole_list

@@ -1,4 +1,4 @@
-"""Tables that commands print: names and words to the left, numbers to the right."""
+"""Tests of printed tables: alignment of text and numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token ids and their text: exact both ways, and errors that name the word or id at fault."""
+"""Tests of the conversion between token ids and text, and of its errors."""
 
 from __future__ import annotations
 

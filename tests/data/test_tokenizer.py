@@ -1,4 +1,4 @@
-"""The Hugging Face tokenizer: the ids of the vocabulary, exact round trips, loads on its own."""
+"""Tests of the Hugging Face tokenizer: ids, round trips, loading without sudocot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small client of chromedriver (W3C WebDriver over HTTP), enough to try pages in Chromium."""
+"""Minimal client of chromedriver (W3C WebDriver over HTTP) for tests of pages in Chromium."""
 
 from __future__ import annotations
 

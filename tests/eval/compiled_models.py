@@ -1,4 +1,4 @@
-"""Model folders of the compiled solver, and what it must write."""
+"""Model folders of the compiled solver, and the tokens that they must generate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluation folders with invented results, written through the real writer."""
+"""Evaluation folders with synthetic results, written by the real writer."""
 
 from __future__ import annotations
 

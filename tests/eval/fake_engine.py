@@ -1,4 +1,4 @@
-"""An engine without a model: it writes what the solver writes, and fails on some puzzles."""
+"""Engine without a model: returns the solver's tokens, and fails on some puzzles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A language model with random weights and a real tokenizer, as other projects publish them."""
+"""A language model with random weights and a real tokenizer, as published by other projects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers of the tests of the evaluation runner."""
+"""Helpers for the tests of the evaluation runner."""
 
 from __future__ import annotations
 

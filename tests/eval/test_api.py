@@ -1,4 +1,4 @@
-"""The engine `api` against a stub server on loopback: answers, costs, faults, kills."""
+"""Tests of the engine `api` with a stub server on loopback: answers, costs, faults, kills."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_a_refused_request_is_not_repeated(status: int, match: str) -> None:
         assert server.num_requests <= 2
 
 
-def test_the_limit_is_renamed_for_models_that_ask_for_it() -> None:
+def test_the_limit_is_renamed_for_models_that_require_it() -> None:
     faults = Faults(statuses={0: 400}, message="use max_completion_tokens instead")
     with serving(faults) as server:
         check(decode(server, slots=1))

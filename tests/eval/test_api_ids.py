@@ -1,4 +1,4 @@
-"""The engine `api` for token ids, against a stub that answers as `vllm serve` does."""
+"""Tests of the engine `api` for token ids, with a stub of `vllm serve`."""
 
 from __future__ import annotations
 

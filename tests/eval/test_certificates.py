@@ -1,4 +1,4 @@
-"""Certificates: safe tokens are certified, others replayed, and a reordering fault is found."""
+"""Tests of certificates: certified and replayed tokens, and an injected reordering fault."""
 
 from __future__ import annotations
 

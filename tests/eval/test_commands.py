@@ -1,4 +1,4 @@
-"""`sudocot eval` from the command line, on a model with random weights."""
+"""Tests of `sudocot eval` on a model with random weights."""
 
 from __future__ import annotations
 

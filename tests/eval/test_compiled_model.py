@@ -1,4 +1,4 @@
-"""The compiled solver, evaluated as trained models are, from the command line."""
+"""Tests of `sudocot eval` on a compiled solver."""
 
 from __future__ import annotations
 

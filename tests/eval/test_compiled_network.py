@@ -1,4 +1,4 @@
-"""The network of compiled transformers against the exported model and the solver."""
+"""Tests of the network of compiled transformers against the exported model and the solver."""
 
 from __future__ import annotations
 

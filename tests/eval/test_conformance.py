@@ -161,7 +161,7 @@ def test_replicas_of_vllm_agree(model: Model) -> None:
 
 
 @needs_vllm
-def test_vllm_says_what_computes(model: Model) -> None:
+def test_vllm_reports_its_model_class(model: Model) -> None:
     engine = model.engine("vllm", num_slots=16)
     assert isinstance(engine, VllmEngine)
     assert engine.precision == FP32

@@ -1,4 +1,4 @@
-"""The device of an evaluation: names, and which GPU becomes the current one."""
+"""Tests of the device option: names, and the current GPU."""
 
 from __future__ import annotations
 

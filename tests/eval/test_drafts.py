@@ -1,4 +1,4 @@
-"""Drafts: from each prompt of a puzzle, what the solver's own segments hold."""
+"""Tests of drafts: the solver's continuation of each prompt of a puzzle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hf engine: padding does not count, rows of a batch have caps of their own."""
+"""Tests of the hf engine: padding, and token limits of each row of a batch."""
 
 from __future__ import annotations
 

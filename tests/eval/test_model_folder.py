@@ -1,4 +1,4 @@
-"""Model folders: what is read, what is refused, and in which words."""
+"""Tests of model folders: what is read, and the error messages of invalid ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def test_the_digest_is_that_of_training(
     assert folder.max_positions == 256
 
 
-def test_other_weights_than_recorded_are_told(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_weights_that_differ_from_the_record_cause_a_warning(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     tensors = load_file(path / WEIGHTS_FILE)
     tensors["model.norm.weight"] += 1
     save_file(tensors, path / WEIGHTS_FILE)

@@ -1,4 +1,4 @@
-"""The network against transformers: logits, ragged batches, slots, formats."""
+"""Tests of the network against transformers: logits, ragged batches, slots, formats."""
 
 from __future__ import annotations
 

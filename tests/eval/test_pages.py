@@ -1,4 +1,4 @@
-"""Both pages in headless Chromium: light and dark, narrow and wide, by mouse and by keyboard."""
+"""Tests of both pages in headless Chromium: themes, widths, mouse and keyboard."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_pages_fit_their_window_without_complaints(
         assert NASTY in browser.run("return document.body.textContent")
 
 
-def test_text_stands_out_from_its_ground(browser: Browser, report_page: Path) -> None:
+def test_text_has_sufficient_contrast(browser: Browser, report_page: Path) -> None:
     """The WCAG contrast of the palette: 4.5 for text, 3 for what plots are drawn with."""
     for is_dark in (False, True):
         browser.open(report_page, width=1440, is_dark=is_dark)
@@ -390,7 +390,9 @@ def test_link_opens_a_token_and_escape_closes_the_keys(browser: Browser, model_p
     assert browser.problems() == []
 
 
-def test_solver_trace_has_pencil_marks_and_says_why(browser: Browser, tmp_path: Path) -> None:
+def test_solver_trace_has_pencil_marks_with_an_explanation(
+    browser: Browser, tmp_path: Path
+) -> None:
     board, givens = parse_puzzle(".51.........6...4.....5....23...6...")
     page = tmp_path / "trace.html"
     page.write_text(

@@ -1,4 +1,4 @@
-"""Importing predictions: every format, every row checked, logs of harnesses."""
+"""Tests of imported predictions: formats, validation of rows, logs of harnesses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of one puzzle's decoding: prompts, caps exact to the token, every class of the end."""
+"""Tests of the decoding state of a puzzle: prompts, exact token limits, finish reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two evaluations that start at the same time in one folder."""
+"""Tests of two evaluations that start at the same time in one folder."""
 
 from __future__ import annotations
 

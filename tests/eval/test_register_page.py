@@ -1,4 +1,4 @@
-"""Registers on the trace page, in headless Chromium: what its script reads, and how it shows it."""
+"""Tests of registers on the trace page in headless Chromium."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_keys_that_scroll_are_left_to_the_list(browser: Browser, page: Path) -> 
     assert not is_left("tokens", "PageDown")
 
 
-def test_tokens_without_registers_say_why(
+def test_tokens_without_registers_have_an_explanation(
     browser: Browser, readings: Readings, tmp_path: Path
 ) -> None:
     """The last token, the solver's after a deviation, and those for which there is no room."""

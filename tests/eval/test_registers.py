@@ -1,4 +1,4 @@
-"""Registers of compiled models: what the page shows of them is what the solver knows."""
+"""Tests of register values of compiled models against the state of the solver."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def lines_that_follow(board: Board, ids: Tokens, prompt_length: int) -> list[tup
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_registers_hold_what_the_solver_knows(models: dict[str, Path], name: str) -> None:
+def test_registers_equal_the_state_of_the_solver(models: dict[str, Path], name: str) -> None:
     """At all tokens; and the solver's own lines are the candidates of a cell with fewest."""
     board = get_board(name.split()[0])
     num_lines = num_passes = 0
@@ -147,7 +147,7 @@ def test_a_file_that_is_wrong_is_found_out(
     assert first_mismatch(board, readings, num_tokens=mismatch.token) is None
 
 
-def test_page_says_that_registers_are_wrong(
+def test_page_reports_wrong_registers(
     models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = changed(models["4x4 scot"], tmp_path / "m", lambda by_name: rotate(by_name["counts"]))
@@ -208,7 +208,7 @@ def test_segments_whose_prompt_has_no_room_are_left_out(models: dict[str, Path])
     assert passes(5) == []
 
 
-def test_command_shows_registers_unless_none_are_wanted(
+def test_command_shows_registers_unless_disabled(
     models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without them the page has nothing of what shows them."""

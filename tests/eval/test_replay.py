@@ -1,4 +1,4 @@
-"""Replay: the first token that is not the solver's, and the first in which two runs differ."""
+"""Tests of replay: first deviation from the solver, and first difference of two evaluations."""
 
 from __future__ import annotations
 

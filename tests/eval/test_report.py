@@ -1,4 +1,4 @@
-"""Reports follow from evaluation folders alone, byte for byte, and compare what is comparable."""
+"""Tests of reports: deterministic bytes, ranks and comparisons."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def test_pairs_count_shared_puzzles(tmp_path: Path) -> None:
     assert pair.p_value < 1e-6
 
 
-def test_published_results_have_sources_and_stand_apart() -> None:
+def test_published_results_have_sources_and_a_table_of_their_own() -> None:
     published = read_published()
     results = [result for group in published.values() for result in group]
     assert {"HRM", "TRM-MLP", "FRM", "EqR", "PTRM"} <= {result.method for result in results}

@@ -1,4 +1,4 @@
-"""Runs that are killed, resumed, divided and scored again end in the files of one run."""
+"""Tests of evaluations that are killed, resumed, divided and scored again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> EvaluationFolder:
     return evaluate(toy_folder(path, NUM_PUZZLES), FakeEngine(), part=None)
 
 
-def test_rows_say_what_came_of_each_puzzle(whole: EvaluationFolder) -> None:
+def test_rows_have_the_outcome_of_each_puzzle(whole: EvaluationFolder) -> None:
     assert whole.is_complete
     assert [row.key for row in whole.rows] == [puzzle.key for puzzle in whole.sample]
     for row in whole.rows:

@@ -1,4 +1,4 @@
-"""Merging the parts of an evaluation, and scoring again."""
+"""Tests of merging the parts of an evaluation, and of scoring again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluations that are interrupted and resumed."""
+"""Tests of evaluations that are interrupted and resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choices of puzzles: each once, as near as a brute-force twin finds, in any order of the files."""
+"""Tests of puzzle selection against brute force, and independence of the file order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The segment engine: slots, caps to the token, ends, and the same tokens whatever runs beside."""
+"""Tests of the segment engine: slots, exact token limits, finish reasons, batch invariance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of the engines' slots: it follows the tokens, is planned, and running out ends nothing."""
+"""Tests of slot memory: growth with the tokens, planning, and recovery from out-of-memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sudocot solve --model`: lines as they come, each judged by the solver in the same state."""
+"""Tests of `sudocot solve --model`: lines and their comparison with the solver."""
 
 from __future__ import annotations
 

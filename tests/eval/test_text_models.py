@@ -1,4 +1,4 @@
-"""The text protocol on Hugging Face folders that know nothing of sudocot."""
+"""Tests of the text protocol on Hugging Face folders that are not from sudocot."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_run_folder_names_its_model(tmp_path: Path) -> None:
             uses_text(str(tmp_path), engine=engine, protocol="auto")
 
 
-def test_a_folder_without_facts_says_what_is_possible(
+def test_error_of_a_folder_without_facts_lists_the_options(
     chat_model: Path, puzzles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["eval", "run", "--model", str(chat_model)]

@@ -1,4 +1,4 @@
-"""The text protocol: prompts, both parsers, outcomes and votes."""
+"""Tests of the text protocol: prompts, both parsers, outcomes and majority votes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trace page's streams, and where they come from."""
+"""Tests of the token streams of the trace page and their sources."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_first_difference(first: list[int], second: list[int], expected: int | N
     assert first_difference(np.array(first, np.uint8), np.array(second, np.uint8)) == expected
 
 
-def test_page_holds_shared_ids_once_and_no_more_than_wanted() -> None:
+def test_page_stores_shared_ids_once_within_the_limit() -> None:
     board, givens = parse_puzzle(PUZZLE)
     solver = solver_stream(board, givens, segment_tokens=512)
     ids = solver.ids.copy()

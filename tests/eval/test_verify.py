@@ -1,4 +1,4 @@
-"""The verify engine against the segment engine, which drafts nothing: equal to the token."""
+"""Tests of the verify engine: tokens equal to the segment engine, which uses no drafts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the vllm engine asks of vLLM and refuses, without starting it; see also test_conformance."""
+"""Tests of the arguments that the vllm engine passes to vLLM, without starting it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An evaluation as a W&B run, read back from what W&B itself wrote offline."""
+"""Tests of evaluations as W&B runs, read back from W&B's offline files."""
 
 from __future__ import annotations
 

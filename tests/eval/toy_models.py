@@ -1,4 +1,4 @@
-"""Model folders with random weights, of every family that is evaluated, and requests for them."""
+"""Model folders with random weights of every supported family, and requests for them."""
 
 from __future__ import annotations
 

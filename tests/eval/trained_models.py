@@ -1,4 +1,4 @@
-"""Small models that learnt some 4x4 puzzles by heart, in seconds, and fail on most others."""
+"""Small models that memorize some 4x4 puzzles in seconds and fail on most others."""
 
 from __future__ import annotations
 

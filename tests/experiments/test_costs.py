@@ -1,4 +1,4 @@
-"""Costs are arithmetic on stated rates, and the page in the documents is up to date."""
+"""Tests of the cost model, and of the costs page in the documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The experiments are the paper's, and the recipes are commands that exist."""
+"""Tests of the experiments: the paper's settings, and valid commands in all recipes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_seeds_and_tokens_can_be_changed() -> None:
     ]
 
 
-def test_an_unknown_experiment_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_experiment_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["paper", "plan", "scot"]) == 2
     assert "name: got 'scot', allowed are tables, scot-depth" in capsys.readouterr().err
     assert main(["paper", "plan", "study", "--seeds", "0"]) == 2

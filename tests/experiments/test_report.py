@@ -1,4 +1,4 @@
-"""Pages of experiments, from invented evaluations, and the tiny form from data to report."""
+"""Tests of experiment pages from synthetic evaluations, and of the tiny form end to end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def evaluate(training: Training, folder: Path, *, rate: float, sample: str) -> N
     )
 
 
-def test_our_numbers_stand_beside_the_papers(
+def test_page_compares_our_numbers_with_the_papers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second, *_ = get_experiment("scot-generalization").trainings
@@ -90,7 +90,7 @@ def test_a_study_has_means_over_seeds_and_curves(tmp_path: Path) -> None:
     assert "paper, %" not in page
 
 
-def test_a_study_on_another_board_says_the_same(tmp_path: Path) -> None:
+def test_a_study_on_another_board_names_its_board(tmp_path: Path) -> None:
     training = get_experiment("optimizers-6x6").trainings[0]
     run = Layout(tmp_path).run(training)
     run.parent.mkdir()

@@ -1,4 +1,4 @@
-"""What only a GPU can show: tokens, weights and memory of a real device; skipped without one."""
+"""Tests on a real GPU: tokens, weights and memory; skipped without one."""
 
 from __future__ import annotations
 

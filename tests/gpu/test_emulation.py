@@ -1,4 +1,4 @@
-"""The emulated device has the rules of a real one: each fault of a kind is caught."""
+"""Tests of the emulated device: it enforces the rules of a real one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def linear() -> nn.Module:
     return layer
 
 
-def test_tensors_say_where_they_are() -> None:
+def test_tensors_report_their_device() -> None:
     with EmulatedCuda():
         layer, x = linear(), torch.ones(3, 4, device=CUDA)
         assert x.is_cuda

@@ -1,4 +1,4 @@
-"""The slots of GPUs on an emulated device: the tokens of the CPU, and who waits for the device."""
+"""Tests of GPU slots on an emulated device: the CPU's tokens, and host synchronizations."""
 
 from __future__ import annotations
 

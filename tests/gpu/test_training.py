@@ -1,4 +1,4 @@
-"""A whole training on an emulated GPU: the weights of the CPU, and who waits for the device."""
+"""Tests of a training on an emulated GPU: the CPU's weights, and host synchronizations."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_the_recipe_of_gpus_learns_as_that_of_the_cpu(
 
 
 @pytest.mark.skip(reason="resumption on an emulated device has not been checked")
-def test_a_run_that_was_killed_goes_on_on_a_gpu(
+def test_a_killed_run_resumes_on_a_gpu(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, stopped = (config(data, tmp_path / name, attention="padded") for name in "ab")

@@ -1,4 +1,4 @@
-"""Helpers of the tests of launches."""
+"""Helpers for the tests of launches."""
 
 from __future__ import annotations
 

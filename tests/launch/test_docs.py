@@ -1,4 +1,4 @@
-"""The commands of docs/cluster.md are what the programs take."""
+"""Tests of the commands in docs/cluster.md."""
 
 from __future__ import annotations
 

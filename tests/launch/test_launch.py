@@ -225,7 +225,9 @@ def test_an_interrupted_launch_leaves_no_jobs_behind(queue: Path, tmp_path: Path
     assert queue.read_text().splitlines() == ["data.sbatch", "data-merge.sbatch", "cancel 1 2"]
 
 
-def test_a_launch_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_without_slurm_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ValueError, match="squeue: command not found"):
         submit(build_in_shards(tmp_path / "r", seed=0), report=lambda *_: None)
@@ -253,7 +255,7 @@ def test_the_job_id_is_read_behind_a_banner() -> None:
             job_id(answer)
 
 
-def test_status_tells_done_failed_and_waiting_jobs(
+def test_status_lists_done_failed_and_waiting_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

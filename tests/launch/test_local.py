@@ -1,4 +1,4 @@
-"""A recipe's jobs on this machine: order, failures, going on, and stopping."""
+"""Tests of the local executor: order, failures, resumption and stopping."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ run(scripts_of(folder / "jobs", {"a": ()}))
 """
 
 
-def test_jobs_save_when_the_run_is_told_to_stop(tmp_path: Path) -> None:
+def test_jobs_save_when_the_run_is_stopped(tmp_path: Path) -> None:
     """They are processes of their own, which nobody else tells."""
     process = subprocess.Popen(
         [sys.executable, "-c", STOPPED, str(tmp_path)], cwd=Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""Nodes of a training: addresses, ports, rendezvous and exit codes."""
+"""Tests of multi-node trainings: addresses, ports, rendezvous and exit codes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_signal_to_the_script_reaches_the_program(fake_slurm: str, tmp_path: P
         assert "REQUEUE 7" in done.stdout, done.stderr
 
 
-def test_a_node_that_is_alone_says_so(
+def test_a_missing_node_is_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
@@ -139,7 +139,7 @@ def rendezvous() -> list[Rendezvous]:
     ]
 
 
-def test_nodes_that_do_not_meet_are_named() -> None:
+def test_nodes_without_a_rendezvous_are_named() -> None:
     (alone, _) = rendezvous()
     with pytest.raises(
         ValueError, match=r"rendezvous timed out after 5 s: node .*rank 0 of 2.*127\.0\.0\.1"

@@ -49,7 +49,7 @@ from tests.launch.jobs import scripts_of
         ),
     ],
 )
-def test_what_is_wrong_with_a_recipe_is_told(recipe: str, message: str, tmp_path: Path) -> None:
+def test_errors_of_a_recipe_are_reported(recipe: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         scripts_of(recipe, tmp_path)
 
@@ -73,7 +73,7 @@ def test_what_is_wrong_with_a_recipe_is_told(recipe: str, message: str, tmp_path
         ("{run: data stats d, setup: none.sh}", "a: setup: no file 'none.sh'"),
     ],
 )
-def test_what_would_fail_in_a_job_is_told_by_the_launch(
+def test_errors_of_jobs_are_reported_before_submission(
     stage: str,
     message: str,
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""A command for the CLI's tests, which ends in whatever way it is told to."""
+"""Command for the tests of the command line that ends in a chosen way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmarks of decoding on a model with random weights: tables, ratios and differences."""
+"""Tests of the decoding benchmarks on a model with random weights."""
 
 from __future__ import annotations
 

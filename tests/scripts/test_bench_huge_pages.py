@@ -1,4 +1,4 @@
-"""The benchmark of huge pages, on trainings of a few updates."""
+"""Tests of the huge-pages benchmark on trainings of a few updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: quick help, exit codes, one-line errors, unknown commands."""
+"""Tests of the command line: fast help, exit codes, one-line errors, unknown commands."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _options_of(words: tuple[str, ...]) -> list[Option]:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_completion_knows_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_has_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     # A group that is a command itself, as `launch`, completes as that command.
@@ -201,7 +201,7 @@ def test_ending_becomes_exit_code_and_one_line(
 
 
 @pytest.mark.usefixtures("fake")
-def test_bug_has_its_own_exit_code_and_asks_for_a_report(
+def test_internal_error_has_its_own_exit_code_and_a_report(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["fake", "--ending", "bug"]) == CRASHED

@@ -1,4 +1,4 @@
-"""`--config FILE`: the command line wins over the file, the file over the defaults."""
+"""Tests of `--config FILE`: precedence of command line, file and defaults."""
 
 from __future__ import annotations
 

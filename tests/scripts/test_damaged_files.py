@@ -1,4 +1,4 @@
-"""Every file that a command reads may be damaged: one line that names it, and exit code 2."""
+"""Tests of damaged input files: a one-line error that names the file, and exit code 2."""
 
 from __future__ import annotations
 

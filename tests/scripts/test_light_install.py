@@ -1,4 +1,4 @@
-"""The base install has no torch: what runs without it, and what the other commands say."""
+"""Tests of the base installation, which has no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every stage of every recipe fits its device: worked out on meta and fake tensors."""
+"""Tests of planned memory: every stage of every recipe fits its device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models by name: the catalog, its digests, the compiled solvers, and every command's --model."""
+"""Tests of models by name: catalog, digests, compiled solvers, `--model` of all commands."""
 
 from __future__ import annotations
 

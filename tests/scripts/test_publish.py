@@ -1,4 +1,4 @@
-"""Publishing: what is refused and why, what is uploaded, and that strangers can load it."""
+"""Tests of publishing: checks, uploaded files, loading without sudocot."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def refusals(text: str) -> list[str]:
     return [line.removeprefix(start) for line in text.splitlines() if line.startswith(start)]
 
 
-def test_strangers_load_what_is_prepared(
+def test_prepared_folders_load_without_sudocot(
     model: Path, datasets: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--license", "mit", "--dry-run", "--out"]

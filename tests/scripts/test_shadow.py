@@ -1,4 +1,4 @@
-"""Packages of the user with the names of ours: one line says what they shadow, or all works.
+"""Tests of user packages with the names of ours: the error names what they shadow, or all works.
 
 They are on PYTHONPATH or in the working folder, and our code is started as the console script, with
 `python -m`, as a local job or by accelerate.

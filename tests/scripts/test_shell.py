@@ -1,4 +1,4 @@
-"""The shell scripts, with programs in place of ours that write down how they are called."""
+"""Tests of the shell scripts with stub programs that record their arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sudocot solve`: what people see for every kind of puzzle, and the exit code."""
+"""Tests of `sudocot solve`: output and exit code for every kind of puzzle."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def test_outcome_and_exit_code(
     assert outcome in out
 
 
-def test_sparse_puzzle_stops_at_the_cap_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sparse_puzzle_stops_at_the_limit_with_a_message(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     sparse = "1" + "." * 39 + "2" + "." * 39 + "3"
     code, out, _ = solve(capsys, sparse, "--max-tokens", "100")
     assert code == 1
@@ -90,7 +92,7 @@ def test_sparse_puzzle_stops_at_the_cap_and_says_so(capsys: pytest.CaptureFixtur
     assert "tokens       100 = 8 input + 92 trace + 0 output" in out
 
 
-def test_boards_stand_one_below_the_other_when_narrow(
+def test_boards_are_stacked_in_a_narrow_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "20")
@@ -109,7 +111,7 @@ def test_trace_reads_back_to_the_exact_ids(capsys: pytest.CaptureFixture[str]) -
     assert out == " ".join(map(str, expected)) + "\n"
 
 
-def test_segments_stand_in_place_of_the_cot(capsys: pytest.CaptureFixture[str]) -> None:
+def test_segments_replace_the_cot(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--segment-tokens", "512"]
     _, out, _ = solve(capsys, BRANCHING_9X9, *options)
     assert "segments     5 of 623 to 731 tokens, 3,432 in all\n\n" in out
@@ -127,7 +129,9 @@ def test_segments_of_an_unsolved_puzzle_are_its_trace(capsys: pytest.CaptureFixt
     assert "<summary>" not in out
 
 
-def test_file_goes_on_behind_a_bad_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_file_continues_after_a_malformed_row(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     path = tmp_path / "puzzles.txt"
     path.write_text("1.....3..4.....2\n1.....q..4.....2\n....1...........\n")
     code, out, err = solve(capsys, str(path))

@@ -1,4 +1,4 @@
-"""`sudocot verify` and the commands that trust files: a changed byte is found where it matters."""
+"""Tests of `sudocot verify`, and of the commands that rely on files: changed bytes are found."""
 
 from __future__ import annotations
 

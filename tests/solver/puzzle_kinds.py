@@ -1,4 +1,4 @@
-"""Puzzles and readers of the tests of input formats."""
+"""Puzzles and readers for the tests of input formats."""
 
 from __future__ import annotations
 

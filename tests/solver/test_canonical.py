@@ -1,4 +1,4 @@
-"""Canonical forms: one per class of equivalent grids, against brute force and known counts."""
+"""Tests of canonical forms: one per equivalence class, by brute force and known counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting solutions: against the naive twin, known numbers, and the public puzzle lists."""
+"""Tests of solution counting: naive implementation, known numbers, public puzzle lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated puzzles: one solution, minimal, the same in any split, not far from uniform."""
+"""Tests of generated puzzles: unique solution, minimality, splits, uniformity."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def assert_minimal(board: Board, grid: Grid) -> None:
 
 
 @pytest.mark.parametrize("board", ALL_BOARDS, ids=lambda board: board.name)
-def test_puzzles_have_one_solution_and_no_needless_given(board: Board) -> None:
+def test_puzzles_have_one_solution_and_no_redundant_given(board: Board) -> None:
     grids, solutions = generate_puzzles(board, seed=11, count=COUNTS.get(board.name, 3))
     assert count_solutions_many(board, grids).tolist() == [1] * len(grids)
     for grid, solution in zip(grids, solutions, strict=True):

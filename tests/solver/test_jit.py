@@ -1,4 +1,4 @@
-"""The kernel cache: code that different processes put there does not get mixed up."""
+"""Tests of the kernel cache, shared by different processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mined puzzles: lengths near their targets, one solution, minimal, the same in any split."""
+"""Tests of mined puzzles: target lengths, unique solution, minimality, splits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tracer against the golden records, a naive twin, and its own resumption."""
+"""Tests of the tracer: golden records, a naive implementation, and resumption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The puzzle reader on every form of input that users have, and what it says of bad input."""
+"""Tests of the puzzle reader: all supported formats, and errors of invalid input."""
 
 from __future__ import annotations
 

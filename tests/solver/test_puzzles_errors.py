@@ -1,4 +1,4 @@
-"""Rows and files that the puzzle reader cannot read."""
+"""Tests of malformed rows and files."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         read_all(path)
 
 
-def test_parse_puzzle_wants_exactly_one() -> None:
+def test_parse_puzzle_requires_exactly_one() -> None:
     with pytest.raises(ValueError, match="puzzle: 2 puzzles; allowed is one"):
         parse_puzzle(f"{PUZZLE}\n{PUZZLE}")
     with pytest.raises(ValueError, match="puzzle:2:81: 80 cells"):

@@ -1,4 +1,4 @@
-"""Forms of input in which puzzles were lost, or another puzzle was read: none is lost silently."""
+"""Regression tests of inputs in which puzzles were lost or misread."""
 
 from __future__ import annotations
 

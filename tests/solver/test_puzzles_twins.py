@@ -1,4 +1,4 @@
-"""Compiled loops against line parsers, and every writer against the reader."""
+"""Tests of compiled loops against line parsers, and of every writer against the reader."""
 
 from __future__ import annotations
 

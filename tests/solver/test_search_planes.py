@@ -1,4 +1,4 @@
-"""The planes after each token, against the board rebuilt from scratch with sets."""
+"""Tests of the search planes after each token, against boards rebuilt with sets."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Sparse puzzles: givens and lengths within bounds, solutions of the trace, any split the same."""
+"""Tests of sparse puzzles: bounds on givens and lengths, solutions, splits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Symmetries: group laws, solutions stay solutions, seeds decide, draws are uniform."""
+"""Tests of symmetries: group laws, preserved solutions, seeds, uniform draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each of two processes does for `test_distributed.py`; started by accelerate's launcher."""
+"""Stages of each of two processes for `test_distributed.py`, started by accelerate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers for tests that train: a run of about 14 updates, and ways to stop it on the way."""
+"""Helpers for tests that train: a run of about 14 updates, and interruptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both forms of a batch hold the same sequences, with exact counts."""
+"""Tests of padded and packed batches: same sequences, exact counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The board-state loss: its value, that it splits like the other, and that no trace of it stays."""
+"""Tests of the probe loss: value, division into micro-batches, and export without it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Checkpoints are whole or not there, and the newest whole one is found."""
+"""Tests of checkpoints: atomic, and the newest undamaged one is loaded."""
 
 from __future__ import annotations
 

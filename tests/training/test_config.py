@@ -1,4 +1,4 @@
-"""Presets, the command line's way to them, and what a resume compares."""
+"""Tests of presets, their command-line options, and the comparison on resume."""
 
 from __future__ import annotations
 

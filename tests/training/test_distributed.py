@@ -1,4 +1,4 @@
-"""Two processes on gloo do what one does: gradients, runs and stops."""
+"""Tests of two gloo processes against one: gradients, runs and stops."""
 
 from __future__ import annotations
 

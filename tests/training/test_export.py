@@ -1,4 +1,4 @@
-"""The model folder: plain transformers loads it, facts survive, training can start from it."""
+"""Tests of the model folder: loading with plain transformers, facts, initialization from it."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_facts_survive_and_name_the_weights(name: str, exported: Path) -> None:
     assert record["weights_digest"] == weights_digest(build_model(NETWORKS[name], seed=0))
 
 
-def test_card_tells_what_the_model_was_trained_on(exported: Path) -> None:
+def test_card_has_the_training_facts(exported: Path) -> None:
     card = (exported / "llama" / "README.md").read_text()
     for fact in ("4x4 Sudoku", "rule-1", "0123abcd", "| num_tokens | 123456 |", "| seed | 7 |"):
         assert fact in card

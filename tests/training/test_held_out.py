@@ -1,4 +1,4 @@
-"""When evaluations during training are due."""
+"""Tests of the schedule of evaluations during training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of the paper's authors: what is converted, refused, or only warned of."""
+"""Tests of the import of the paper authors' checkpoints: conversion, errors, warnings."""
 
 from __future__ import annotations
 

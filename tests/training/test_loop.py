@@ -55,7 +55,7 @@ class TestRun:
         assert [row["step"] for row in evals] == [5, 10, rows[-1]["step"]]
         assert all(0 <= row["solve_rate"] <= 1 and row["num_puzzles"] == 20 for row in evals)  # type: ignore[operator]
 
-    def test_a_finished_run_says_so(
+    def test_a_finished_run_is_reported_as_finished(
         self, finished: TrainConfig, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)

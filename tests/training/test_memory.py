@@ -1,4 +1,4 @@
-"""Memory of updates, worked out on fake tensors, against what real tensors take."""
+"""Tests of the memory of updates computed on fake tensors, against real tensors."""
 
 from __future__ import annotations
 

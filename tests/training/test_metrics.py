@@ -1,4 +1,4 @@
-"""The record of a run: half lines, repeated steps, and what is no record at all."""
+"""Tests of the metrics file: incomplete lines, repeated steps, malformed lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows without their output block: which rows, where they end, and a choice that is repeatable."""
+"""Tests of rows without output block: which rows, where they end, determinism."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves are drawn from metrics files alone."""
+"""Tests of curves drawn from metrics files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_run(folder: Path, *, scale: float = 1.0, evaluations: bool = True) -> 
     return folder
 
 
-def test_curves_are_what_the_metrics_say(tmp_path: Path) -> None:
+def test_curves_equal_the_metrics(tmp_path: Path) -> None:
     curves = read_curves(write_run(tmp_path / "run"))
     assert curves.loss.tokens.tolist() == [1000, 2000, 3000, 4000, 5000]
     assert curves.loss.values.tolist() == [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]

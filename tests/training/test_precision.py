@@ -1,4 +1,4 @@
-"""Precision policies: what they turn off and what they refuse."""
+"""Tests of precision policies: torch settings and unsupported devices."""
 
 from __future__ import annotations
 

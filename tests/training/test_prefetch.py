@@ -1,4 +1,4 @@
-"""Reading ahead in a thread changes neither items nor their order."""
+"""Tests of prefetching in a thread: same items in the same order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advice at the start of a run."""
+"""Tests of the warnings and advice at the start of a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TestHugePages:
             ({"mode": None}, False),
         ],
     )
-    def test_is_told_where_it_helps_alone(
+    def test_huge_pages_are_advised_only_where_they_help(
         self,
         change: dict[str, str | tuple[str, str] | None],
         is_told: bool,

@@ -1,4 +1,4 @@
-"""The order of the data: a bijection, whole updates, and the same from any place on."""
+"""Tests of the data order: bijection, complete updates, resumption at any position."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class TestUpdates:
             assert rows_of(rest) == rows_of(updates[5:])
 
     @pytest.mark.parametrize("layout", ["padded", "packed"])
-    def test_updates_have_the_wanted_size(self, layout: str) -> None:
+    def test_updates_have_the_configured_size(self, layout: str) -> None:
         sampler = sampler_over(fake_store(10_000), layout=layout, window_rows=4_096)
         sizes = np.array([update.num_tokens for update in take(sampler, 200)])
         assert abs(sizes.mean() - 4_000) < 40

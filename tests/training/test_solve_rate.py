@@ -1,4 +1,4 @@
-"""Held-out match: against one sequence at a time, against greedy decoding, and its row picking."""
+"""Tests of the held-out match against single sequences and greedy decoding."""
 
 from __future__ import annotations
 

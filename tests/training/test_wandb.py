@@ -1,4 +1,4 @@
-"""W&B is a mirror: not imported when off, never fatal, and rebuilt from the record."""
+"""Tests of W&B: optional import, failures, rebuilding from the metrics."""
 
 from __future__ import annotations
 

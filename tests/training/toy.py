@@ -1,4 +1,4 @@
-"""Small 4x4 data sets, written with the library's own solver and store."""
+"""Small 4x4 data sets, written by the solver and the store."""
 
 from __future__ import annotations
 
