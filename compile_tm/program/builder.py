@@ -25,7 +25,7 @@ from compile_tm.program.registers import Flag, Kind, Register, Wires
 
 
 class Stage:
-    """A named part of a program, whose heads and gadgets bear its name."""
+    """A named part of a program; its heads and gadgets have its name."""
 
     def __init__(self, builder: ProgramBuilder, name: str) -> None:
         self._builder, self._name = builder, name

@@ -102,7 +102,7 @@ def test_columns_of_a_list_are_named(
     listed = ["eval", "cohorts", "--data", str(table), "--lengths", str(lengths)]
     assert main([*listed, *columns]) == 0
     assert main([*listed, *columns[:2]]) == 2
-    assert "made from other columns of the list" in capsys.readouterr().err
+    assert "is the table of other columns of the list" in capsys.readouterr().err
 
 
 def test_cohorts_of_a_list_without_a_default_target(

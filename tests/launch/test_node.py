@@ -31,7 +31,7 @@ def test_without_scontrol_a_training_stops(tmp_path: Path) -> None:
         (tools / name).symlink_to(str(shutil.which(name)))
     done = run_script(train_script(tmp_path), path=str(tools))
     assert done.returncode == 1
-    assert "scontrol does not tell the nodes of the job" in done.stderr
+    assert "scontrol does not list the nodes of the job" in done.stderr
 
 
 def run_script(

@@ -105,7 +105,7 @@ def data(cluster: Cluster, work: Path) -> Path:
         ": task 1",
         "-merge: task 0",
     ]
-    assert "no success of 1 of 3" in failures[1]
+    assert "not succeeded: 1 of 3" in failures[1]
 
     obstacle.rmdir()
     second = launch(cluster, work, *words)
