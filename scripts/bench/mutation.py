@@ -47,7 +47,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "compile_tm/program/conflicts.py": ("tests/compile_tm/test_builder.py",),
 }
 """Mutated modules, with the test files that are run on their mutants."""
-_LIBRARIES = ("hypothesis", "numpy", "torch", "transformers", "accelerate", "safetensors.torch")
+_LIBRARIES = ("numpy", "torch", "transformers", "accelerate", "safetensors.torch")
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -239,10 +239,10 @@ def _run(module: str, mutant: Mutant | None, *, limit_s: int) -> tuple[str, floa
     child = os.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
-        silent = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silent, 1)
-        os.dup2(silent, 2)
         if mutant is not None:
+            silent = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(silent, 1)
+            os.dup2(silent, 2)
             sys.meta_path.insert(0, _MutantFinder(module, mutant))
         with tempfile.TemporaryDirectory() as folder:
             os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = folder
