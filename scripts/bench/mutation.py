@@ -73,6 +73,11 @@ _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.In: ast.NotIn,
     ast.NotIn: ast.In,
 }
+_PYTEST_OPTIONS = (
+    *("-x", "-q", "--timeout=0", "-p", "no:cacheprovider", "-p", "no:xdist"),
+    # Plugins of libraries that are imported before the fork.
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+)
 _MIN_CPU_S = 20
 
 
@@ -244,11 +249,13 @@ def _run(module: str, mutant: Mutant | None, *, limit_s: int) -> tuple[str, floa
             os.dup2(silent, 1)
             os.dup2(silent, 2)
             sys.meta_path.insert(0, _MutantFinder(module, mutant))
-        with tempfile.TemporaryDirectory() as folder:
-            os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = folder
-            options = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=0")
-            code = pytest.main([*options, *TARGETS[module]])
-        os._exit(code)
+        code = 1
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = folder
+                code = pytest.main([*_PYTEST_OPTIONS, *TARGETS[module]])
+        finally:
+            os._exit(code)
     _, status = os.waitpid(child, 0)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = used.ru_utime + used.ru_stime - start.ru_utime - start.ru_stime
