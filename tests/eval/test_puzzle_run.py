@@ -21,7 +21,13 @@ from eval.engines.contract import (
     Request,
     paper_caps,
 )
-from eval.engines.puzzle_run import PuzzleRun, input_prompt, read_output, score_output
+from eval.engines.puzzle_run import (
+    PuzzleRun,
+    input_prompt,
+    output_block,
+    read_output,
+    score_output,
+)
 from solver.boards import BOARDS, Board, get_board
 from solver.mrv.tracer import trace
 from solver.vocabulary import END_SUMMARY, SUMMARY, Tokens
@@ -69,6 +75,15 @@ def test_input_prompt_is_the_solvers(board: Board) -> None:
     prompt = input_prompt(request(board, givens))
     assert prompt.dtype == tokens.dtype
     assert prompt.tolist() == tokens[: len(prompt)].tolist()
+
+
+@each_board
+def test_output_block_is_the_solvers(board: Board) -> None:
+    result = trace(board, np.zeros(board.num_cells, np.uint8))
+    assert result.solution is not None
+    output = output_block(board, result.solution)
+    assert output.dtype == result.tokens.dtype
+    assert output.tolist() == result.tokens[-len(output) :].tolist()
 
 
 @each_board
