@@ -60,7 +60,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a file with one JSON object.
 
     Raises:
-        ValueError: it does not; the message names file, line and column.
+        OSError: The file cannot be read.
+        ValueError: The file is malformed or not an object; the message has file, line and column.
     """
     content = load_json(path)
     if not isinstance(content, dict):
