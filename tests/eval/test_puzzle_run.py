@@ -268,3 +268,14 @@ def test_paper_caps_and_their_check() -> None:
     for total, segment, name in ((0, 1, "max_new_tokens"), (1, 0, "max_segment_tokens")):
         with pytest.raises(ValueError, match=f"{name}: got 0"):
             caps(total, segment)
+
+
+def test_a_single_remaining_token_is_decoded() -> None:
+    first = segments_of(BOARD, GIVENS, 8)[0]
+    caps = Caps(max_new_tokens=len(first) + 1, max_segment_tokens=1_000)
+    run = PuzzleRun(request(caps=caps), max_positions=500)
+    run.end_segment(first)
+    assert run.finish_reason is None
+    assert run.token_budget == 1
+    run.end_segment(words("(1,1)"))
+    assert run.finish_reason is FinishReason.TOTAL_CAP
