@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.segments import Segments, split_into_segments
+from data.segments import Segments, cut_segment, split_into_segments
+from data.text import text_to_tokens
 from solver.boards import Board, Grid, get_board
 from solver.jit import IS_JIT
 from solver.mrv.tracer import Status, resume, trace
-from solver.vocabulary import OUTPUT, SUMMARY
+from solver.vocabulary import END_INPUT, INPUT, OUTPUT, SUMMARY
 from tests import naive
 from tests.solver.test_mrv import as_grid, full_grid, has_clash, puzzles
 
@@ -84,8 +85,14 @@ def test_every_segment_follows_from_its_prompt(
     for ids, prompt_length in rows(split_one(board, grid, segment_tokens=segment_tokens)):
         body = ids[prompt_length:]
         end = next(k for k, token in enumerate(body) if token in (SUMMARY, OUTPUT))
-        continuation = resume(board, np.array(ids[:prompt_length], dtype=np.uint8))
-        assert continuation.tokens[:end].tolist() == body[:end]
+        prompt = np.array(ids[:prompt_length], dtype=np.uint8)
+        continuation = resume(board, prompt).tokens
+        assert continuation[:end].tolist() == body[:end]
+        num_givens = int(np.count_nonzero(grid))
+        first = cut_segment(
+            board, prompt, continuation, num_givens=num_givens, segment_tokens=segment_tokens
+        )
+        assert first.tolist() == body
 
 
 def test_batches_skip_puzzles_without_tokens() -> None:
@@ -100,8 +107,33 @@ def test_batches_skip_puzzles_without_tokens() -> None:
     assert segments.indices.tolist() == [*range(len(alone.ends)), 0]
 
 
+def test_short_traces_are_one_segment_each() -> None:
+    board = get_board("4x4")
+    tokens = trace(board, np.zeros(16, dtype=np.uint8)).tokens
+    ends = np.arange(1, 4) * len(tokens)
+    segments = split_into_segments(board, np.tile(tokens, 3), ends, segment_tokens=10_000)
+    assert segments.tokens.tolist() == tokens.tolist() * 3
+    assert segments.ends.tolist() == ends.tolist()
+
+
 def test_segment_tokens_must_be_positive() -> None:
     with pytest.raises(ValueError, match="segment_tokens"):
         split_into_segments(
             get_board("4x4"), np.zeros(0, np.uint8), np.zeros(0, np.int64), segment_tokens=0
         )
+    with pytest.raises(ValueError, match="segment_tokens"):
+        cut_segment(
+            get_board("4x4"),
+            np.array([INPUT, END_INPUT], np.uint8),
+            np.zeros(0, np.uint8),
+            num_givens=0,
+            segment_tokens=0,
+        )
+
+
+@pytest.mark.parametrize("lines", ["1 2", "(1,1)", "(1,1) (1,2)", "(1,1) 2 1", "(1,1) 2 3"])
+def test_prompts_without_the_givens_are_rejected(lines: str) -> None:
+    board = get_board("4x4")
+    prompt = text_to_tokens(board, f"<input> {lines} </input>")
+    with pytest.raises(ValueError, match="prompt: must begin with 1 cells"):
+        cut_segment(board, prompt, prompt[:0], num_givens=1, segment_tokens=8)
