@@ -42,8 +42,8 @@ def test_a_failed_training_is_an_error(config: huge_pages.Config) -> None:
 def test_a_single_update_has_no_second_half(
     config: huge_pages.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = subprocess.CompletedProcess([], 0)
-    monkeypatch.setattr(huge_pages.subprocess, "run", lambda *_, **__: done)
+    done = subprocess.CompletedProcess[str]([], 0)
+    monkeypatch.setattr("scripts.bench.huge_pages.subprocess.run", lambda *_, **__: done)
     monkeypatch.setattr(huge_pages, "read_metrics", lambda _: [{"kind": "train"}])
     with pytest.raises(ValueError, match="num_tokens: got 4500, allowed are two updates or more"):
         huge_pages.main(config)
