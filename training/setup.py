@@ -177,7 +177,12 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
         check_checkpoint(checkpoint, config=config, data_digest=store.manifest.digest)
     model = build_model(config.architecture, seed=config.seed)
     if checkpoint is None and config.init_from is not None:
-        load_weights(model, config.init_from)
+        load_weights(
+            model,
+            config.init_from,
+            board=get_board(config.architecture.board),
+            seed=config.seed,
+        )
     initial_weights = weights_digest(model) if checkpoint is None else None
     num_parameters = count_parameters(model)
     if config.board_state_weight > 0:

@@ -21,10 +21,12 @@ from data.model_format.facts import ModelFacts, read_facts
 from data.model_format.precision import PRECISIONS
 from data.model_format.weights import weights_digest
 from data.store import TokenStore
+from solver.boards import get_board
+from solver.vocabulary import Vocabulary
 from tests.training.runs import run, small_config
 from training.checkpoints.export import export_model, load_weights
 from training.models.attention import ATTENTIONS, use_attention
-from training.models.build import build_model
+from training.models.build import build_model, check_master_weights
 from training.models.families import ModelConfig
 from training.models.rotary import check_rotary
 from training.reporting.metrics import read_metrics
@@ -32,6 +34,7 @@ from training.reporting.metrics import read_metrics
 LLAMA = ModelConfig(
     board="4x4", hidden_size=32, num_layers=2, num_heads=2, rope_theta=5000.0, max_positions=40
 )
+BOARD = get_board("4x4")
 NETWORKS = {
     "llama": LLAMA,
     "llama_qk_norm": replace(LLAMA, qk_norm=True),
@@ -188,8 +191,33 @@ def test_vocabulary_of_another_board_is_refused(tmp_path: Path) -> None:
 @networks
 def test_training_starts_from_an_exported_folder(name: str, exported: Path) -> None:
     model = build_model(NETWORKS[name], seed=9)
-    load_weights(model, exported / name)
+    load_weights(model, exported / name, board=BOARD)
     assert weights_digest(model) == weights_digest(build_model(NETWORKS[name], seed=0))
+
+
+@networks
+def test_training_starts_from_a_model_of_another_board(name: str, exported: Path) -> None:
+    """Layers and the rows of common tokens are copied, new rows have the spread of their kind."""
+    config, board = NETWORKS[name], get_board("6x6")
+    small = build_model(config, seed=0)
+    model = build_model(replace(config, board="6x6"), seed=9)
+    load_weights(model, exported / name, board=board, seed=5)
+    check_master_weights(model)
+    layers = dict(small.base_model.named_parameters())
+    for parameter_name, weight in model.base_model.named_parameters():
+        if weight is not model.get_input_embeddings().weight:
+            assert torch.equal(weight, layers[parameter_name]), parameter_name
+    ours, theirs = Vocabulary(board), Vocabulary(BOARD)
+    for getter in ("get_input_embeddings", "get_output_embeddings"):
+        rows, copied = getattr(model, getter)().weight, getattr(small, getter)().weight
+        for token in set(ours.tokens) & set(theirs.tokens):
+            assert torch.equal(rows[ours.tokens.index(token)], copied[theirs.tokens.index(token)])
+        new = [ours.tokens.index(f"({row},{row})") for row in (5, 6)]
+        assert not torch.equal(rows[new[0]], rows[new[1]])
+        assert 0.5 < rows[new].std() / copied.std() < 2
+    again = build_model(replace(config, board="6x6"), seed=3)
+    load_weights(again, exported / name, board=board, seed=5)
+    assert weights_digest(again) == weights_digest(model)
 
 
 def test_other_weights_than_described_are_named(
@@ -197,12 +225,12 @@ def test_other_weights_than_described_are_named(
 ) -> None:
     """A file that was replaced by that of another model still fits the network."""
     shutil.copytree(exported / "llama", tmp_path / "m")
-    load_weights(build_model(LLAMA, seed=9), tmp_path / "m")
+    load_weights(build_model(LLAMA, seed=9), tmp_path / "m", board=BOARD)
     assert caplog.text == ""
     tensors = load_file(tmp_path / "m" / "model.safetensors")
     tensors["model.norm.weight"] += 1
     save_file(tensors, tmp_path / "m" / "model.safetensors", metadata={"format": "pt"})
-    load_weights(build_model(LLAMA, seed=9), tmp_path / "m")
+    load_weights(build_model(LLAMA, seed=9), tmp_path / "m", board=BOARD)
     assert f"{tmp_path / 'm'}: the weights are not those that sudocot.json describes" in caplog.text
 
 
@@ -216,7 +244,7 @@ def test_training_starts_in_fp32_from_a_bf16_folder(exported: Path, tmp_path: Pa
     plain = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert {p.dtype for p in plain.parameters()} == {torch.bfloat16}
     model = build_model(LLAMA, seed=9)
-    load_weights(model, tmp_path)
+    load_weights(model, tmp_path, board=BOARD)
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     for ours, theirs in zip(model.parameters(), half.parameters(), strict=True):
         assert torch.equal(ours, theirs.float())
@@ -226,7 +254,6 @@ def test_training_starts_in_fp32_from_a_bf16_folder(exported: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"board": "6x6"}, "got a 4x4 model"),
         ({"rope_theta": 10_000.0}, "got rotary base 5000, the run has 10000"),
         ({"hidden_size": 64}, "not the architecture of this run"),
         ({"num_layers": 1}, "not the architecture of this run"),
@@ -238,7 +265,9 @@ def test_weights_of_another_network_are_refused(
     changes: dict[str, Any], message: str, exported: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        load_weights(build_model(replace(LLAMA, **changes), seed=0), exported / "llama")
+        load_weights(
+            build_model(replace(LLAMA, **changes), seed=0), exported / "llama", board=BOARD
+        )
 
 
 def test_truncated_weights_are_refused(exported: Path, tmp_path: Path) -> None:
@@ -246,7 +275,7 @@ def test_truncated_weights_are_refused(exported: Path, tmp_path: Path) -> None:
     weights = tmp_path / "copy" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
     with pytest.raises(ValueError, match="damaged or incompatible weights"):
-        load_weights(build_model(LLAMA, seed=0), tmp_path / "copy")
+        load_weights(build_model(LLAMA, seed=0), tmp_path / "copy", board=BOARD)
 
 
 @pytest.mark.parametrize(

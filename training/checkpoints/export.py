@@ -32,9 +32,10 @@ from data.model_format.weights import (
 from data.runtime.documents import read_json
 from data.runtime.files import staged_directory, to_json
 from data.tokenizer import save_tokenizer
-from solver.boards import get_board
+from solver.boards import Board, get_board
 from solver.vocabulary import INPUT, PAD, STOP_TOKENS, Vocabulary
 from training.checkpoints.model_card import model_card
+from training.checkpoints.transfer import transferred_state
 from training.models.build import check_master_weights
 from training.models.rotary import effective_rope_base, pin_rotary
 
@@ -105,24 +106,36 @@ def _add_old_rope_names(path: Path) -> None:
     path.write_bytes(to_json(config))
 
 
-def load_weights(model: PreTrainedModel, folder: Path) -> None:
+def load_weights(model: PreTrainedModel, folder: Path, *, board: Board, seed: int = 0) -> None:
     """Load the weights of an exported folder into `model`, converted to fp32.
 
+    The embeddings of a model of another board are transferred, see `transfer_rows`.
+
+    Args:
+        model: Model of `board`.
+        folder: Model folder of the same architecture.
+        board: Board of the run.
+        seed: Seed of the embeddings of tokens that the folder's model does not have.
+
     Raises:
-        ValueError: The folder has a model of another board, architecture or rotary base.
+        ValueError: The folder has a model of another architecture or rotary base.
     """
-    vocab_size = model.config.vocab_size
-    facts = read_facts(folder)
-    if Vocabulary(get_board(facts.board)).size != vocab_size:
-        raise ValueError(f"{folder}: got a {facts.board} model, the run has {vocab_size} tokens")
+    source_vocabulary = Vocabulary(get_board(read_facts(folder).board))
+    vocabulary = Vocabulary(board)
     source = read_pretrained(type(model), folder)
     if _stored_digest(source, folder) != read_json(folder / FACTS_FILE)["weights_digest"]:
         logger.warning("%s: the weights are not those that %s describes", folder, FACTS_FILE)
     ours, theirs = effective_rope_base(model), effective_rope_base(source)
     if abs(ours - theirs) > 1e-4 * ours:
         raise ValueError(f"{folder}: got rotary base {theirs:g}, the run has {ours:g}")
+    state = source.state_dict()
+    if source_vocabulary != vocabulary:
+        logger.info("%s: embeddings transferred to %s", folder, board.name)
+        state = transferred_state(
+            source, source_vocabulary=source_vocabulary, vocabulary=vocabulary, seed=seed
+        )
     try:
-        model.load_state_dict(source.state_dict())
+        model.load_state_dict(state)
     except RuntimeError as error:
         raise ValueError(f"{folder}: not the architecture of this run: {error}") from error
     check_master_weights(model)
