@@ -182,7 +182,7 @@ evaluate "compiled solver" "compiled-$board" "$out/scot-test" verify "${referenc
 while read -r name shipped_board; do
     data=$out/$shipped_board-test
     sudocot data build --generate 200 --seed 2 --board "$shipped_board" --resume --out "$data"
-    evaluate "shipped $name" "$name" "$data" verify --sample random --count 100
+    evaluate "shipped $name" "$name" "$data" verify --sample random --count 100 --max-new-tokens 2048
 done < <(python -c 'from scripts.models.catalog import read_catalog as r
 for model in r().values(): model.board == "'$board'" or print(model.name, model.board)')
 
