@@ -31,7 +31,8 @@ class Config:
 
     Shows the trace of the solver. With --model, which solves the puzzle, or --evaluation with
     stored tokens, also shows the tokens of the model and marks the first deviation from the solver.
-    For a compiled model, also shows its registers at each token. The page is self-contained.
+    For a compiled model, also shows its registers at each token; for other models, the
+    probabilities of their tokens. The page is self-contained.
 
     Examples:
         sudocot trace '1...|..3.|.4..|...2' --out trace.html
@@ -110,6 +111,7 @@ def main(config: Config) -> int:
         model=model,
         readings=readings,
         mismatch=mismatch,
+        probabilities=None if attempt is None else attempt.probabilities,
         max_tokens=config.max_page_tokens,
     )
     publish_page(config.out, page)
@@ -152,4 +154,5 @@ def _find_attempt(config: Config) -> Attempt | None:
         engine=config.engine,
         precision=get_precision(config.precision),
         max_register_tokens=config.max_register_tokens,
+        max_tokens=config.max_page_tokens,
     )

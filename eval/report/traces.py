@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
 
-from eval.report.entries import Entry
-from eval.trace_page.build import trace_page
+from eval.report.entries import Entry, Failure
+from eval.trace_page.build import FailurePlace, trace_page
 from eval.trace_page.sources import attempt_of_evaluation
 from eval.trace_page.streams import model_stream, solver_stream
 
@@ -13,12 +14,25 @@ from eval.trace_page.streams import model_stream, solver_stream
 def trace_pages(entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
     """Yield path in the report and HTML of the trace pages that the failures name."""
     for entry in entries:
-        for failure in entry.failures:
-            if failure.trace:
-                yield failure.trace, _page(entry, failure.key)
+        failures = [failure for failure in entry.failures if failure.trace]
+        urls = ["", *map(_url, failures), ""]
+        for number, failure in enumerate(failures, 1):
+            place = FailurePlace(
+                number=number,
+                total=len(failures),
+                previous=urls[number - 1],
+                next=urls[number + 1],
+            )
+            yield failure.trace, _page(entry, failure.key, place)
 
 
-def _page(entry: Entry, key: str) -> str:
+def _url(failure: Failure) -> str:
+    """URL of the first wrong token of a failure, relative to the other trace pages."""
+    assert failure.wrong is not None
+    return f"{PurePosixPath(failure.trace).name}#t={failure.wrong.position + 1}"
+
+
+def _page(entry: Entry, key: str, place: FailurePlace) -> str:
     attempt = attempt_of_evaluation(entry.path, puzzle=key)
     solver = solver_stream(attempt.board, attempt.givens, segment_tokens=attempt.segment_tokens)
     model = model_stream(
@@ -28,4 +42,4 @@ def _page(entry: Entry, key: str) -> str:
         name=entry.label,
         end=attempt.finish_reason,
     )
-    return trace_page(attempt.board, attempt.givens, solver=solver, model=model)
+    return trace_page(attempt.board, attempt.givens, solver=solver, model=model, failure=place)

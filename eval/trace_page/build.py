@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from compile_tm.page.render import render_page
+from eval.inspect.why_wrong import why_wrong
 from eval.trace_page.register_check import Mismatch
 from eval.trace_page.registers import Readings
 from eval.trace_page.streams import Stream, first_difference
@@ -15,8 +17,25 @@ from solver.boards import Board, Grid
 from solver.puzzles import format_grid
 from solver.vocabulary import Tokens, Vocabulary
 
+if TYPE_CHECKING:
+    from eval.trace_page.probabilities import Probabilities
+
 MAX_PAGE_TOKENS = 1_000_000
 """Default maximum number of ids per stream; longer streams are truncated with a note."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailurePlace:
+    """Place of a page among those of the failures of an evaluation."""
+
+    number: int
+    """From 1."""
+    total: int
+    """Number of pages."""
+    previous: str
+    """URL of the previous page, relative to this one; empty for the first."""
+    next: str
+    """URL of the next page; empty for the last."""
 
 
 def trace_page(
@@ -27,6 +46,8 @@ def trace_page(
     model: Stream | None = None,
     readings: Readings | None = None,
     mismatch: Mismatch | None = None,
+    probabilities: Probabilities | None = None,
+    failure: FailurePlace | None = None,
     max_tokens: int = MAX_PAGE_TOKENS,
 ) -> str:
     """Return the page as HTML.
@@ -38,6 +59,8 @@ def trace_page(
         model: Token stream of a model, compared with the solver's.
         readings: Register values of the model.
         mismatch: First register value that differs from the solver's state.
+        probabilities: Probabilities of the tokens of the model.
+        failure: Place among the pages of an evaluation's failures.
         max_tokens: Maximum number of ids per stream.
 
     Raises:
@@ -46,9 +69,11 @@ def trace_page(
     if max_tokens < 1:
         raise ValueError(f"max_tokens: got {max_tokens}, allowed is at least 1")
     streams = [_packed(board, solver, shared=0, max_tokens=max_tokens)]
-    difference = None
+    difference, reason = None, ""
     if model is not None:
         difference = first_difference(solver.ids, model.ids)
+        if difference is not None:
+            reason = why_wrong(board, solver.ids, model.ids, difference)
         shared = len(model.ids) if difference is None else difference
         streams.append(_packed(board, model, shared=shared, max_tokens=max_tokens))
     return render_page(
@@ -61,6 +86,9 @@ def trace_page(
         solver=solver,
         model=model,
         difference=difference,
+        reason=reason,
+        failure=failure,
+        probabilities=probabilities,
         mismatch=mismatch,
         readings=readings,
         max_tokens=max_tokens,
@@ -74,6 +102,10 @@ def trace_page(
             "solution": None if solver.solution is None else solver.solution.tolist(),
             "difference": difference,
             "streams": streams,
+            "failure": None if failure is None else [failure.previous, failure.next],
+            "probabilities": None
+            if probabilities is None
+            else _packed_probabilities(board, probabilities),
         },
     )
 
@@ -87,6 +119,17 @@ def _packed(board: Board, stream: Stream, *, shared: int, max_tokens: int) -> di
         "total": len(stream.ids),
         "shared": min(shared, max_tokens),
         "ids": _to_base64(kept, bytes_per_id=Vocabulary(board).dtype.itemsize),
+    }
+
+
+def _packed_probabilities(board: Board, probabilities: Probabilities) -> dict[str, str]:
+    """Pack probabilities as bytes, 255 for 1."""
+    shares = (probabilities.token, probabilities.other_probability)
+    token, other = (np.rint(255 * share).astype(np.uint16) for share in shares)
+    return {
+        "token": _to_base64(token, bytes_per_id=1),
+        "other": _to_base64(probabilities.other, bytes_per_id=Vocabulary(board).dtype.itemsize),
+        "otherProbability": _to_base64(other, bytes_per_id=1),
     }
 
 

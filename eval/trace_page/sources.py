@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from data.model_format.precision import PrecisionPolicy
 from eval.engines.contract import Request, paper_caps
-from eval.engines.factory import EngineName, make_engine
+from eval.engines.factory import EngineName, make_engine, make_network
 from eval.engines.puzzle_run import input_prompt
 from eval.results.folder import EvaluationFolder
 from eval.results.records import ResultRow
@@ -19,6 +19,9 @@ from eval.trace_page.registers import Readings, read_registers
 from solver.boards import Board, Grid
 from solver.puzzles import format_grid, parse_puzzle, puzzle_id
 from solver.vocabulary import Tokens
+
+if TYPE_CHECKING:
+    from eval.trace_page.probabilities import Probabilities
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -39,6 +42,8 @@ class Attempt:
     """Trace tokens per segment of the training data; None for CoT."""
     readings: Readings | None = None
     """Register values, if the model folder describes registers."""
+    probabilities: Probabilities | None = None
+    """Probabilities of the generated tokens of a trained model of a family of this package."""
 
 
 def attempt_of_evaluation(path: Path, *, puzzle: str | None) -> Attempt:
@@ -96,6 +101,7 @@ def attempt_of_model(
     engine: EngineName | None,
     precision: PrecisionPolicy,
     max_register_tokens: int,
+    max_tokens: int,
 ) -> Attempt:
     """Solve a puzzle with a model, on a GPU if available, with the token limits of the paper.
 
@@ -106,6 +112,7 @@ def attempt_of_model(
         engine: Name of the engine; None for `segment`, or `hf` for other model families.
         precision: Number formats.
         max_register_tokens: Maximum number of tokens with register values.
+        max_tokens: Maximum number of tokens with probabilities.
 
     Raises:
         ValueError: The model is for another board or malformed.
@@ -115,6 +122,7 @@ def attempt_of_model(
 
     from eval.network.model_folder import ModelFolder
     from eval.network.transformers_model import load_model
+    from eval.trace_page.probabilities import read_probabilities
 
     folder = ModelFolder.open(path)
     if folder.board != board:
@@ -141,6 +149,14 @@ def attempt_of_model(
             segments=result.segments,
             max_tokens=max_register_tokens,
         )
+    probabilities = None
+    if registers is None and folder.computed is not None and result.num_new_tokens:
+        probabilities = read_probabilities(
+            make_network(folder, precision=precision, device=device),
+            prompt=input_prompt(request),
+            segments=result.segments,
+            max_tokens=max_tokens,
+        )
     return Attempt(
         board=board,
         givens=givens,
@@ -149,4 +165,5 @@ def attempt_of_model(
         finish_reason=str(result.finish_reason),
         segment_tokens=folder.facts.segment_tokens if mode == "scot" else None,
         readings=readings,
+        probabilities=probabilities,
     )

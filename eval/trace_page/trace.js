@@ -35,6 +35,20 @@
   const registerList = registers && new RegisterList(registers, data.side);
   let marks = "candidates"; // Content of empty cells of the board.
 
+  // Probabilities of the model's generated tokens, if the page has them.
+  const promptLength = 2 * data.givens.filter(Boolean).length + 2;
+  const probabilities = data.probabilities && {
+    token: decodeIds(data.probabilities.token, 256),
+    other: decodeIds(data.probabilities.other, numIds),
+    otherProbability: decodeIds(data.probabilities.otherProbability, 256),
+  };
+  const UNSURE = 0.9;
+  // Probability of a token of the shown stream, or null.
+  const probabilityOf = (token) => {
+    const share = current === streams.length - 1 ? probabilities?.token[token - promptLength] : undefined;
+    return share === undefined ? null : share / 255;
+  };
+
   let current = streams.length - 1;
   let search = searchOf(current);
   let position = 0;
@@ -282,6 +296,11 @@
     else if (id < NUM_SPECIALS) node.classList.add("mark");
     node.dataset.token = k;
     if (k === data.difference) node.classList.add("deviation");
+    const share = probabilityOf(k);
+    if (share !== null && share < 0.99) {
+      node.classList.add("doubt");
+      node.style.setProperty("--doubt", `${Math.round(60 * (1 - share))}%`);
+    }
     return node;
   }
 
@@ -339,6 +358,49 @@
     }
   }
 
+  // Least probability in each column of pixels, of the model's tokens.
+  function drawHeat() {
+    const canvas = $("heat");
+    if (!canvas) return;
+    canvas.hidden = current !== streams.length - 1;
+    const ratio = devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    const style = getComputedStyle(document.documentElement);
+    const context = canvas.getContext("2d");
+    context.scale(ratio, ratio);
+    context.fillStyle = style.getPropertyValue("--sunken").trim();
+    context.fillRect(0, 0, width, height);
+    context.fillStyle = style.getPropertyValue("--bad").trim();
+    const last = Math.max(search.ids.length - 1, 1), doubts = new Float64Array(width);
+    for (let token = promptLength; token < search.ids.length; token++) {
+      const share = probabilityOf(token);
+      if (share === null) continue;
+      const from = Math.floor((token / last) * (width - 1)), to = Math.floor(((token + 1) / last) * (width - 1));
+      for (let x = from; x <= Math.max(from, Math.min(to, width) - 1); x++) doubts[x] = Math.max(doubts[x], 1 - share);
+    }
+    doubts.forEach((doubt, x) => {
+      context.globalAlpha = Math.sqrt(doubt);
+      if (doubt) context.fillRect(x, 0, 1, height);
+    });
+  }
+
+  // Sentence on the probability of the current token.
+  function describeProbability() {
+    const share = probabilityOf(position);
+    if (share === null) return "The model did not generate this token.";
+    const at = position - promptLength, text = (p) => (p > 0.995 ? "over 0.99" : p < 0.005 ? "under 0.01" : p.toFixed(2));
+    return `Probability of the token: ${text(share)}; next likely: ${data.words[probabilities.other[at]]} ` +
+      `(${text(probabilities.otherProbability[at] / 255)}).`;
+  }
+
+  function seekUnsure(isBack) {
+    for (let token = position + (isBack ? -1 : 1); token >= 0 && token < search.ids.length; token += isBack ? -1 : 1) {
+      const share = probabilityOf(token);
+      if (share !== null && share < UNSURE) return seek(token);
+    }
+  }
+
   // Maximum depth in each column of pixels.
   function sampleDepths(width) {
     const depths = new Float64Array(width);
@@ -367,6 +429,7 @@
     if (registers) registerList.draw(place, whyNoRegisters());
     $("caption").textContent = describe(state);
     $("why").textContent = whyThisCell(state);
+    if (probabilities) $("probability").textContent = describeProbability();
     $("marks-note").hidden = Boolean(place) || marks !== "candidates";
     rememberPosition();
     const segments = search.summaries.length + 1;
@@ -438,6 +501,7 @@
     cut.hidden = stream.total <= search.ids.length;
     cut.textContent = `This page contains the first ${count(search.ids.length)} of ${count(stream.total)} tokens.`;
     drawOverview();
+    drawHeat();
     seek(position);
   }
 
@@ -463,6 +527,7 @@
   }
 
   const line = () => search.lineAt(position);
+  const openFailure = (index) => { if (data.failure?.[index]) location.href = data.failure[index]; };
   const actions = {
     start: () => seek(0),
     end: () => seek(search.ids.length - 1),
@@ -479,6 +544,11 @@
     marks: () => chooseMarks(registers
       ? { candidates: "counts", counts: "none", none: "candidates" }[marks]
       : { candidates: "none", none: "candidates" }[marks]),
+    unsure: (isBack) => probabilities && seekUnsure(isBack),
+    failureBack: () => openFailure(0),
+    failureForward: () => openFailure(1),
+    failure: (isBack) => openFailure(isBack ? 0 : 1),
+    help: () => { const help = document.querySelector("details.help"); help.open = !help.open; },
     swap: () => streams.length > 1 && choose(1 - current),
     play: () => play(timer === null),
   };
@@ -486,6 +556,7 @@
     ArrowLeft: "back", ArrowRight: "forward", ArrowUp: "lineBack", ArrowDown: "lineForward",
     PageUp: "pageBack", PageDown: "pageForward", Home: "start", End: "end",
     b: "branch", d: "deadEnd", s: "summary", x: "difference", m: "swap", c: "marks", " ": "play",
+    u: "unsure", f: "failure", "?": "help",
   };
 
   document.addEventListener("keydown", (event) => {
@@ -524,8 +595,9 @@
     seekPointer(event);
   });
   $("overview").addEventListener("pointermove", (event) => { if (event.buttons) seekPointer(event); });
-  document.addEventListener("themechange", () => drawOverview());
-  addEventListener("resize", () => drawOverview());
+  const redraw = () => { drawOverview(); drawHeat(); };
+  document.addEventListener("themechange", redraw);
+  addEventListener("resize", redraw);
 
   // A link with #t=N opens the page at token N. Browsers throttle frequent changes of the URL.
   function rememberPosition() {
@@ -537,7 +609,7 @@
 
   drawContinuations();
   const start = linked();
-  position = 2 * data.givens.filter(Boolean).length + 1; // The end of the input block.
+  position = promptLength - 1; // The end of the input block.
   if (start) position = start - 1;
   choose(current);
   chooseMarks(marks);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from eval.report.entries import read_entries
 from eval.report.traces import trace_pages
 from eval.report.write import write_report
 from eval.trace_page.build import trace_page
+from eval.trace_page.probabilities import Probabilities
 from eval.trace_page.streams import Stream, solver_stream
 from solver.prompts import parse_prompt
 from solver.puzzles import parse_puzzle
@@ -227,6 +229,87 @@ def test_error_browser_links_the_first_wrong_token_to_its_trace_page(
     assert browser.problems() == []
 
 
+def test_failures_are_stepped_through_by_button_and_key(browser: Browser, tmp_path: Path) -> None:
+    write_wrong_evaluation(tmp_path / "a")
+    (entry,) = read_entries([str(tmp_path / "a")], num_traces=1)
+    (failure,) = entry.failures
+    names = [f"traces/{number}.html" for number in range(3)]
+    failures = tuple(replace(failure, trace=name) for name in names)
+    (tmp_path / "traces").mkdir()
+    for name, html in trace_pages([replace(entry, failures=failures)]):
+        (tmp_path / name).write_text(html, encoding="utf-8")
+    browser.open(tmp_path / names[0], width=375)
+    shown = "document.querySelector('.failures span').textContent"
+    button = "document.querySelector('[data-action=%s]')"
+    assert browser.run(f"return {shown}") == "Failure 1 of 3"
+    assert browser.run(f"return {button % 'failureBack'}.disabled")
+    assert browser.overflow() == 0
+
+    def arrives(name: str) -> None:
+        browser.wait_for(
+            f"location.pathname.endsWith('{name}') && document.readyState === 'complete'"
+        )
+        assert position(browser) == 15  # the first wrong token
+
+    browser.run(f"{button % 'failureForward'}.click()")
+    arrives(names[1])
+    browser.press("f")
+    arrives(names[2])
+    assert browser.run(f"return {shown}") == "Failure 3 of 3"
+    assert browser.run(f"return {button % 'failureForward'}.disabled")
+    browser.press("f")
+    browser.press("f", with_shift=True)
+    arrives(names[1])
+    reason = "return document.querySelector('.verdict .reason').textContent"
+    assert browser.run(reason) == "</output> is out of place; the search continues with 3."
+    assert browser.problems() == []
+
+
+@pytest.mark.parametrize(("width", "is_dark"), WINDOWS)
+def test_probabilities_of_the_model_are_a_strip(
+    browser: Browser, tmp_path: Path, width: int, is_dark: bool
+) -> None:
+    board, givens = parse_puzzle("1...|..3.|.4..|...2")
+    solver = solver_stream(board, givens, segment_tokens=None)
+    num_prompt = 2 * int(np.count_nonzero(givens)) + 2
+    num = len(solver.ids) - num_prompt
+    shares = np.ones(num, dtype=np.float32)
+    shares[[4, 20]] = 0.6, 0.75
+    probabilities = Probabilities(
+        token=shares, other=np.full(num, NONE, dtype=solver.ids.dtype), other_probability=1 - shares
+    )
+    model = Stream(name="m", ids=solver.ids, end="solved")
+    page = tmp_path / "p.html"
+    page.write_text(
+        trace_page(board, givens, solver=solver, model=model, probabilities=probabilities), "utf-8"
+    )
+    browser.open(page, width=width, is_dark=is_dark)
+    text = "return document.getElementById('probability').textContent"
+    assert browser.run(text) == "The model did not generate this token."
+    browser.press("u")
+    assert position(browser) == num_prompt + 4
+    assert browser.run(text) == "Probability of the token: 0.60; next likely: <none> (0.40)."
+    assert browser.run("return document.querySelectorAll('.token.doubt').length") == 2
+    browser.press("u", "u")
+    assert position(browser) == num_prompt + 20
+    browser.press("u", with_shift=True)
+    assert position(browser) == num_prompt + 4
+    assert browser.overflow() == 0
+    assert browser.problems() == []
+    red = (
+        "const heat = document.getElementById('heat');"
+        "const at = (token) => Math.floor(token / (arguments_ - 1) * (heat.width - 1));"
+        "const row = heat.getContext('2d').getImageData(0, 0, heat.width, 1).data;"
+        "const pixel = (x) => row.slice(4 * x, 4 * x + 4).join();"
+        "return [at(PLACE), at(PLACE) + 1, 2].map(pixel)"
+    ).replace("arguments_", str(len(solver.ids)))
+    first, second, blank = browser.run(red.replace("PLACE", str(num_prompt + 4)))
+    assert blank not in (first, second)
+    browser.press("m")  # tokens of the solver have none
+    assert browser.run("return document.querySelectorAll('.token.doubt').length") == 0
+    assert browser.run("return document.getElementById('heat').hidden")
+
+
 def test_theme_button_switches(browser: Browser, report_page: Path) -> None:
     browser.open(report_page, width=1440)
     click = "document.querySelector('button.theme').click();"
@@ -245,8 +328,26 @@ def test_print_is_light(browser: Browser, report_page: Path) -> None:
     assert browser.run("dispatchEvent(new Event('afterprint'));" + theme) == "dark"
 
 
-def test_controls_cover_neither_board_nor_legend(browser: Browser, model_page: Path) -> None:
-    browser.open(model_page, width=1280, height=900)
+@pytest.mark.parametrize("has_probabilities", [False, True])
+def test_controls_cover_neither_board_nor_legend(
+    browser: Browser, model_page: Path, tmp_path: Path, has_probabilities: bool
+) -> None:
+    page = model_page
+    if has_probabilities:
+        board, givens = parse_puzzle(PUZZLE)
+        solver = solver_stream(board, givens, segment_tokens=512)
+        num = len(solver.ids) - 2 * int(np.count_nonzero(givens)) - 2
+        shares = np.full(num, 0.5, dtype=np.float32)
+        probabilities = Probabilities(
+            token=shares, other=np.full(num, NONE, solver.ids.dtype), other_probability=shares
+        )
+        model = Stream(name="m", ids=solver.ids[:-1], end="cap")
+        page = tmp_path / "p.html"
+        page.write_text(
+            trace_page(board, givens, solver=solver, model=model, probabilities=probabilities)
+        )
+    browser.open(page, width=1280, height=900)
+    browser.press("ArrowRight")
     bottom = "document.querySelector('%s').getBoundingClientRect().bottom"
     top = browser.run("return document.querySelector('.controls').getBoundingClientRect().top")
     for part in ("#board", ".legend", "#stack", "#tokens"):

@@ -161,6 +161,16 @@ def test_command_lets_a_model_solve_the_puzzle(
     assert "deviates from the solver's trace at token" in capsys.readouterr().out
     data = data_of(out.read_text())
     assert [stream["name"] for stream in data["streams"]] == ["solver", "model"]
+    # Greedy decoding: no other token is likelier than the generated one.
+    packed = data["probabilities"]
+    token, other = (
+        np.frombuffer(base64.b64decode(packed[name]), np.uint8)
+        for name in ("token", "otherProbability")
+    )
+    num_generated = data["streams"][1]["total"] - 2 * np.count_nonzero(data["givens"]) - 2
+    assert len(token) == len(other) == num_generated
+    assert (token >= other).all()
+    assert 0 < token.max() < 255
     with pytest.raises(ValueError, match=r"got a 6x6 board, the model's is 4x4"):
         main(Config(puzzle=SMALL, model=model, out=out))
 
