@@ -178,12 +178,17 @@ def test_columns_are_named_for_the_tables_that_have_them(
     words = ["data", "check-splits", "--puzzle-column", "task"]
     for a, b in ((known, other), (other, known), (other, other)):
         assert main([*words, str(a), str(b)]) == 1
-    for a, b in ((known, known), (known, tmp_path)):
-        if b == tmp_path:
-            source = open_files((str(known),), board=None, split=None, revision=None)
-            build(source, b, config=BuildConfig(), rebuild=True)
-        assert main([*words, str(a), str(b)]) == 2
-        assert f"--puzzle-column=task: neither {a} nor {b} is a table" in capsys.readouterr().err
+    data_set = tmp_path / "d"
+    build(
+        open_files((str(known),), board=None, split=None, revision=None),
+        data_set,
+        config=BuildConfig(),
+    )
+    for b in (known, data_set):
+        assert main([*words, str(known), str(b)]) == 2
+        assert (
+            f"--puzzle-column=task: neither {known} nor {b} is a table" in capsys.readouterr().err
+        )
 
 
 def test_columns_of_a_split_in_a_folder_are_named(tmp_path: Path) -> None:
