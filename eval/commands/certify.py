@@ -14,6 +14,7 @@ from tyro.conf import Positional
 from data.commands.tables import print_table
 from data.model_format.precision import get_precision
 from data.runtime.locks import locked_folder
+from data.runtime.progress import progress
 from data.runtime.ranges import check_ranges
 from eval.results.certificates import Certificate, Certificates, Status, write_certificates
 from eval.results.folder import EvaluationFolder
@@ -105,18 +106,22 @@ def _certify(config: Config, folder: EvaluationFolder, model: ModelFolder) -> Ce
     ]
     if not sequences:
         raise ValueError(f"{folder.path}: no generated tokens in any puzzle")
+    logger.info("measuring the bound on %d segments", len(sequences))
     bound = measure_bound(network, sequences, num_additions=count_additions(model))
-    certificates: list[Certificate] = [
-        certify(
-            network,
-            bound,
-            request,
-            generated[request.key],
-            replay_network=replay,
-            segment_tokens=segment_tokens_of(folder.config),
-        )
-        for request in requests
-    ]
+    certificates: list[Certificate] = []
+    with progress("certifying", total=len(requests), unit="puzzles") as advance:
+        for request in requests:
+            certificates.append(
+                certify(
+                    network,
+                    bound,
+                    request,
+                    generated[request.key],
+                    replay_network=replay,
+                    segment_tokens=segment_tokens_of(folder.config),
+                )
+            )
+            advance(1)
     return Certificates(
         model_digest=model.weights_digest,
         precision=precision.name,
