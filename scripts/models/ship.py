@@ -1,7 +1,8 @@
 """Add a trained model to `eval/models`: `python -m scripts.models.ship --help`.
 
 Run it twice: first without evaluations, to write the folder with bf16 weights, then with
-evaluations of that folder, to write the card and the catalog entry.
+evaluations of that folder, to write the card and the catalog entry. With a name only,
+it renders the card again and keeps weights, notes, results and the catalog.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from solver.mrv.tracer import trace
 from solver.puzzles import parse_puzzle
 from solver.vocabulary import OUTPUT, Vocabulary
 from training.checkpoints.export import export_model, read_pretrained
+from training.checkpoints.model_card import model_card
 
 CARD_FILE = "README.md"
 BRANCH_GROUPS = ((0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, 10**9))
@@ -65,6 +67,9 @@ def main(config: Config) -> int:
     """Write the folder, the card and the catalog entry."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     target = config.folder / config.name
+    if config.model is None and not config.evaluations and config.notes is None:
+        refresh_card(target)
+        return 0
     if config.model is not None:
         export_bf16(config.model, target)
     evaluations = [_open_evaluation(words) for words in config.evaluations]
@@ -186,6 +191,14 @@ def write_notes(card: Path, text: str) -> None:
     """Append text to a card, replacing the text of an earlier call."""
     head = card.read_text(encoding="utf-8").partition(NOTES_MARK)[0].rstrip("\n")
     publish_file(card, f"{head}\n\n{NOTES_MARK}\n\n{text}".encode())
+
+
+def refresh_card(folder: Path) -> None:
+    """Render the card of a model folder again, with its notes and results."""
+    card = folder / CARD_FILE
+    notes = card.read_text(encoding="utf-8").partition(NOTES_MARK)[2].lstrip("\n")
+    publish_file(card, model_card(folder).encode())
+    write_notes(card, notes)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from scripts.models.names import resolve_model
 from scripts.models.ship import Config as ShipConfig
 from scripts.models.ship import main as ship
 from training.checkpoints.export import export_model
+from training.checkpoints.model_card import model_card
 from training.models.build import build_model
 from training.models.families import ModelConfig
 
@@ -78,6 +80,15 @@ class TestCatalog:
         assert card.count("## Limits") == card.count("## Results") == 1
         assert "| 0 | 0.00% [0.00, 65.76] of 2 puzzles |" in card
 
+    def test_card_is_rendered_again_with_its_notes(self, shipped: Path, tmp_path: Path) -> None:
+        shutil.copytree(shipped / NAME, tmp_path / NAME)
+        card = tmp_path / NAME / "README.md"
+        before = card.read_text()
+        card.write_text(before.replace("## Sample trace", "## Old title"))
+        assert ship(ShipConfig(name=NAME, folder=tmp_path)) == 0
+        assert card.read_text() == before
+        assert not (tmp_path / "catalog.json").exists()
+
     def test_weights_are_in_bf16(self, shipped: Path, run_model: Path) -> None:
         sizes = [(folder / WEIGHTS_FILE).stat().st_size for folder in (shipped / NAME, run_model)]
         assert sizes[0] < 0.6 * sizes[1]
@@ -114,6 +125,8 @@ class TestShippedModels:
         assert model.scores
         card = (folder / "README.md").read_text()
         assert all(f"## {title}" in card for title in ("Training run", "Limits", "Results"))
+        # Notes and results follow the part that the template writes.
+        assert card.startswith(model_card(folder).rstrip("\n"))
 
     def test_together_they_are_small(self) -> None:
         sizes = [path.stat().st_size for path in MODELS_FOLDER.rglob("*") if path.is_file()]

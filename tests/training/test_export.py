@@ -138,10 +138,15 @@ def test_facts_survive_and_name_the_weights(name: str, exported: Path) -> None:
 
 def test_card_has_the_training_facts(exported: Path) -> None:
     card = (exported / "llama" / "README.md").read_text()
-    for fact in ("4x4 Sudoku", "rule-1", "0123abcd", "| num_tokens | 123456 |", "| seed | 7 |"):
+    for fact in ("4x4 Sudoku", "rule-1", "0123abcd", "| num_tokens | 123,456 |", "| seed | 7 |"):
         assert fact in card
     assert "bf16 (weights fp32, activations bf16" in card
     assert "</summary>" in card
+    assert " solves " not in card  # without a rate
+    sample = card.split("```text\n")[1].split("```")[0]
+    assert sample.splitlines()[0] == "(4,3) 2"
+    assert "<none>" in sample
+    assert "## Accuracy and limits" in card
 
 
 def test_example_of_the_card_runs(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +155,7 @@ def test_example_of_the_card_runs(exported: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(exported / "gpt_neox")
     names: dict[str, Any] = {}
     exec(code, names)
-    assert names["text"].startswith("<input> (1,1) 1 </input> ")
+    assert names["text"].startswith("<input> (3,3) 4 (3,4) 3 (4,1) 4 (4,4) 1 </input> ")
 
 
 def test_full_weights_can_come_from_outside(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Model card (README.md) of a model folder: usage and training facts."""
+"""Model card (README.md) of a model folder: usage, a sample trace, limits and training facts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from data.model_format.facts import read_facts
 from data.model_format.weights import count_stored_parameters
 from data.runtime.documents import read_json
 from solver.boards import get_board
-from solver.vocabulary import END_INPUT, INPUT, Vocabulary
+from solver.mrv.tracer import trace
+from solver.puzzles import parse_puzzle
+from solver.vocabulary import Vocabulary
 
 _TEMPLATE = """\
 ---
@@ -18,8 +20,8 @@ tags: [sudoku, reasoning, chain-of-thought]
 ---
 # sudocot: {board} Sudoku, {mode}
 
-A {model_type} transformer of {num_parameters:,} parameters that solves {board} Sudoku by writing
-out the search of an MRV backtracking solver ({mode_text}).
+A {model_type} transformer of {num_parameters:,} parameters, trained to solve {board} Sudoku by
+writing out the search of an MRV backtracking solver ({mode_text}).
 
 ## Use
 
@@ -29,19 +31,48 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 folder = "."  # this folder, or its name on the hub
 tokenizer = AutoTokenizer.from_pretrained(folder)
 model = AutoModelForCausalLM.from_pretrained(folder)
-prompt = "{prompt}"  # all givens: cell, digit, ...
+prompt = "{prompt}"  # all givens: cell, digit
 ids = tokenizer(prompt, return_tensors="pt").input_ids
 print(tokenizer.decode(model.generate(ids)[0]))
 ```
 
 {how}
 
+## Sample trace
+
+The solver's trace of the puzzle above, which the model is trained to reproduce: each line is a cell
+and its candidates; the first one is tried, and a line with several is a branch. `<none>` is a dead
+end.
+
+```text
+{sample}
+```
+
 ## Training
 
 | fact | value |
 |---|---|
 {rows}
+
+## Accuracy and limits
+
+The model was trained on {board} boards only, and can leave the solver's trace: `sudocot eval run`
+measures its accuracy on held-out puzzles, `sudocot eval card` adds it to this card, and `sudocot
+trace --model` shows the first wrong token of a puzzle.
 """
+
+_EXAMPLES = {
+    "4x4": "..........434..1",
+    "6x6": ".51.........6...4.....5....23...6...",
+    "9x9": "4.....8.5.3..........7......2.....6.....8.4......1.......6.3.7.5..2.....1.4......",
+    "16x16": (
+        "........B.85A.6.E..582D..C..7B...28B..3.A....4FD76.9B....1..5..8FE2D.9A.C.3.4.8...B1.3..2..."
+        ".67A.3.8...6.5D....2G4...B1.FA.....347.FA..E...2..D9.9D3..2C4..A.E16.8C...5....F.G...B.2...F"
+        ".D9......GE7D5...B...3...1.4.7C8G...6DA.B..A....5..D874.3.....9...4..5G."
+    ),
+}
+"""Puzzle of the sample trace, by board."""
+_SAMPLE_LINES = 16
 
 _MODE_TEXT = {
     "cot": (
@@ -61,8 +92,7 @@ and it.""",
 def model_card(folder: Path) -> str:
     """Render the card from the files of a model folder; unknown facts are omitted."""
     facts = read_facts(folder)
-    vocabulary = Vocabulary(get_board(facts.board))
-    prompt = (INPUT, vocabulary.first_coordinate, vocabulary.first_digit, END_INPUT)
+    prompt, sample = _sample(facts.board)
     mode_text, how = _MODE_TEXT[facts.mode]
     rows: dict[str, object] = {
         "trace rule": facts.trace_rule,
@@ -79,7 +109,32 @@ def model_card(folder: Path) -> str:
         num_parameters=count_stored_parameters(folder),
         board=facts.board,
         mode_text=mode_text,
-        prompt=" ".join(vocabulary.tokens[token] for token in prompt),
+        prompt=prompt,
+        sample=sample,
         how=how,
-        rows="\n".join(f"| {k} | {v} |" for k, v in rows.items() if v is not None),
+        rows="\n".join(f"| {k} | {_text(v)} |" for k, v in rows.items() if v is not None),
     )
+
+
+def _sample(board_name: str) -> tuple[str, str]:
+    """Return the input block and the first lines of the trace of the board's example."""
+    board, givens = parse_puzzle(_EXAMPLES[board_name], board=get_board(board_name))
+    words = [Vocabulary(board).tokens[token] for token in trace(board, givens).tokens]
+    end = words.index("</input>") + 1
+    lines: list[str] = []
+    for word in words[end : words.index("<output>")]:
+        if word.startswith("("):
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}"
+    if len(lines) > _SAMPLE_LINES:
+        num_left = len(lines) - _SAMPLE_LINES
+        lines[_SAMPLE_LINES:] = [f"... {num_left:,} more lines"]
+    output = f"<output> ... </output>  ({len(words):,} tokens in total)"
+    return " ".join(words[:end]), "\n".join([*lines, output])
+
+
+def _text(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
