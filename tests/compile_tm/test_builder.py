@@ -12,7 +12,7 @@ from compile_tm.program.builder import ProgramBuilder
 from compile_tm.program.conflicts import ConflictError
 from compile_tm.program.dense import dense_weights
 from compile_tm.program.gadgets import copy, write, zero
-from compile_tm.program.program import Program
+from compile_tm.program.program import Program, Span
 from compile_tm.runtime.transformer import TorchTransformer
 from tests.compile_tm import naive_program
 
@@ -92,6 +92,24 @@ def test_heads_write_disjoint_coordinates() -> None:
         ConflictError, match=r"layer 1: heads .* layer 2: .* writes a coordinate tw"
     ):
         parts.build.finish()
+
+
+def test_heads_and_gadgets_of_a_layer_keep_their_names() -> None:
+    parts = Parts()
+    other = parts.build.stage("other")
+    for stage, output in ((parts.stage, parts.a[0]), (other, parts.a[1])):
+        stage.head(1, queries=parts.x, keys=parts.x, values=parts.y, outputs=output)
+    parts.stage.mlp(1, zero(parts.a))
+    other.mlp(1, copy(parts.a, parts.b))
+    layer, empty = parts.build.finish().layers
+    assert [head.name for head in layer.heads] == ["stage", "other"]
+    assert layer.spans == (Span("stage", 0, 4), Span("other", 4, 8))
+    assert (empty.heads, empty.spans) == ((), ())
+
+
+def test_a_program_without_heads_and_gadgets_has_no_width() -> None:
+    sizes = Parts().build.finish().sizes
+    assert (sizes.L, sizes.H, sizes.d_k, sizes.d_v, sizes.d_ff) == (2, 0, 0, 0, 0)
 
 
 def test_misplaced_parts_are_refused() -> None:
