@@ -244,6 +244,7 @@ def _run(module: str, mutant: Mutant | None, *, limit_s: int) -> tuple[str, floa
     child = os.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
+        os.dup2(2, 1)  # the output of pytest is shown only without a mutation
         if mutant is not None:
             silent = os.open(os.devnull, os.O_WRONLY)
             os.dup2(silent, 1)
