@@ -140,6 +140,18 @@ class TestUpdates:
             counts = [len(u.micro_batches) for u in take(sampler, 50)]
             assert np.mean(counts) == pytest.approx(num_expected, rel=0.1), (limit, counts)
 
+    @pytest.mark.parametrize(
+        ("limit", "num_joined"), [(25_000, 1), (49_999, 1), (50_000, 2), (99_999, 2), (100_000, 4)]
+    )
+    def test_joined_packs_are_evenly_distributed(self, limit: int, num_joined: int) -> None:
+        """Four packs of 25,000 tokens are not joined by three, which would leave a single one."""
+        config = dataclasses.replace(
+            CONFIG, layout="packed", tokens_per_update=100_000, max_micro_tokens=limit
+        )
+        assert (config.num_packs, config.pack_tokens) == (4, 25_000)
+        assert config.packs_per_micro_batch == num_joined
+        assert config.micro_tokens == num_joined * 25_000
+
     @pytest.mark.parametrize("layout", ["padded", "packed"])
     def test_an_update_larger_than_the_window_or_the_data_has_its_size(self, layout: str) -> None:
         store = fake_store(300)
