@@ -111,7 +111,7 @@ def _run(connection: socket.socket) -> None:
         os.environ.clear()
         os.environ.update(env)
         sys.argv = ["sudocot", *argv]
-        from scripts.cli.main import run
+        from sudocot_cli import run
 
         run()  # raises SystemExit, so that the interpreter shuts down as after any command
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
