@@ -108,6 +108,28 @@ def test_equals_naive_twin(puzzle: tuple[Board, Grid]) -> None:
         assert is_solution(board, grid=result.solution, givens=grid)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "num_dead_ends"),
+    [
+        ("4x4", ".........4....2.", 1),
+        ("6x6", ".51.........6...4.....5....23...6...", 2),
+        (
+            "9x9",
+            "4.....8.5.3..........7......2.....6.....8.4......1.......6.3.7.5..2.....1.4......",
+            62,
+        ),
+    ],
+)
+def test_dead_ends_equal_naive_twin(name: str, text: str, num_dead_ends: int) -> None:
+    board, grid = get_board(name), as_grid(text)
+    ids, solution, _ = naive.trace(board, grid.tolist())
+    assert ids.count(NONE) == num_dead_ends
+    result = trace(board, grid)
+    assert result.tokens.tolist() == ids
+    assert result.solution is not None
+    assert result.solution.tolist() == solution
+
+
 @pytest.mark.parametrize("name", list(BOARDS))
 def test_empty_and_full_grids(name: str) -> None:
     board = get_board(name)
