@@ -182,18 +182,10 @@ def test_nothing_is_written_past_the_buffer() -> None:
         assert np.all(memory[size:] == 255)
 
 
-@settings(max_examples=80 if IS_JIT else 10, deadline=None)
-@given(puzzle=puzzles(), data=st.data())
-def test_resumes_from_any_decision_stack(puzzle: tuple[Board, Grid], data: st.DataObject) -> None:
-    board, grid = puzzle
-    if has_clash(board, grid):
-        return
-    lines, _, _ = naive.search_lines(board, grid.tolist())
-    if not lines:
-        return
-    cut = data.draw(st.integers(1, len(lines)))
+def assert_resumes(board: Board, grid: Grid, lines: list[naive.Line]) -> None:
+    """Continue from the decision stack after these first lines of the trace."""
     stack: list[naive.Line] = []
-    for line in lines[:cut]:
+    for line in lines:
         on_stack = [cell for cell, _ in stack]
         if line[0] in on_stack:
             del stack[on_stack.index(line[0]) :]
@@ -201,13 +193,33 @@ def test_resumes_from_any_decision_stack(puzzle: tuple[Board, Grid], data: st.Da
     vocabulary_ids = naive.grid_tokens(board, grid.tolist()) + naive.line_tokens(board, stack)
     summary = np.array([3, *vocabulary_ids, 4], dtype=np.uint8)
     whole = trace(board, grid)
-    start = 2 + 2 * int(np.count_nonzero(grid)) + len(naive.line_tokens(board, lines[:cut]))
+    start = 2 + 2 * int(np.count_nonzero(grid)) + len(naive.line_tokens(board, lines))
     rest = resume(board, summary)
     assert rest.status is whole.status
     assert rest.tokens.tolist() == whole.tokens[start:].tolist()
     if whole.solution is not None:
         assert rest.solution is not None
         assert rest.solution.tolist() == whole.solution.tolist()
+
+
+@settings(max_examples=80 if IS_JIT else 10, deadline=None)
+@given(puzzle=puzzles(), data=st.data())
+def test_resumes_from_any_decision_stack(puzzle: tuple[Board, Grid], data: st.DataObject) -> None:
+    board, grid = puzzle
+    if has_clash(board, grid):
+        return
+    lines, _, _ = naive.search_lines(board, grid.tolist())
+    if lines:
+        assert_resumes(board, grid, lines[: data.draw(st.integers(1, len(lines)))])
+
+
+def test_resumes_from_a_dead_end() -> None:
+    board, grid = get_board("6x6"), as_grid(".51.........6...4.....5....23...6...")
+    lines, _, _ = naive.search_lines(board, grid.tolist())
+    dead_ends = [number for number, (_, digits) in enumerate(lines) if not digits]
+    assert len(dead_ends) == 2
+    for number in dead_ends:
+        assert_resumes(board, grid, lines[: number + 1])
 
 
 def test_resume_refuses_lines_that_clash() -> None:
