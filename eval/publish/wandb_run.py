@@ -1,16 +1,21 @@
-"""Logs an evaluation as a W&B run: settings, summary, tables, plots and files."""
+"""Logs an evaluation as a W&B run: settings, summary, tables, boards, a trace, plots and files."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import islice, zip_longest
 from typing import Any
 
 from data.runtime.wandb_runs import choose_folder, choose_mode, log_folder
+from data.text import tokens_to_lines, tokens_to_text
+from eval.inspect.first_wrong import segment_tokens_of
 from eval.results.folder import EvaluationFolder
-from eval.results.records import STORED_FINISH_REASON
+from eval.results.records import STORED_FINISH_REASON, ResultRow
 from eval.results.summary import Summary
+from eval.trace_page.streams import model_stream, solver_stream
+from solver.puzzles import format_board, parse_puzzle
 
 PUZZLE_COLUMNS = (
     "key",
@@ -23,6 +28,11 @@ PUZZLE_COLUMNS = (
     "segments",
     "seconds",
 )
+BOARD_COLUMNS = ("key", "cot_length", "solved", "puzzle", "output")
+TRACE_COLUMNS = ("line", "model", "solver")
+NUM_BOARDS = 4
+"""Number of unsolved and of solved puzzles in the table of boards, those with the shortest CoT."""
+MAX_TRACE_LINES = 1_000
 GROUP_COLUMNS = ("group", "puzzles", "solved", "accuracy", "low", "high", "median_cot_length")
 
 logger = logging.getLogger(__name__)
@@ -75,8 +85,14 @@ def headline(summary: Summary) -> dict[str, Any]:
 
 
 def _tables(wandb: Any, folder: EvaluationFolder, summary: Summary) -> dict[str, Any]:
-    """Return a table of all puzzles, and a table and a plot for each kind of grouping."""
-    logged = {"puzzles": wandb.Table(columns=list(PUZZLE_COLUMNS), data=list(_puzzles(folder)))}
+    """Return tables of puzzles, boards and a trace, and table and plot of each grouping."""
+    logged = {
+        "puzzles": wandb.Table(columns=list(PUZZLE_COLUMNS), data=list(_puzzles(folder))),
+        "boards": wandb.Table(columns=list(BOARD_COLUMNS), data=list(_boards(folder))),
+    }
+    trace = _sample_trace(folder)
+    if trace:
+        logged["sample_trace"] = wandb.Table(columns=list(TRACE_COLUMNS), data=trace)
     for kind in dict.fromkeys(group.kind for group in summary.groups):
         rows = [
             [
@@ -112,6 +128,38 @@ def _puzzles(folder: EvaluationFolder) -> Iterator[list[Any]]:
             row.num_segments,
             row.seconds,
         ]
+
+
+def _samples(folder: EvaluationFolder) -> list[ResultRow]:
+    """Return unsolved, then solved puzzles, each by CoT length."""
+    return sorted(folder.rows, key=lambda row: (row.is_solved, row.puzzle.cot_length, row.key))
+
+
+def _boards(folder: EvaluationFolder) -> Iterator[list[Any]]:
+    samples = _samples(folder)
+    for is_solved in (False, True):
+        chosen = [row for row in samples if row.is_solved is is_solved]
+        for row in chosen[:NUM_BOARDS]:
+            _, givens = parse_puzzle(row.puzzle.givens, board=folder.board)
+            puzzle = format_board(folder.board, givens)
+            output = "" if row.output is None else tokens_to_text(folder.board, row.output)
+            yield [row.key, row.puzzle.cot_length, is_solved, puzzle, output]
+
+
+def _sample_trace(folder: EvaluationFolder) -> list[list[Any]]:
+    """Return the lines of the model and of the solver on the first sample with stored tokens."""
+    samples = _samples(folder)
+    generated = folder.generated([samples[0].key]) if samples else {}
+    if not generated:
+        return []
+    (segments,) = generated.values()
+    board = folder.board
+    _, givens = parse_puzzle(samples[0].puzzle.givens, board=board)
+    solver = solver_stream(board, givens, segment_tokens=segment_tokens_of(folder.config))
+    model = model_stream(givens, solver=solver, segments=segments, name="model", end="")
+    texts = (tokens_to_lines(board, stream.ids).splitlines() for stream in (model, solver))
+    pairs = zip_longest(*texts, fillvalue="")
+    return [[number, *pair] for number, pair in enumerate(islice(pairs, MAX_TRACE_LINES), 1)]
 
 
 def _digests(folder: EvaluationFolder) -> dict[str, str]:

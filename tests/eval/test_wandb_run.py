@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from eval.publish.wandb_run import GROUP_COLUMNS, PUZZLE_COLUMNS
+from eval.publish.wandb_run import (
+    BOARD_COLUMNS,
+    GROUP_COLUMNS,
+    NUM_BOARDS,
+    PUZZLE_COLUMNS,
+    TRACE_COLUMNS,
+)
 from scripts.cli.main import main
-from tests.eval.evaluations import write_evaluation
+from tests.eval.evaluations import write_evaluation, write_wrong_evaluation
 from tests.wandb_files import read_artifacts, read_config, read_history, read_summary
 
 
@@ -42,6 +48,12 @@ def test_an_evaluation_becomes_a_run(
     puzzles = json.loads((run_files / row["puzzles.path"]).read_text())
     assert puzzles["columns"] == list(PUZZLE_COLUMNS)
     assert [line[0] for line in puzzles["data"]] == [result.key for result in folder.rows]
+    boards = json.loads((run_files / row["boards.path"]).read_text())
+    assert boards["columns"] == list(BOARD_COLUMNS)
+    num_failed = min(NUM_BOARDS, sum(not result.is_solved for result in folder.rows))
+    assert num_failed
+    assert [line[2] for line in boards["data"]] == [False] * num_failed + [True] * NUM_BOARDS
+    assert "sample_trace.path" not in row  # tokens were not stored
     groups = json.loads((run_files / row["by_target.path"]).read_text())
     assert groups["columns"] == list(GROUP_COLUMNS)
     assert len(groups["data"]) == 7
@@ -50,6 +62,22 @@ def test_an_evaluation_becomes_a_run(
     assert artifact.metadata["model_digest"] == folder.config.model.digest
     assert artifact.entries["results.jsonl"].startswith("file:///")
     assert not artifact.entries["evaluation.json"].startswith("file:")
+
+
+def test_a_sample_trace_shows_the_lines_of_model_and_solver(offline: Path, tmp_path: Path) -> None:
+    folder = write_wrong_evaluation(tmp_path / "wrong")
+    assert main(["eval", "wandb", str(folder.path)]) == 0
+    (row,) = read_history(offline)
+    (run_files,) = offline.rglob("files")
+    trace = json.loads((run_files / row["sample_trace.path"]).read_text())
+    assert trace["columns"] == list(TRACE_COLUMNS)
+    model, solver = ([line[column] for line in trace["data"]] for column in (1, 2))
+    assert model[0] == solver[0]
+    assert model[0].startswith("<input> (1,1) 1 ")
+    assert model != solver
+    assert solver[-1].endswith("</output>")
+    boards = json.loads((run_files / row["boards.path"]).read_text())
+    assert boards["data"][0][3].startswith("1 . | . .")
 
 
 def test_an_unfinished_evaluation_is_refused(

@@ -12,16 +12,20 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 import wandb
 
 from data.runtime.wandb_runs import choose_mode
 from data.store import TokenStore
+from data.text import text_to_tokens
+from solver.puzzles import parse_puzzle
 from tests.training.runs import at_update, final_digest, run, send, small_config
 from tests.wandb_files import read_artifacts, read_history
 from training.commands import wandb_sync as command
 from training.config import TrainConfig
 from training.reporting.metrics import MetricsLog, Row
+from training.reporting.trackers import NUM_SAMPLES, SAMPLE_COLUMNS
 from training.reporting.wandb_sync import merge_by_step
 
 
@@ -81,7 +85,17 @@ class TestSwitch:
         history = read_history(offline)
         assert [row["_step"] for row in history] == [3, 6, 7]
         assert all(row["train/loss"] > 0 for row in history)
-        data, model = read_artifacts(offline)
+        table, data, model = read_artifacts(offline)
+        (run_files,) = offline.rglob("files")
+        samples = json.loads((run_files / history[-1]["samples.path"]).read_text())
+        assert samples["columns"] == list(SAMPLE_COLUMNS)
+        assert len(samples["data"]) == NUM_SAMPLES
+        store = TokenStore.open(config.data)
+        board, lines = samples["data"][0]
+        assert text_to_tokens(store.board, lines).tolist() == store[0].tolist()
+        givens = parse_puzzle(board, board=store.board)[1]
+        assert 2 * np.count_nonzero(givens) + 2 == store.prompt_lengths[0]
+        assert table.kind == "run_table"
         assert (data.kind, model.kind) == ("dataset", "model")
         assert data.metadata["digest"] == TokenStore.open(config.data).manifest.digest
         facts = json.loads((other.out / "final" / "sudocot.json").read_text())
@@ -164,7 +178,8 @@ class TestSync:
         history = read_history(offline)
         assert [row["_step"] for row in history] == list(range(1, 8))
         assert all(row["train/loss"] < 77 for row in history)
-        assert [artifact.kind for artifact in read_artifacts(offline)] == ["dataset", "model"]
+        kinds = [artifact.kind for artifact in read_artifacts(offline)]
+        assert kinds == ["run_table", "dataset", "model"]
 
     def test_rows_of_a_step_are_merged(self) -> None:
         rows: list[Row] = [

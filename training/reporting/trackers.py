@@ -14,15 +14,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from data.model_format.facts import FACTS_FILE
 from data.runtime.documents import read_json
 from data.runtime.wandb_runs import choose_folder, choose_mode, log_folder
 from data.store import TokenStore
+from data.text import tokens_to_lines
+from solver.prompts import parse_prompt
+from solver.puzzles import format_board
 from training.reporting.metrics import Row
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+SAMPLE_COLUMNS = ("puzzle", "trace")
+NUM_SAMPLES = 4
+"""Number of puzzles of the data set in the table `samples`."""
 MIRRORED_KINDS = ("train", "eval")
 """Kinds of rows with metrics; the others mark starts and ends of sessions."""
 
@@ -70,14 +78,32 @@ class WandbMirror:
 
 
 def log_results(run: Any, *, model: Path, data: Path) -> None:
-    """Log an exported model and its data set as artifacts, each only if it exists."""
+    """Log an exported model and its data set as artifacts, each only if it exists.
+
+    Boards and traces of the first puzzles of the data set are logged as the table `samples`.
+    """
     if (data / "manifest.json").exists():
-        manifest = TokenStore.open(data).manifest
+        store = TokenStore.open(data)
+        run.log({"samples": _sample_table(store)})
+        manifest = store.manifest
         names = ("board", "mode", "trace_rule", "num_rows", "num_puzzles", "num_tokens", "digest")
         facts = {name: getattr(manifest, name) for name in names}
         log_folder(run, data, kind="dataset", metadata=facts)
     if (model / FACTS_FILE).exists():
         log_folder(run, model, kind="model", metadata=read_json(model / FACTS_FILE))
+
+
+def _sample_table(store: TokenStore) -> Any:
+    import wandb
+
+    rows = []
+    for row in np.flatnonzero(store.segment_indices == 0)[:NUM_SAMPLES].tolist():
+        ids = store[row]
+        cells, candidates = parse_prompt(store.board, ids[: store.prompt_lengths[row]])
+        grid = np.zeros(store.board.num_cells, dtype=np.uint8)
+        grid[cells] = [int(mask).bit_length() for mask in candidates]
+        rows.append([format_board(store.board, grid), tokens_to_lines(store.board, ids)])
+    return wandb.Table(columns=list(SAMPLE_COLUMNS), data=rows)
 
 
 def row_values(row: Row) -> tuple[int, dict[str, float]]:
