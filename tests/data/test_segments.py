@@ -16,7 +16,7 @@ from data.text import text_to_tokens
 from solver.boards import Board, Grid, get_board
 from solver.jit import IS_JIT
 from solver.mrv.tracer import Status, resume, trace
-from solver.vocabulary import END_INPUT, INPUT, OUTPUT, SUMMARY
+from solver.vocabulary import END_INPUT, INPUT, OUTPUT, SUMMARY, Tokens
 from tests import naive
 from tests.solver.test_mrv import as_grid, full_grid, has_clash, puzzles
 
@@ -111,7 +111,8 @@ def test_short_traces_are_one_segment_each() -> None:
     board = get_board("4x4")
     tokens = trace(board, np.zeros(16, dtype=np.uint8)).tokens
     ends = np.arange(1, 4) * len(tokens)
-    segments = split_into_segments(board, np.tile(tokens, 3), ends, segment_tokens=10_000)
+    thrice: Tokens = np.concatenate([tokens] * 3)
+    segments = split_into_segments(board, thrice, ends, segment_tokens=10_000)
     assert segments.tokens.tolist() == tokens.tolist() * 3
     assert segments.ends.tolist() == ends.tolist()
 

@@ -195,9 +195,9 @@ def test_files_that_documents_name_exist(name: str) -> None:
 
 if __name__ == "__main__":
     with command_server() as folder:
-        shell = Shell(folder)
+        here = Shell(folder)
         for document in documents():
             text = document.read_text(encoding="utf-8")
             for session in blocks(document, "console"):
-                text = text.replace(session, play(shell, session, ROOT))
+                text = text.replace(session, play(here, session, ROOT))
             document.write_text(text, encoding="utf-8")
