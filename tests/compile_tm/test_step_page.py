@@ -14,7 +14,12 @@ import pytest
 
 from compile_tm.commands import show, tm
 from compile_tm.commands.folders import ExportOptions
-from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
+from compile_tm.constructions.compiled import (
+    Compiled,
+    CompiledMachine,
+    compile_dfa,
+    compile_machine,
+)
 from compile_tm.constructions.sequences import checked_run, min_bits
 from compile_tm.constructions.tokens import RunStep, Symbol, TapeCell
 from compile_tm.machines.dfa import Dfa
@@ -67,8 +72,8 @@ def data_of(page: str) -> dict[str, Any]:
 def test_notes_agree_with_the_model(name: str, word: str, mode: Any) -> None:
     """Positions that the notes read are those that the model's search finds."""
     compiled = compiled_machine(name, word, mode)
+    assert isinstance(compiled, CompiledMachine)
     machine = compiled.machine
-    assert isinstance(machine, TuringMachine)
     segments = compiled.expected_segments(word)
     wires = {wire.name: wire for wire in compiled.program.wires}
     rules = {(rule.state, rule.read): rule for rule in machine.rules}
@@ -114,8 +119,8 @@ def test_sources_of_output_and_summary_hold_the_next_symbol(
     name: str, word: str, mode: Any
 ) -> None:
     compiled = compiled_machine(name, word, mode)
+    assert isinstance(compiled, CompiledMachine)
     machine = compiled.machine
-    assert isinstance(machine, TuringMachine)
     segments = compiled.expected_segments(word)
     num_checked = 0
     for (ids, prompt_length), notes in zip(

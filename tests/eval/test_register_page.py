@@ -115,6 +115,9 @@ def test_board_shows_candidates_or_counts(browser: Browser, page: Path, readings
     """After the first retry: digits as they are, and in empty cells what was chosen."""
     board, _ = parse_puzzle(PUZZLE)
     browser.open(page, width=1440)
+    # The small digits are of the registers, not those that the legend describes.
+    note = "return getComputedStyle(document.getElementById('marks-note')).display"
+    assert browser.run(note) == "none"
     browser.press("d", "ArrowDown")
     token = int(browser.run("return document.getElementById('slider').value"))
     part = readings.passes[0]
