@@ -38,7 +38,7 @@ done
 recipe=(--preset small)
 case $board in
     4x4)
-        segment_tokens=16 train_tokens=4000000
+        segment_tokens=16 train_tokens=3400000
         example='....|..4.|.4..|..34'
         ;;
     6x6)

@@ -117,8 +117,8 @@ def test_solve(point: str, folder: Path) -> None:
     ("engine", "point"), [("segment", POINTS["weights"]), ("hf", IN_TRANSFORMERS)]
 )
 def test_evaluation(engine: str, point: str, folder: Path) -> None:
-    words = ("--model", "trained", "--data", "test.csv", "--lengths", "test.parquet")
-    words = ("eval", "run", *words, "--sample", "all", "--engine", engine, "--device", "cpu")
+    inputs = ("--model", "trained", "--data", "test.csv", "--lengths", "test.parquet")
+    words = ("eval", "run", *inputs, "--sample", "all", "--engine", engine, "--device", "cpu")
     *notes, last = interrupted(folder, point, *words, "--out", f"e-{engine}").splitlines()
     assert last == (
         "sudocot: interrupted: finished puzzles are kept; the same command continues from them"
