@@ -89,7 +89,7 @@ def _verifiers(folder: Path) -> Scores:
     for path in folder.rglob("traces.jsonl"):
         for line in path.read_text().splitlines():
             for trace in _traces(json.loads(line)):
-                scores["solved"].append(float(trace["rewards"]["solved"]["value"]))
+                scores["solved"].append(float(trace["rewards"]["solved"]["score"]))
                 for key in _NAMES[1:]:
                     scores[key].append(float(trace["metrics"][key]))
     return scores
