@@ -195,7 +195,7 @@ def test_sampling_shuffling_and_copies(source: FileSource, tmp_path: Path) -> No
     assert len(copied) == 120
     assert copied[::3] == everything
     assert ids("reseeded", copies=2, seed=9)[1::3] != copied[1::3]
-    with pytest.raises(ValueError, match="sample: got 41, there are 40"):
+    with pytest.raises(ValueError, match="sample: got 41, allowed are up to 40"):
         ids("too many", sample=41)
 
 

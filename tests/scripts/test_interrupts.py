@@ -21,6 +21,9 @@ INTERRUPT = """
 import os, signal, sys
 import safetensors
 
+# It is ignored in the background of a script, and by its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 """

@@ -151,11 +151,11 @@ def test_checkpoint_cannot_run_code(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "source")
     weights = tmp_path / "source" / "pytorch_model.bin"
     torch.save({"a": _Payload(tmp_path / "executed")}, weights)
-    with pytest.raises(ValueError, match="more than tensors, refused"):
+    with pytest.raises(ValueError, match="more than tensors and is rejected"):
         convert(tmp_path)
     with weights.open("wb") as file:
         pickle.dump(_Payload(tmp_path / "executed"), file, protocol=2)
-    with pytest.raises(ValueError, match="more than tensors, refused"):
+    with pytest.raises(ValueError, match="more than tensors and is rejected"):
         convert(tmp_path)
     assert not (tmp_path / "executed").exists()
 

@@ -116,7 +116,7 @@ class TestMode:
     def test_without_a_key_it_is_offline(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO)
         assert choose_mode() == "offline"
-        assert "no key" in caplog.text
+        assert "no API key" in caplog.text
 
     def test_without_a_network_it_is_offline(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
