@@ -17,7 +17,7 @@ from tests.eval.browser import Browser
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 MOST_BYTES = 150_000
-_COLOURS = 256
+_COLORS = 256
 
 
 def make_pictures(quickstart: Path) -> None:
@@ -48,9 +48,9 @@ def make_pictures(quickstart: Path) -> None:
 
 
 def _shrink(path: Path) -> None:
-    """Few colours are enough for text and lines, and a fraction of the bytes."""
+    """Few colors are enough for text and lines, and a fraction of the bytes."""
     with Image.open(path) as image:
-        small = image.convert("RGB").quantize(_COLOURS)
+        small = image.convert("RGB").quantize(_COLORS)
     small.save(path, optimize=True)
     assert path.stat().st_size <= MOST_BYTES, f"{path}: {path.stat().st_size} bytes"
 

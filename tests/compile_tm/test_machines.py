@@ -133,7 +133,7 @@ def test_files_round_trip(tmp_path: Path, name: str, suffix: str) -> None:
     ("change", "message"),
     [
         ({"blank": None}, "blank: got None"),
-        ({"colour": "red"}, "colour: unknown field"),
+        ({"color": "red"}, "color: unknown field"),
         ({"transitions": [["q"]]}, "transition 0: got"),
         ({"transitions": [["q", 1, "q", ["a"], ["R"]]]}, "transition 0: item 1 is 1"),
         ({"kind": "pda"}, "kind: got 'pda'"),

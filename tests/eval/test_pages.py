@@ -109,11 +109,11 @@ def test_text_has_sufficient_contrast(browser: Browser, report_page: Path) -> No
             *((f"--series-{i}", ("--panel",), 4.5) for i in range(1, 9)),
         ):
             for ground in grounds:
-                ratio = contrast(*(colour_of(browser, each) for each in (name, ground)))
+                ratio = contrast(*(color_of(browser, each) for each in (name, ground)))
                 assert ratio >= least, (is_dark, name, ground, ratio)
 
 
-def colour_of(browser: Browser, name: str) -> list[float]:
+def color_of(browser: Browser, name: str) -> list[float]:
     text: str = browser.run(
         f"return getComputedStyle(document.documentElement).getPropertyValue('{name}').trim()"
     )
@@ -121,8 +121,8 @@ def colour_of(browser: Browser, name: str) -> list[float]:
 
 
 def contrast(first: list[float], second: list[float]) -> float:
-    def luminance(colour: list[float]) -> float:
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+    def luminance(color: list[float]) -> float:
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color]
         return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
 
     low, high = sorted((luminance(first), luminance(second)))

@@ -165,7 +165,7 @@ def test_page_reports_wrong_registers(
     ("change", "message"),
     [
         (lambda by_name: by_name["next"].pop("kind"), "kind: missing"),
-        (lambda by_name: by_name["next"].update(kind="colour"), "next: kind: got 'colour'"),
+        (lambda by_name: by_name["next"].update(kind="color"), "next: kind: got 'color'"),
         (lambda by_name: by_name["next"].update(name="after"), "next: got None, allowed is"),
         (lambda by_name: by_name["possible"].update(coordinates=[3]), "got 1, allowed are 4"),
         (lambda by_name: by_name["next"].update(layers=[3, 2]), "layers: got 3 to 2"),

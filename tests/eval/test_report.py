@@ -244,7 +244,7 @@ def test_long_names_differ_in_the_plots_too(tmp_path: Path) -> None:
         assert all(re.search(rf">llama-d512[^<]*-seed{k}</text>", svg) for k in (1, 2))
 
 
-def test_colours_of_a_plot_become_those_of_the_page() -> None:
+def test_colors_of_a_plot_become_those_of_the_page() -> None:
     svg = '<?xml?><svg id="a"><g style="fill: #1f5fbf" clip-path="url(#p)"/><text>#1f5fbf</text>'
     themed = themed_svg(svg, prefix="x")
     assert themed == (

@@ -81,7 +81,7 @@ def complete_grids(board: Board) -> list[Grid]:
 
 
 def tied_grids(board: Board) -> dict[str, Grid]:
-    """Return sparse, complete and symmetric grids, by name: colours leave many ties there."""
+    """Return sparse, complete and symmetric grids, by name: colors leave many ties there."""
     side = board.side
     rows, cols = np.divmod(np.arange(board.num_cells), side)
     shifts = board.box_cols * (rows % board.box_rows) + rows // board.box_rows
