@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
+import numpy.typing as npt
 from markupsafe import Markup
 
 _PACKAGE = "compile_tm.page"
@@ -75,6 +77,11 @@ def write_page(path: Path, page: str) -> None:
         staged = Path(folder) / path.name
         staged.write_text(f"{page}<!-- {PAGE_MARK} -->\n", encoding="utf-8")
         staged.replace(path)
+
+
+def array_base64(values: npt.NDArray[np.integer], dtype: str) -> str:
+    """Encode an array for a script: bytes of `dtype`, such as `<u2`, in base64."""
+    return base64.b64encode(values.astype(dtype).tobytes()).decode()
 
 
 def script_json(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from compile_tm.constructions.compiled import Compiled, CompiledDfa
 from compile_tm.constructions.sequences import Ids, checked_run
 from compile_tm.machines.interpreter import Run
 from compile_tm.machines.turing import MOVES
-from compile_tm.page.render import render_page
+from compile_tm.page.render import array_base64, render_page
 from compile_tm.program.registers import Flag, Register
 from compile_tm.runtime.trace import Activations, LayerState
 from compile_tm.step_page.notes import Note, dfa_notes, turing_notes
@@ -183,9 +182,9 @@ class _Registers:
         counts = np.bincount(changes[:, 0], minlength=num_tokens)
         return {
             "counts": counts.tolist(),
-            "changed": _base64(changes[:, 1], "<u2"),
-            "changedLayers": _base64(changes[:, 2], "<u2"),
-            "changedTexts": _base64(changes[:, 3], "<u4"),
+            "changed": array_base64(changes[:, 1], "<u2"),
+            "changedLayers": array_base64(changes[:, 2], "<u2"),
+            "changedTexts": array_base64(changes[:, 3], "<u4"),
         }
 
     def _text(self, wire: Register | Flag, values: npt.NDArray[np.floating]) -> int:
@@ -210,7 +209,3 @@ def _value_names(compiled: Compiled) -> dict[str, tuple[str, ...]]:
         **dict.fromkeys(_SYMBOLS, machine.tape_alphabet),
         **dict.fromkeys(_MOVEMENTS, MOVES),
     }
-
-
-def _base64(values: npt.NDArray[np.int64], dtype: str) -> str:
-    return base64.b64encode(values.astype(dtype).tobytes()).decode()

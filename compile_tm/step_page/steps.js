@@ -1,15 +1,6 @@
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("steps-data").textContent);
-  const $ = (id) => document.getElementById(id);
-  const count = (n) => n.toLocaleString("en-US");
-  const make = (tag, className, text) => {
-    const node = document.createElement(tag);
-    if (className) node.className = className;
-    if (text !== undefined) node.textContent = text;
-    return node;
-  };
-  const bytesOf = (base64) => Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
   const numbersOf = (base64, type) => new type(bytesOf(base64).buffer);
   const numLayers = data.layers.length;
   const numTapes = data.heads[0].length;
@@ -215,8 +206,7 @@
   function play(isOn) {
     clearInterval(timer);
     timer = null;
-    $("play").textContent = isOn ? "\u23f8\ufe0e" : "\u25b6\ufe0e";
-    $("play").setAttribute("aria-label", isOn ? "Pause" : "Play");
+    showPlaying(isOn);
     if (!isOn) return;
     const isAtEnd = () => current === segments.length - 1 && position === segments[current].tokens.length - 1;
     if (isAtEnd()) seek(0, 0);
@@ -235,7 +225,7 @@
     layerForward: () => chooseLayer(layer + 1),
     segment: (isBack) => seek(0, current + (isBack ? -1 : 1)),
     registers: () => chooseRegisters(registersShown === "used" ? "all" : "used"),
-    help: () => { const help = document.querySelector("details.help"); help.open = !help.open; },
+    help: toggleHelp,
     play: () => play(timer === null),
   };
   const keys = {
@@ -243,18 +233,9 @@
     Home: "start", End: "end", s: "segment", a: "registers", "?": "help", " ": "play",
   };
 
-  document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
-    if (event.key === "Escape") {
-      for (const open of document.querySelectorAll("details[open]")) open.open = false;
-      return;
-    }
-    const isPress = event.key === " " && event.target.closest("button, summary");
-    const name = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-    if (!name || isPress) return;
-    event.preventDefault();
+  onKeys(keys, (name, isShift) => {
     if (["back", "forward", "start", "end", "segment"].includes(name) && timer !== null) play(false);
-    actions[name](event.shiftKey);
+    actions[name](isShift);
   });
   document.addEventListener("click", (event) => {
     const target = event.target.closest("[data-action], [data-registers], [data-position], [data-layer]");

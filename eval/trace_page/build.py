@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compile_tm.page.render import render_page
+from compile_tm.page.render import array_base64, render_page
 from eval.inspect.why_wrong import why_wrong
 from eval.trace_page.register_check import Mismatch
 from eval.trace_page.registers import Readings
 from eval.trace_page.streams import Stream, first_difference
 from solver.boards import Board, Grid
 from solver.puzzles import format_grid
-from solver.vocabulary import Tokens, Vocabulary
+from solver.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from eval.trace_page.probabilities import Probabilities
@@ -118,7 +118,7 @@ def _packed(board: Board, stream: Stream, *, shared: int, max_tokens: int) -> di
         "end": stream.end,
         "total": len(stream.ids),
         "shared": min(shared, max_tokens),
-        "ids": _to_base64(kept, bytes_per_id=Vocabulary(board).dtype.itemsize),
+        "ids": array_base64(kept, _id_dtype(board)),
     }
 
 
@@ -127,9 +127,9 @@ def _packed_probabilities(board: Board, probabilities: Probabilities) -> dict[st
     shares = (probabilities.token, probabilities.other_probability)
     token, other = (np.rint(255 * share).astype(np.uint16) for share in shares)
     return {
-        "token": _to_base64(token, bytes_per_id=1),
-        "other": _to_base64(probabilities.other, bytes_per_id=Vocabulary(board).dtype.itemsize),
-        "otherProbability": _to_base64(other, bytes_per_id=1),
+        "token": array_base64(token, "<u1"),
+        "other": array_base64(probabilities.other, _id_dtype(board)),
+        "otherProbability": array_base64(other, "<u1"),
     }
 
 
@@ -157,5 +157,5 @@ def _packed_registers(readings: Readings) -> dict[str, Any]:
     }
 
 
-def _to_base64(ids: Tokens, *, bytes_per_id: int) -> str:
-    return base64.b64encode(ids.astype(f"<u{bytes_per_id}").tobytes()).decode()
+def _id_dtype(board: Board) -> str:
+    return f"<u{Vocabulary(board).dtype.itemsize}"

@@ -9,9 +9,11 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from eval.engines.contract import Request
+from eval.inspect.certificates import sequences_of
 from eval.inspect.replay import logits_after
 from eval.network.types import TokenNetwork
-from solver.vocabulary import SUMMARY, Tokens
+from solver.vocabulary import Tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -27,19 +29,19 @@ class Probabilities:
 
 
 def read_probabilities(
-    network: TokenNetwork, *, prompt: Tokens, segments: Sequence[Tokens], max_tokens: int
+    network: TokenNetwork, request: Request, segments: Sequence[Tokens], *, max_tokens: int
 ) -> Probabilities:
     """Run a model over its own tokens.
 
     Args:
         network: The model.
-        prompt: The input block.
+        request: The puzzle.
         segments: Generated ids of each segment.
         max_tokens: Number of leading tokens to return.
     """
     parts: list[tuple[npt.NDArray[np.float32], Tokens, npt.NDArray[np.float32]]] = []
     num_left = max_tokens
-    for segment in segments:
+    for prompt, segment in sequences_of(request, segments):
         generated = segment[:num_left]
         num_left -= len(generated)
         start = 0
@@ -48,8 +50,6 @@ def read_probabilities(
             for logits in logits_after(network, ids, first=len(prompt) - 1):
                 parts.append(_probabilities(logits, generated[start : start + len(logits)]))
                 start += len(logits)
-        begins = np.flatnonzero(segment == SUMMARY)
-        prompt = segment[begins[-1] :] if len(begins) else segment[:0]
     token, other, other_probability = (np.concatenate(each) for each in zip(*parts, strict=True))
     return Probabilities(
         token=token, other=cast("Tokens", other), other_probability=other_probability

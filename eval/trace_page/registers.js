@@ -6,7 +6,7 @@ class Registers {
   constructor(packed, words) {
     this.depth = packed.depth;
     this.words = words;
-    this.bytes = Uint8Array.from(atob(packed.rows), (char) => char.charCodeAt(0));
+    this.bytes = bytesOf(packed.rows);
     let offset = 0;
     this.all = packed.registers.map((register) => {
       offset += register.width;
@@ -139,31 +139,24 @@ class RegisterList {
     const panel = document.getElementById("registers");
     const layers = [...new Set(registers.all.map((register) => register.layers[0]))].sort((a, b) => b - a);
     for (const layer of layers) {
-      const list = this.#make("dl", "layer");
-      panel.append(this.#make("h3", "", layer ? `Layer ${layer}` : "Embedding"), list);
+      const list = make("dl", "layer");
+      panel.append(make("h3", "", layer ? `Layer ${layer}` : "Embedding"), list);
       registers.all.filter((one) => one.layers[0] === layer).forEach((one) => list.append(this.#row(one)));
     }
   }
 
-  #make(tag, className, text) {
-    const node = document.createElement(tag);
-    if (className) node.className = className;
-    if (text !== undefined) node.textContent = text;
-    return node;
-  }
-
   #row(register) {
     const [first, last] = register.layers, numLayers = this.registers.depth + 1;
-    const row = this.#make("div", "register"), name = this.#make("dt", "", register.name);
-    const value = this.#make("dd", "value"), life = this.#make("dd", "life");
-    const bar = this.#make("span", "bar"), inside = this.#make("span");
+    const row = make("div", "register"), name = make("dt", "", register.name);
+    const value = make("dd", "value"), life = make("dd", "life");
+    const bar = make("span", "bar"), inside = make("span");
     inside.style.left = `${(100 * first) / numLayers}%`;
     inside.style.width = `${(100 * (last - first + 1)) / numLayers}%`;
     bar.append(inside);
     bar.setAttribute("aria-hidden", "true");
-    life.append(bar, this.#make("span", "layers", first === last ? String(first) : `${first}\u2013${last}`));
+    life.append(bar, make("span", "layers", first === last ? String(first) : `${first}\u2013${last}`));
     life.setAttribute("aria-label", `layers ${first} to ${last}`);
-    row.append(name, value, life, this.#make("dd", "meaning", register.meaning));
+    row.append(name, value, life, make("dd", "meaning", register.meaning));
     this.rows.push({ register, row, value });
     return row;
   }
@@ -173,10 +166,10 @@ class RegisterList {
     const decision = document.getElementById("decision");
     const found = place && this.registers.decision(place, this.side);
     if (found) {
-      const next = this.#make("strong", "next-token", found.next);
+      const next = make("strong", "next-token", found.next);
       const by = found.by.map((name) => `${name}, layer ${this.registers.named[name].layers[0]}`).join("; ");
-      decision.replaceChildren("Next ", next, ` \u2013 ${found.why} `, this.#make("span", "quiet", `(${by})`));
-    } else decision.replaceChildren(this.#make("span", "quiet", reason));
+      decision.replaceChildren("Next ", next, ` \u2013 ${found.why} `, make("span", "quiet", `(${by})`));
+    } else decision.replaceChildren(make("span", "quiet", reason));
     for (const { register, row, value } of this.rows) {
       const text = place ? this.registers.text(place, register, this.side) : "";
       value.textContent = text || "\u00b7";

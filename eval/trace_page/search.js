@@ -9,7 +9,7 @@ const TRACE = 0; // A line's block is TRACE, INPUT, SUMMARY or OUTPUT.
 const SNAPSHOT_LINES = 256;
 
 function decodeIds(base64, numIds) {
-  const bytes = Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
+  const bytes = bytesOf(base64);
   if (numIds <= 256) return bytes;
   const view = new DataView(bytes.buffer);
   return Uint16Array.from({ length: bytes.length / 2 }, (_, i) => view.getUint16(2 * i, true));

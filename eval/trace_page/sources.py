@@ -153,8 +153,8 @@ def attempt_of_model(
     if registers is None and folder.computed is not None and result.num_new_tokens:
         probabilities = read_probabilities(
             make_network(folder, precision=precision, device=device),
-            prompt=input_prompt(request),
-            segments=result.segments,
+            request,
+            result.segments,
             max_tokens=max_tokens,
         )
     return Attempt(

@@ -6,14 +6,6 @@
   const data = JSON.parse(document.getElementById("trace-data").textContent);
   const numCells = data.side * data.side;
   const numIds = data.words.length;
-  const $ = (id) => document.getElementById(id);
-  const count = (n) => n.toLocaleString("en-US");
-  const make = (tag, className, text) => {
-    const node = document.createElement(tag);
-    if (className) node.className = className;
-    if (text !== undefined) node.textContent = text;
-    return node;
-  };
 
   const streams = data.streams.map((stream) => ({ ...stream, ids: decodeIds(stream.ids, numIds) }));
   if (streams.length > 1) {
@@ -508,9 +500,7 @@
   function play(isOn) {
     if (timer !== null) cancelAnimationFrame(timer);
     timer = null;
-    const button = $("play");
-    button.textContent = isOn ? "\u23f8\ufe0e" : "\u25b6\ufe0e";
-    button.setAttribute("aria-label", isOn ? "Pause" : "Play");
+    showPlaying(isOn);
     if (!isOn) return;
     if (position >= search.ids.length - 1) seek(0);
     let before = performance.now(), owed = 0;
@@ -548,7 +538,7 @@
     failureBack: () => openFailure(0),
     failureForward: () => openFailure(1),
     failure: (isBack) => openFailure(isBack ? 0 : 1),
-    help: () => { const help = document.querySelector("details.help"); help.open = !help.open; },
+    help: toggleHelp,
     swap: () => streams.length > 1 && choose(1 - current),
     play: () => play(timer === null),
   };
@@ -559,20 +549,11 @@
     u: "unsure", f: "failure", "?": "help",
   };
 
-  document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
-    if (event.key === "Escape") {
-      for (const open of document.querySelectorAll("details[open]")) open.open = false;
-      return;
-    }
-    const isPress = event.key === " " && event.target.closest("button, summary");
-    const name = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-    const isScroll = /^(Arrow|Page)(Up|Down)$/.test(event.key) && event.target.id === "registers";
-    if (!name || isPress || isScroll) return;
-    event.preventDefault();
+  const isScroll = (event) => /^(Arrow|Page)(Up|Down)$/.test(event.key) && event.target.id === "registers";
+  onKeys(keys, (name, isShift) => {
     if (name !== "play" && timer !== null) play(false);
-    actions[name](event.shiftKey);
-  });
+    actions[name](isShift);
+  }, isScroll);
   document.addEventListener("click", (event) => {
     const target = event.target.closest("[data-action], button[data-stream], [data-marks], [data-token], [data-line]");
     if (!target) return;

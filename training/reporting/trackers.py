@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data.model_format.facts import FACTS_FILE
+from data.puzzle_sources.puzzle_sets import givens_of_prompts
 from data.runtime.documents import read_json
 from data.runtime.wandb_runs import choose_folder, choose_mode, log_folder
 from data.store import TokenStore
 from data.text import tokens_to_lines
-from solver.prompts import parse_prompt
 from solver.puzzles import format_board
 from training.reporting.metrics import Row
 
@@ -99,9 +99,8 @@ def _sample_table(store: TokenStore) -> Any:
     rows = []
     for row in np.flatnonzero(store.segment_indices == 0)[:NUM_SAMPLES].tolist():
         ids = store[row]
-        cells, candidates = parse_prompt(store.board, ids[: store.prompt_lengths[row]])
-        grid = np.zeros(store.board.num_cells, dtype=np.uint8)
-        grid[cells] = [int(mask).bit_length() for mask in candidates]
+        prompt_length = store.prompt_lengths[row : row + 1].astype(np.int64)
+        [grid] = givens_of_prompts(store.board, ids[: prompt_length[0]], prompt_length)
         rows.append([format_board(store.board, grid), tokens_to_lines(store.board, ids)])
     return wandb.Table(columns=list(SAMPLE_COLUMNS), data=rows)
 
