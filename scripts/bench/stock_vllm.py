@@ -72,22 +72,38 @@ def _read_segments(folder: Path) -> list[Segment]:
     return [(part["ids"], part["prompt_length"]) for case in cases for part in case["segments"]]
 
 
-def _row(
-    folder: Path, precision: str, segments: Sequence[Segment], config: Config
-) -> dict[str, Any]:
+def open_llm(folder: Path, precision: str, *, num_sequences: int, cache_bytes: int) -> LLM:
+    """Load a model folder into vLLM, without a tokenizer, compilation and prefix caching."""
     from vllm import LLM
 
-    start = time.process_time()
-    llm = LLM(
+    return LLM(
         model=str(folder),
         dtype={"fp32": "float32", "bf16": "bfloat16"}[precision],
         skip_tokenizer_init=True,
         enforce_eager=True,
-        kv_cache_memory_bytes=config.cache_bytes,
-        max_num_seqs=max(2, len(segments)),
+        kv_cache_memory_bytes=cache_bytes,
+        max_num_seqs=num_sequences,
         enable_prefix_caching=False,
         seed=0,
     )
+
+
+def prompt_logprobs(llm: LLM, ids: list[int]) -> list[Any]:
+    """Return the logprobs of each token (n,) and of the most likely one; None for the first."""
+    from vllm import SamplingParams
+
+    ask = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=1, detokenize=False)
+    (output,) = llm.generate({"prompt_token_ids": ids}, ask, use_tqdm=False)
+    assert output.prompt_logprobs is not None
+    return list(output.prompt_logprobs)
+
+
+def _row(
+    folder: Path, precision: str, segments: Sequence[Segment], config: Config
+) -> dict[str, Any]:
+    start = time.process_time()
+    num_sequences = max(2, len(segments))
+    llm = open_llm(folder, precision, num_sequences=num_sequences, cache_bytes=config.cache_bytes)
     try:
         num_wrong = sum(_num_wrong(llm, segment) for segment in segments)
         decoded, decoded_wrong = _decode(llm, segments, config.decoded_tokens)
@@ -109,13 +125,8 @@ def _row(
 
 def _num_wrong(llm: LLM, segment: Segment) -> int:
     """Return the number of tokens after the prompt that are not the argmax of their prefix."""
-    from vllm import SamplingParams
-
     ids, length = segment
-    ask = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=1, detokenize=False)
-    output = llm.generate({"prompt_token_ids": ids}, ask, use_tqdm=False)[0]
-    assert output.prompt_logprobs is not None
-    found = zip(ids, output.prompt_logprobs, strict=True)
+    found = zip(ids, prompt_logprobs(llm, ids), strict=True)
     return sum(entry is None or entry[token].rank != 1 for token, entry in list(found)[length:])
 
 

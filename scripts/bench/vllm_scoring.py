@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import tyro
 
-from scripts.bench.stock_vllm import IN_PROCESS
+from scripts.bench.stock_vllm import IN_PROCESS, open_llm, prompt_logprobs
 from solver.boards import Board, get_board
 from solver.vocabulary import DECODING_STOPS, END_INPUT, INPUT, Vocabulary
 
@@ -116,17 +116,11 @@ def read_prompts(path: Path, board: Board) -> list[list[int]]:
 
 
 def _rows(config: Config, prompts: Sequence[list[int]], precision: str) -> list[dict[str, Any]]:
-    from vllm import LLM
-
-    llm = LLM(
-        model=str(config.model),
-        dtype={"fp32": "float32", "bf16": "bfloat16"}[precision],
-        skip_tokenizer_init=True,
-        enforce_eager=True,
-        kv_cache_memory_bytes=config.cache_bytes,
-        max_num_seqs=max(config.batch_sizes),
-        enable_prefix_caching=False,
-        seed=0,
+    llm = open_llm(
+        config.model,
+        precision,
+        num_sequences=max(config.batch_sizes),
+        cache_bytes=config.cache_bytes,
     )
     try:
         decoded = {}
@@ -184,14 +178,9 @@ def _decode(llm: LLM, prompts: Sequence[list[int]], num_tokens: int) -> list[lis
 
 def _score(llm: LLM, prompt: list[int], tokens: list[int]) -> Score:
     """Read a prompt and its decoded tokens in one forward pass, and compare each position."""
-    from vllm import SamplingParams
-
     ids = prompt + tokens
-    ask = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=1, detokenize=False)
-    (output,) = llm.generate({"prompt_token_ids": ids}, ask, use_tqdm=False)
-    assert output.prompt_logprobs is not None
     margins, num_long_different = [], 0
-    positions = enumerate(zip(ids, output.prompt_logprobs, strict=True))
+    positions = enumerate(zip(ids, prompt_logprobs(llm, ids), strict=True))
     for position, (token, entry) in islice(positions, len(prompt), None):
         assert entry is not None, position
         margin = max(found.logprob for found in entry.values()) - entry[token].logprob
