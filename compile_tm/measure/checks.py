@@ -62,18 +62,20 @@ def _trace_problems(trace: Trace, prompt_length: int) -> Iterator[Problem]:
             yield Problem(f"layer {number}", f"a hidden neuron has the value {greatest:g}")
     flags = np.array([len(wire) == 1 and hasattr(wire, "on") for wire in program.wires])
     low = np.repeat(np.where(flags, 0, -1), [len(wire) for wire in program.wires])
+    membership = np.zeros((len(low), len(program.exclusive)), np.float32)
+    for column, group in enumerate(program.exclusive):
+        membership[sorted(group), column] = 1
     for number, stream in enumerate(trace.streams):
         bad = ~np.isin(stream, (-1, 0, 1)) | (stream < low)
         for position, coordinate in np.argwhere(bad)[:1]:
             value, wire = stream[position, coordinate], program.wire_at(int(coordinate))
             where = f"{_moment(number)}, {wire}, position {position}"
             yield Problem(where, f"holds {value:g}")
-        for group in program.exclusive:
-            both = (stream[:, sorted(group)] == 1).sum(axis=1) > 1
-            for position in np.flatnonzero(both)[:1]:
-                names = " and ".join(program.wire_at(c) for c in sorted(group))
-                where = f"{_moment(number)}, position {position}"
-                yield Problem(where, f"flags that exclude each other are on: of {names}")
+        num_on = (stream == 1).astype(np.float32) @ membership
+        for position, group in np.argwhere(num_on > 1)[:1]:
+            names = " and ".join(program.wire_at(c) for c in sorted(program.exclusive[group]))
+            where = f"{_moment(number)}, position {position}"
+            yield Problem(where, f"flags that exclude each other are on: of {names}")
     for position in np.flatnonzero(trace.gaps[prompt_length - 1 :] < 1)[:1] + prompt_length - 1:
         gap = trace.gaps[position]
         yield Problem(f"output at position {position}", f"the best score is {gap:g} above the next")
