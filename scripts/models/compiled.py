@@ -29,13 +29,15 @@ def compiled_model_folder(name: str) -> Path:
     cache = kernel_cache_dir()
     if cache is None:
         raise OSError(f"model {name}: no cache folder is writable; set SUDOCOT_CACHE_DIR to one")
-    folder = cache.parent / f"{name}-{_source_digest()}"
+    # Pages and evaluations show the last component of the path.
+    folder = cache.parent / "compiled-models" / _source_digest() / name
     if folder.exists():
         return folder
     logger.info("compiling the solver into %s (first use only)", folder)
     compiled = compile_sudoku(
         BOARDS[COMPILED_MODELS[name]], mode="scot", bits=DEFAULT_BITS["scot"], segment_tokens=512
     )
+    folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         export_sudoku(compiled, folder)
     except FileExistsError:  # created by another process

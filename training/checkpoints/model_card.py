@@ -7,10 +7,10 @@ from pathlib import Path
 from data.model_format.facts import read_facts
 from data.model_format.weights import count_stored_parameters
 from data.runtime.documents import read_json
+from data.text import tokens_to_lines
 from solver.boards import get_board
 from solver.mrv.tracer import trace
 from solver.puzzles import parse_puzzle
-from solver.vocabulary import Vocabulary
 
 _TEMPLATE = """\
 ---
@@ -119,19 +119,14 @@ def model_card(folder: Path) -> str:
 def _sample(board_name: str) -> tuple[str, str]:
     """Return the input block and the first lines of the trace of the board's example."""
     board, givens = parse_puzzle(_EXAMPLES[board_name], board=get_board(board_name))
-    words = [Vocabulary(board).tokens[token] for token in trace(board, givens).tokens]
-    end = words.index("</input>") + 1
-    lines: list[str] = []
-    for word in words[end : words.index("<output>")]:
-        if word.startswith("("):
-            lines.append(word)
-        else:
-            lines[-1] += f" {word}"
+    tokens = trace(board, givens).tokens
+    prompt, *lines = tokens_to_lines(board, tokens).splitlines()
+    lines.pop()  # the output block
     if len(lines) > _SAMPLE_LINES:
         num_left = len(lines) - _SAMPLE_LINES
         lines[_SAMPLE_LINES:] = [f"... {num_left:,} more lines"]
-    output = f"<output> ... </output>  ({len(words):,} tokens in total)"
-    return " ".join(words[:end]), "\n".join([*lines, output])
+    output = f"<output> ... </output>  ({len(tokens):,} tokens in total)"
+    return prompt, "\n".join([*lines, output])
 
 
 def _text(value: object) -> str:
