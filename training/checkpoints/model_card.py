@@ -42,7 +42,7 @@ print(tokenizer.decode(model.generate(ids)[0]))
 
 The solver's trace of the puzzle above, which the model is trained to reproduce: each line is a cell
 and its candidates; the first one is tried, and a line with several is a branch. `<none>` is a dead
-end.
+end. Line breaks and indentation by depth are not part of the text.
 
 ```text
 {sample}
