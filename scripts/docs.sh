@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Build the documentation as a static site in site/, readable without network access.
+# Build the documentation as a static site in site/. Its pages load nothing from the network; the
+# search needs a web server, for example python3 -m http.server --directory site.
 #
 #   bash scripts/docs.sh [--out FOLDER]
 #

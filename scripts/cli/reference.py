@@ -10,7 +10,7 @@ from scripts.cli.commands import COMMANDS
 from scripts.cli.help import command_help
 from scripts.cli.options import list_options
 
-_WIDTH = "96"
+_WIDTH = "80"
 _HEAD = """# Commands
 
 Help of every command with all options, generated from the code. `sudocot help COMMAND` shows the
