@@ -20,16 +20,27 @@ from tests.eval.toy_models import export, make_model
 
 
 @pytest.fixture
-def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[Path]]:
+def puzzles(tmp_path: Path) -> Path:
+    return write_csv(tmp_path / "test.csv", make_puzzles("4x4", 12))
+
+
+def evaluate(model: Path, puzzles: Path, out: Path, *options: str) -> Path:
+    paths = ["--model", str(model), "--data", str(puzzles), "--out", str(out)]
+    assert main(["eval", "run", *paths, "--device", "cpu", *options]) == 0
+    return out
+
+
+@pytest.fixture
+def evaluated(
+    puzzles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, list[Path]]:
     """A model folder, and two evaluations of it by the solver with some failures."""
     monkeypatch.setattr(run_command, "load_engine", lambda *_, **__: FakeEngine())
     model = export(make_model("llama"), tmp_path / "m" / "final")
-    puzzles = write_csv(tmp_path / "test.csv", make_puzzles("4x4", 12))
-    folders = [tmp_path / "e" / "random", tmp_path / "e" / "hardest"]
-    for folder, sample in zip(folders, ("--count 9", "--sample hardest --count 5"), strict=True):
-        paths = ["--model", str(model), "--data", str(puzzles), "--out", str(folder)]
-        assert main(["eval", "run", *paths, "--device", "cpu", *sample.split()]) == 0
-    return model, folders
+    return model, [
+        evaluate(model, puzzles, tmp_path / "e" / "random", "--count", "9"),
+        evaluate(model, puzzles, tmp_path / "e" / "hardest", "--sample", "hardest", "--count", "5"),
+    ]
 
 
 def card_words(model: Path, folders: list[Path], *options: str) -> list[str]:
@@ -126,8 +137,8 @@ def test_what_is_no_result_is_not_published(
         assert said in capsys.readouterr().err
         assert (model / "README.md").read_text() == text
 
-    targets = tmp_path / "e" / "targets"
-    assert main(words(model, puzzles, targets, "--sample", "targets", "--targets", "70")) == 0
+    options = ("--sample", "targets", "--targets", "70")
+    targets = evaluate(model, puzzles, tmp_path / "e" / "targets", *options)
     refuse("not a sample of the data", targets)
     refuse("two are 'random 9 scot fp32'", folders[0], folders[0])
     hub = ["eval", "card", str(folders[0]), "--model", str(model)]
