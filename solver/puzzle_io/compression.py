@@ -31,14 +31,20 @@ _OPENERS: dict[bytes, Callable[[BinaryIO], AbstractContextManager[io.BufferedIOB
     b"\xfd7zXZ\0": lzma.open,
 }
 _FOREIGN = {
+    b"\xff\xfe\0\0": "text in UTF-32; allowed is UTF-8",
+    b"\0\0\xfe\xff": "text in UTF-32; allowed is UTF-8",
     b"\xff\xfe": "text in UTF-16; allowed is UTF-8",
     b"\xfe\xff": "text in UTF-16; allowed is UTF-8",
     _PARQUET_MAGIC: "Parquet is read from a plain file, not from a stream or compressed file",
     b"PK\x05\x06": "an empty zip archive",
     b"\x28\xb5\x2f\xfd": "compressed with zstd; allowed are gzip, bz2, xz and zip",
+    b"\x04\x22\x4d\x18": "compressed with lz4; allowed are gzip, bz2, xz and zip",
+    b"\x5d\0\0": "compressed with lzma; allowed are gzip, bz2, xz and zip",
+    b"\x1f\x9d": "compressed with compress; allowed are gzip, bz2, xz and zip",
     b"7z\xbc\xaf\x27\x1c": "a 7z archive; allowed are gzip, bz2, xz and zip",
     b"Rar!": "a rar archive; allowed are gzip, bz2, xz and zip",
     b"ARROW1": "an Arrow file; allowed are CSV, TSV, Parquet and plain text",
+    b"\x80\x04\x95": "a Python pickle; allowed are CSV, TSV, Parquet and plain text",
     b"\x93NUMPY": "a NumPy array; allowed are CSV, TSV, Parquet and plain text",
     b"\x89HDF": "an HDF5 file; allowed are CSV, TSV, Parquet and plain text",
     b"SQLite format 3\0": "an SQLite database; allowed are CSV, TSV, Parquet and plain text",
@@ -143,6 +149,8 @@ def _open_archive(source: BinaryIO, *, file: str) -> Iterator[io.BufferedIOBase]
         names = [name for name in archive.namelist() if not name.endswith("/")]
         if "[Content_Types].xml" in names:
             raise ValueError(f"{file}: an Excel workbook (xlsx); save it as CSV")
+        if "mimetype" in names:
+            raise ValueError(f"{file}: an OpenDocument file (ods); save it as CSV")
         names = [name for name in names if not name.startswith("__MACOSX/")]
         if len(names) != 1:
             raise ValueError(f"{file}: a zip archive of {len(names)} files; allowed is one")

@@ -32,6 +32,9 @@ from solver.puzzle_io.tables import (
 _SAMPLE_LINES = 64
 _DELIMITERS = ",\t;|"
 _SEPARATOR_LINE = re.compile(r"\"?sep=.\"?\s*", re.IGNORECASE)
+_JSON_OPENING = re.compile(r"[\[{\s]+")
+_JSON_MEMBER = re.compile(r"[\s{]*\"[^\"]*\"\s*:")
+_ALLOWED = "allowed are CSV, TSV, Parquet and plain text"
 _NAME = re.compile(r"([A-Za-z_][A-Za-z_0-9 .-]*)?")
 
 
@@ -79,6 +82,11 @@ def detect_format(
     of_lines, num_puzzles = _best_board(boards, texts, is_list_line, file=file)
     of_rows, num_rows = _best_board(boards, texts, _is_any_row, file=file)
     _refuse_markup(first, file=file, has_rows=num_rows > 0, boards=boards)
+    opening = _take(block, _is_not_empty)[0][1].strip(SPACES)
+    if _JSON_OPENING.fullmatch(opening) and (
+        _JSON_MEMBER.match(first) or not (num_rows or num_puzzles)
+    ):
+        raise ValueError(f"{file}: JSON; {_ALLOWED}")
     if not (num_rows or is_list_line(of_lines, first)):
         _refuse_header(first, file=file)
     # A puzzle of 4x4 is also a row of 16x16, and few rows of 16x16 are puzzles of 4x4.
@@ -183,12 +191,11 @@ def _count_puzzles(form: TableFormat, lines: LineBlock) -> int:
 def _refuse_markup(first: str, *, file: str, has_rows: bool, boards: Sequence[Board]) -> None:
     """Reject XML, and JSON other than one grid or row per line."""
     text = first.strip(SPACES)
-    allowed = "allowed are CSV, TSV, Parquet and plain text"
     if text.startswith("<") and not has_rows:
-        raise ValueError(f"{file}: XML or HTML; {allowed}")
+        raise ValueError(f"{file}: XML or HTML; {_ALLOWED}")
     is_json = text.startswith(("[", "{")) and text.endswith(("]", "}", ",", "[", "{"))
     if is_json and not (has_rows or any(is_grid(board, text) for board in boards)):
-        raise ValueError(f"{file}: JSON; {allowed}")
+        raise ValueError(f"{file}: JSON; {_ALLOWED}")
 
 
 def _refuse_header(first: str, *, file: str) -> None:

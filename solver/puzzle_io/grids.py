@@ -227,26 +227,27 @@ def _split_runs(board: Board, lines: Iterator[_Line]) -> Iterator[tuple[list[_Li
 def _without_damaged(
     board: Board, run: list[_Line], is_followed: bool
 ) -> Iterator[tuple[list[_Line], bool]]:
-    """Yield a run; damaged rows before and after a complete grid are separate runs.
+    """Yield a run; damaged rows before, between and after complete grids are separate runs.
 
     Adjacent complete grids without separators are split.
     """
-    num_grids, rest = divmod(len(run), board.side)
-    is_plain = all(line.kind is _Kind.ROW for line in run)
-    if num_grids > 1 and rest == 0 and is_plain and len(run) <= _LONGEST_RUN:
-        for start in range(0, len(run), board.side):
-            end = start + board.side
-            yield run[start:end], is_followed and end == len(run)
-        return
-    rows = [index for index, line in enumerate(run) if line.kind is _Kind.ROW]
-    is_grid = len(rows) == board.side and not any(
-        line.kind is _Kind.DAMAGED for line in run[rows[0] : rows[-1]]
-    )
-    parts = [run[: rows[0]], run[rows[0] : rows[-1] + 1], run[rows[-1] + 1 :]] if is_grid else [run]
-    if not any(line.kind is _Kind.DAMAGED for line in (*parts[0], *parts[-1])):
-        parts = [run]
+    groups = [
+        list(group)
+        for _, group in itertools.groupby(run, key=lambda line: line.kind is _Kind.DAMAGED)
+    ]
+    num_rows = [sum(line.kind is _Kind.ROW for line in group) for group in groups]
+    parts = [run]
+    if any(num_rows) and len(run) <= _LONGEST_RUN and not any(n % board.side for n in num_rows):
+        parts = [part for group in groups for part in _adjacent_grids(board, group)]
     last = len(parts) - 1
-    yield from ((part, is_followed and k == last) for k, part in enumerate(parts) if part)
+    yield from ((part, is_followed and k == last) for k, part in enumerate(parts))
+
+
+def _adjacent_grids(board: Board, group: list[_Line]) -> list[list[_Line]]:
+    """Split complete grids without borders."""
+    if any(line.kind is not _Kind.ROW for line in group):
+        return [group]
+    return [group[start : start + board.side] for start in range(0, len(group), board.side)]
 
 
 def _split_grids(board: Board, lines: Iterator[_Line]) -> Iterator[list[_Line]]:

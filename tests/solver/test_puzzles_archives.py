@@ -66,6 +66,7 @@ def test_compressed_text_is_read(tmp_path: Path, compress: Callable[[bytes], byt
     ("content", "message"),
     [
         (zipped(b"", "[Content_Types].xml", "xl/workbook.xml"), "an Excel workbook .xlsx.; save"),
+        (zipped(b"x", "mimetype", "content.xml"), "an OpenDocument file .ods.; save it as CSV"),
         (zipped(b"x", "a.txt", "b.txt"), "a zip archive of 2 files; allowed is one"),
         (zipped(zipped(zipped(b"x"))), "compressed more than 2 times|NUL|zip"),
         (
@@ -73,7 +74,7 @@ def test_compressed_text_is_read(tmp_path: Path, compress: Callable[[bytes], byt
             "compressed more than 2 times",
         ),
     ],
-    ids=["workbook", "two files", "nested zip", "nested gzip"],  # archives hold the time
+    ids=["workbook", "ods", "two files", "nested zip", "nested gzip"],  # archives hold the time
 )
 def test_archives_that_are_not_read_are_named(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "puzzles.zip"

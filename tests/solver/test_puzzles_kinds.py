@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -218,6 +219,13 @@ def test_text_beside_a_grid_does_not_destroy_it() -> None:
             assert texts == [P], content
 
 
+@pytest.mark.parametrize("text", ["***", "_____", "-", "x", "12", "--- 1 ---", "1 ** 2"])
+def test_line_between_grids_does_not_destroy_them(text: str) -> None:
+    texts, errors, _ = read(f"\n{text}\n".join("\n".join(rows_of(puzzle)) for puzzle in PUZZLES))
+    assert texts == list(PUZZLES)
+    assert len(errors) in (0, 2)  # text, or a malformed row
+
+
 def test_sections_with_games_are_skipped_and_counted() -> None:
     body = "\n".join(rows_of(P))
     texts, errors, reader = read(f"[Puzzle]\n{body}\n[State]\n{body}\n[Puzzle]\n{body}")
@@ -232,9 +240,17 @@ def test_sections_with_games_are_skipped_and_counted() -> None:
         (f'["{P}", "{Q}"]'.encode(), "JSON; allowed are CSV"),
         (f'[{{"puzzle": "{P}"}}]'.encode(), "JSON; allowed are CSV"),
         (f"[{numbers(P)}, {numbers(Q)}]".encode(), "JSON; allowed are CSV"),
+        (json.dumps({"puzzle": P, "solution": ANSWER}, indent=1).encode(), "JSON; allowed are"),
+        (json.dumps([{"puzzle": P}, {"puzzle": Q}], indent=1).encode(), "JSON; allowed are CSV"),
+        (json.dumps([numbers(P), numbers(Q)], indent=1).encode(), "JSON; allowed are CSV"),
+        (P.encode("utf-32"), "text in UTF-32; allowed is UTF-8"),
         (P.encode("utf-16-le"), "not text: byte 1 is NUL"),
         (b"\x28\xb5\x2f\xfd rest", "compressed with zstd; allowed are gzip, bz2, xz and zip"),
         (b"SQLite format 3\0", "an SQLite database"),
+        (b"\x04\x22\x4d\x18 rest", "compressed with lz4; allowed are gzip"),
+        (b"\x5d\0\0\x80 rest", "compressed with lzma; allowed are gzip"),
+        (b"\x1f\x9d rest", "compressed with compress; allowed are gzip"),
+        (b"\x80\x04\x95 rest", "a Python pickle; allowed are CSV"),
         (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
         (b"id,board\n1," + P.encode(), "no puzzle column in 'id', 'board'; allowed names are"),
     ],
