@@ -16,6 +16,11 @@ from typing import Any
 
 import pytest
 
+MARKUP = '<script>alert("x")</script><img src=x onerror=alert(1)>'
+"""Name that must be shown as text."""
+WINDOWS = [(375, False), (375, True), (1440, False), (1440, True)]
+"""Width, and whether the theme is dark."""
+
 _KEYS = {
     "ArrowLeft": "\ue012",
     "ArrowUp": "\ue013",
@@ -172,3 +177,20 @@ class Browser:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
+
+
+def position(browser: Browser) -> int:
+    """Return the position of the slider of a page."""
+    return int(browser.run("return document.getElementById('slider').value"))
+
+
+def check_window(browser: Browser, page: Path, *, width: int, is_dark: bool) -> None:
+    """Check that a page fits its window, follows the theme, and shows `MARKUP` as text."""
+    browser.open(page, width=width, is_dark=is_dark)
+    assert browser.problems() == []
+    assert browser.overflow() == 0
+    assert browser.run("return document.documentElement.dataset.theme") == (
+        "dark" if is_dark else "light"
+    )
+    assert browser.run("return document.images.length") == 0
+    assert MARKUP in browser.run("return document.body.textContent")
