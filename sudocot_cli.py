@@ -8,7 +8,10 @@ from it. The name of this module is unlikely to be shadowed itself.
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
+import traceback
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import NoReturn
 
@@ -30,6 +33,35 @@ def find_shadow() -> str | None:
     return None
 
 
+def find_imported_shadow(error: BaseException) -> str | None:
+    """Return a message if an imported module shadows a library, else None.
+
+    Such a module is in a folder before the standard library on the search path, that is, on
+    PYTHONPATH or in the working folder of `python -m`. Most are harmless, so this is called after
+    an error only. A module whose import failed is found in the traceback.
+    """
+    modules = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        modules[frame.f_globals.get("__name__", "")] = frame.f_globals.get("__file__")
+    standard = Path(os.__file__).parent
+    entries = [Path(entry).resolve() for entry in sys.path]
+    num_before = entries.index(standard.resolve()) if standard.resolve() in entries else 0
+    for name, file in sorted(modules.items()):
+        if "." in name or name in PACKAGES or not file:
+            continue
+        path = Path(file).resolve()
+        folder = path.parents[1] if path.stem == "__init__" else path.parent
+        if folder not in entries[:num_before]:
+            continue
+        if name in sys.stdlib_module_names:
+            return f"{file} shadows the module {name} of Python: remove it from PYTHONPATH"
+        later = [entry for entry in sys.path if Path(entry).resolve() != folder]
+        spec = PathFinder.find_spec(name, later)
+        if spec is not None and spec.origin is not None:
+            return f"{file} shadows the library {name} in {spec.origin}: remove it from PYTHONPATH"
+    return None
+
+
 def run() -> None:
     """Run the command line, or exit with code 2 if a package is shadowed."""
     try:
@@ -40,7 +72,13 @@ def run() -> None:
         _exit(INTERRUPTED, "interrupted: nothing was written")
     if shadow is not None:
         _exit(BAD_INPUT, f"error: {shadow}")
-    run_command()
+    try:
+        run_command()
+    except Exception as error:
+        shadow = find_imported_shadow(error)
+        if shadow is None:
+            raise
+        _exit(BAD_INPUT, f"error: {shadow}")
 
 
 def _exit(code: int, message: str) -> NoReturn:

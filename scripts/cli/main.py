@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from scripts.cli.commands import COMMANDS, GROUPS, CommandWords
-from sudocot_cli import BAD_INPUT, INTERRUPTED, PACKAGES
+from sudocot_cli import BAD_INPUT, INTERRUPTED, PACKAGES, find_imported_shadow
 
 DONE, CRASHED, BROKEN_PIPE = 0, 70, 141
 MODEL_FAMILIES = {"compiled_transformer": "compile_tm.hf"}
@@ -221,10 +221,12 @@ def _report(error: Exception, words: CommandWords) -> int:
     """Print an error as one line, or the report of an internal error."""
     if os.environ.get("SUDOCOT_DEBUG") == "1":
         raise error
-    from scripts.cli.errors import crash_report, missing_package_line
-
     if isinstance(error, (ValueError, OSError)):
         return _complain(f"error: {_in_one_line(error)}", code=BAD_INPUT)
+    if shadow := find_imported_shadow(error):
+        return _complain(f"error: {shadow}", code=BAD_INPUT)
+    from scripts.cli.errors import crash_report, missing_package_line
+
     if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] not in PACKAGES:
         return _complain(f"error: {missing_package_line(error, words[0])}", code=BAD_INPUT)
     sys.stderr.write(crash_report(error))

@@ -69,6 +69,26 @@ def test_what_shadows_a_package_is_named(name: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "", refusal(path))
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "shadowed"),
+    [
+        ("tyro.py", "", "the library tyro in "),
+        ("typing_extensions.py", "", "the library typing_extensions in "),
+        ("numpy/__init__.py", "raise RuntimeError('imported')", "the library numpy in "),
+        ("difflib.py", "raise RuntimeError('imported')", "the module difflib of Python: "),
+    ],
+)
+def test_what_shadows_a_library_is_named(
+    name: str, content: str, shadowed: str, tmp_path: Path
+) -> None:
+    path = shadow(tmp_path, name)
+    path.write_text(content)
+    done = run_in(tmp_path, (*CONSOLE_SCRIPT, "solve", PUZZLE), python_path=[str(tmp_path)])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"sudocot: error: {path} shadows {shadowed}")
+    assert done.stderr.count("\n") == 1
+
+
 def test_shadowing_folder_of_the_shared_cases(shared_dir: Path, tmp_path: Path) -> None:
     folder = tmp_path / "shadow"
     shutil.copytree(shared_dir / "cases" / "shadow", folder)
