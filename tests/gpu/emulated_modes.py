@@ -256,7 +256,8 @@ def project_frame() -> str:
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         path = Path(frame.f_code.co_filename)
-        if path.stem not in _OWN and path.is_relative_to(ROOT) and "site-packages" not in path.parts:
+        is_own = path.is_relative_to(ROOT) and "site-packages" not in path.parts
+        if is_own and path.stem not in _OWN:
             return f"{frame.f_globals['__name__']}.{frame.f_code.co_qualname}"
         frame = frame.f_back
     return "?"

@@ -180,6 +180,8 @@ def _patches(emulation: EmulatedCuda) -> list[tuple[Any, str, Any]]:
         (cuda, "Stream", lambda *_, **__: mock.MagicMock()),
         (cuda, "Event", lambda *_, **__: mock.MagicMock()),
         (cuda, "current_stream", lambda *_: mock.MagicMock()),
+        # Called by optimizers if PyTorch is built for CUDA.
+        (torch.accelerator, "current_stream", lambda *_: mock.MagicMock(is_capturing=bool)),
         (cuda, "stream", nothing),
         (cuda, "graph_pool_handle", object),
         (cuda, "CUDAGraph", Graph),
