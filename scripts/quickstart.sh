@@ -67,7 +67,8 @@ export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 
 mkdir -p "$out"
 
-step() { printf '\n== %s\n' "$*"; }
+# Print a heading with the minutes and seconds since the start.
+step() { printf '\n== %d:%02d  %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }
 fail() {
     echo "quickstart: $*" >&2
     exit 1
@@ -201,3 +202,7 @@ if [[ $board == 4x4 ]]; then
         sudocot eval score "$out/evaluations/$board-$mode-segment" --min-accuracy 0.9
     done
 fi
+
+step "finished; pages to open in a browser"
+printf '%s\n' "leaderboard  $out/report/report.html" "one search   $out/trace.html" \
+    "curves       $out/curves.png"

@@ -39,7 +39,7 @@ class BuildConfig:
     copies: Annotated[int, Ge(0), Le(10**6)] = 0
     """Number of random symmetric copies to add per puzzle."""
     check_unique: bool = True
-    """Exclude puzzles with more than one solution."""
+    """Exclusion of puzzles with more than one solution."""
     seed: Seed = 0
     """Seed of sampling, order and symmetries."""
     shard_puzzles: Annotated[int, Ge(1), Le(10**7)] | None = None

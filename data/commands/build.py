@@ -33,7 +33,7 @@ class Config:
         sudocot data build sapientinc/sudoku-extreme --split train --mode scot --out data/scot
         sudocot data build --generate 10000 --board 4x4 --mode scot --segment-tokens 16 --out d
         sudocot data build --generate 500 --board 9x9 --mine 1000 16384 --out data/mined
-        sudocot data build puzzles.csv --out data/cot --shard 0/8   # then: sudocot data merge
+        sudocot data build puzzles.csv --out data/cot --shard 0/8
     """
 
     sources: Positional[tuple[str, ...]] = ()

@@ -10,6 +10,7 @@ range includes infinity.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 from collections.abc import Iterator
@@ -55,6 +56,7 @@ def format_range(kind: Any) -> str:
     return f"{low_bracket}{_number(low)}..{_number(high)}{high_bracket}"
 
 
+@functools.cache
 def hints_of(kind: type) -> dict[str, Any]:
     """Return the annotations of the fields of a dataclass, including metadata."""
     return get_type_hints(kind, include_extras=True)

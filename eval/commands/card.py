@@ -26,7 +26,7 @@ class Config:
     evaluations: Positional[tuple[Path, ...]]
     """Evaluation folders, of random, hardest or all puzzles."""
     model: Path
-    """Model folder."""
+    """Model folder or name."""
     dataset: str | None = None
     """Data set of the puzzles on the hub, owner/name; by default that of the evaluations."""
     split: str | None = None

@@ -51,7 +51,7 @@ class Config:
     evaluations: Positional[tuple[Path, ...]] = ()
     """Evaluation folders: none, one that contains the puzzle, or two to compare."""
     model: Path | None = None
-    """Model folder."""
+    """Model folder or name."""
     puzzle: str | None = None
     """A puzzle, or the key of one in the evaluation."""
     precision: PrecisionName = "fp32"

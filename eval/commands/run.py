@@ -77,12 +77,12 @@ class Config:
         sudocot eval run --model runs/cot/final --data test.csv --sample targets --out e/targets
         sudocot eval run --model m --data test.csv --lengths l.parquet --out e/10k --shard 0/8
         sudocot eval run --model Qwen/Qwen3-0.6B --engine hf --data test.csv --count 50 --out e/qwen
-        sudocot eval run --model NAME --engine api --base-url http://localhost:8000/v1 --data \
-            test.csv --count 100 --out e/api
+        sudocot eval run --model NAME --engine api --base-url http://HOST/v1 --data test.csv --out e
     """
 
     model: str
-    """Model folder, such as the `final` of a run; for text also a model of the hub or a server."""
+    """Model folder, such as the `final` of a run, or a name of `sudocot models`; for text also a
+    model of the hub or a server."""
     data: tuple[str, ...]
     """Puzzle files, a data set folder, or a split such as `folder:test` or `owner/name:test`."""
     columns: OmitArgPrefixes[ColumnOptions] = field(default_factory=ColumnOptions)

@@ -52,7 +52,7 @@ class Config:
     """Show the solver's SCoT with a summary after this number of trace tokens; without a model
     only."""
     model: Path | None = None
-    """Model folder."""
+    """Model folder or name."""
     evaluation: Path | None = None
     """Evaluation folder, made with --keep-tokens."""
     engine: EngineName | None = None

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from eval.engines.contract import Request
 from eval.engines.puzzle_run import PuzzleRun
+from solver.boards import BOARDS
 from solver.vocabulary import Vocabulary
 
 
@@ -55,8 +56,10 @@ def begin_run(request: Request, *, num_ids: int, max_positions: int) -> PuzzleRu
     """
     size = Vocabulary(request.board).size
     if size != num_ids:
+        boards = (board.name for board in BOARDS.values() if Vocabulary(board).size == num_ids)
+        owner = next((f", those of {name}" for name in boards), "")
         raise ValueError(
-            f"puzzle {request.key}: a {request.board.name} board has {size} ids, "
-            f"the model has {num_ids}"
+            f"{request.key}: a {request.board.name} board has {size} ids, "
+            f"the model has {num_ids}{owner}"
         )
     return PuzzleRun(request, max_positions=max_positions)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -122,13 +124,16 @@ class ModelSolver:
         caps = paper_caps(self._folder.facts.mode)
         self._caps = replace(caps, max_new_tokens=min(caps.max_new_tokens, max_tokens))
 
-    def solve(self, board: Board, givens: Grid, *, name: str, is_brief: bool = False) -> bool:
+    def solve(
+        self, board: Board, givens: Grid, *, name: str, waiting: str, is_brief: bool = False
+    ) -> bool:
         """Solve a puzzle and print each line on completion, then the result.
 
         Args:
             board: Board of the puzzle.
             givens: Digits, uint8 (num_cells,).
             name: Name of the puzzle.
+            waiting: Text shown on a terminal until the first line.
             is_brief: Print only the lines of the trace, all of them in full.
 
         Returns:
@@ -147,7 +152,12 @@ class ModelSolver:
         self._console.print(tokens_to_text(board, run.prompt))
         num_lines = num_right = num_wrong_in_row = 0
         first_wrong: int | None = None
-        for line in checked_lines(self._model, run, segment_tokens=facts.segment_tokens):
+        lines = checked_lines(self._model, run, segment_tokens=facts.segment_tokens)
+        with Console(stderr=True, markup=False).status(waiting):
+            first_lines = list(itertools.islice(lines, 1))
+        # The first line may include the compilation of the solver.
+        start, num_warm_up = time.perf_counter(), sum(len(line.tokens) for line in first_lines)
+        for line in itertools.chain(first_lines, lines):
             num_lines += 1
             num_right += line.is_right
             is_first = first_wrong is None and not line.is_right
@@ -165,7 +175,9 @@ class ModelSolver:
         result = run.result()
         if not is_brief:
             self._show(request, result)
-            self._console.print(_counts_text(result, num_lines, num_right, first_wrong))
+            num_timed = result.num_new_tokens - num_warm_up
+            rate = num_timed / (time.perf_counter() - start) if num_timed > 0 else None
+            self._console.print(_counts_text(result, rate, num_lines, num_right, first_wrong))
         return result.finish_reason is FinishReason.SOLVED
 
     def _write_fold(self, num_folded: int) -> None:
@@ -209,11 +221,13 @@ def _line_text(board: Board, line: CheckedLine, *, is_first: bool, is_cut: bool)
     return text.append(f"solver: {tokens_to_text(board, line.expected)}", style="red")
 
 
-def _counts_text(result: Result, num_lines: int, num_right: int, first_wrong: int | None) -> str:
+def _counts_text(
+    result: Result, rate: float | None, num_lines: int, num_right: int, first_wrong: int | None
+) -> str:
     deviation = "none" if first_wrong is None else f"the first in line {first_wrong:,}"
-    rate = result.num_new_tokens / max(result.seconds, 1e-9)
+    speed = "" if rate is None else f", {rate:,.0f} per second"
     return (
-        f"tokens       {result.num_new_tokens:,}, {rate:,.0f} a second\n"
+        f"tokens       {result.num_new_tokens:,}{speed}\n"
         f"segments     {result.num_segments:,}\n"
         f"lines        {num_lines:,}, of them {num_right:,} as the solver's;"
         f" deviations: {deviation}"

@@ -72,7 +72,7 @@ class SamplingConfig:
     seed: Seed = 0
     """Sampling seed."""
     check_unique: bool = True
-    """Exclude puzzles with several solutions; otherwise any solution counts as solved."""
+    """Exclusion of puzzles with several solutions; otherwise any solution counts as solved."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

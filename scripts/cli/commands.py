@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 CommandWords = tuple[str, ...]
@@ -11,7 +12,7 @@ GROUPS = {
     "eval": "evaluation",
     "compile": "machines as transformers with known weights",
     "paper": "the paper's experiments",
-    "launch": "jobs of a Slurm cluster",
+    "launch": "run commands as Slurm jobs, and show their state",
     "publish": "upload to the Hugging Face hub",
 }
 """Groups of commands, in the order of the first screen."""
@@ -27,6 +28,9 @@ class CommandEntry:
     """One line for the list of commands."""
     kept: str = "nothing was written"
     """Message on Ctrl-C about the state that is kept, if the command raises none of its own."""
+    uses_kernels: bool = True
+    """Whether the command traces or solves puzzles. Otherwise numba is not imported, which saves
+    half a second."""
     main_options: str = ""
     """Options shown by `--help`, in this order, separated by spaces; ten at most. If empty, all are
     shown. `--help-all` always shows all."""
@@ -74,7 +78,9 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
         main_options="data out held-out preset model init-from budget precision seed wandb",
     ),
     ("train", "presets"): CommandEntry(
-        "training.commands.presets", "list training presets and model presets"
+        "training.commands.presets",
+        "list training presets and model presets",
+        uses_kernels=False,
     ),
     ("train", "import"): CommandEntry(
         "training.commands.import_", "convert a checkpoint of the paper's authors"
@@ -119,7 +125,9 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
         "eval.commands.wandb", "log evaluations as W&B runs: numbers, tables, plots"
     ),
     ("models",): CommandEntry(
-        "scripts.commands.models", "list the models that --model accepts by name"
+        "scripts.commands.models",
+        "list the models that --model accepts by name",
+        uses_kernels=False,
     ),
     ("report",): CommandEntry("eval.commands.report", "write a leaderboard page of evaluations"),
     ("trace",): CommandEntry(
@@ -144,11 +152,14 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
         "scripts.commands.publish_model", "check a model folder and upload it to the hub"
     ),
     ("paper", "list"): CommandEntry(
-        "scripts.commands.paper_list", "list the paper's experiments and the studies"
+        "scripts.commands.paper_list",
+        "list the paper's experiments and the studies",
+        uses_kernels=False,
     ),
     ("paper", "plan"): CommandEntry(
         "scripts.commands.paper_plan",
         "show the jobs of an experiment and their costs",
+        uses_kernels=False,
         main_options="scale tokens seeds folder source gpus",
     ),
     ("paper", "run"): CommandEntry(
@@ -161,7 +172,9 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
         "scripts.commands.paper_report", "report the results of an experiment and of the paper"
     ),
     ("paper", "costs"): CommandEntry(
-        "scripts.commands.paper_costs", "estimate the costs of data, trainings and evaluations"
+        "scripts.commands.paper_costs",
+        "estimate the costs of data, trainings and evaluations",
+        uses_kernels=False,
     ),
     ("compile", "list"): CommandEntry(
         "compile_tm.commands.list_", "list the example machines and the format of machine files"
@@ -200,3 +213,22 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
         main_options="pairs seed workers conversion act att positions denoise",
     ),
 }
+
+
+def unknown_command(words: Sequence[str]) -> str:
+    """Return the message on words that start with no command, with the closest one of the group."""
+    import difflib  # most command lines do not need it
+
+    group = words[0] if len(words) > 1 and words[0] in GROUPS else ""
+    word = words[1] if group else " ".join(words[:1])
+    if group:
+        names = [entry[-1] for entry in COMMANDS if entry[0] == group and len(entry) > 1]
+    else:
+        names = [entry[0] for entry in COMMANDS if len(entry) == 1] + list(GROUPS)
+    # The most likely mistake is a command without its group, such as `sudocot build`.
+    owners = [] if group else [entry for entry in COMMANDS if entry[-1] == word]
+    nearest = difflib.get_close_matches(word, names, n=1)
+    guesses = [" ".join(entry) for entry in owners] or [f"{group} {name}" for name in nearest]
+    guess = f"did you mean {guesses[0].strip()!r}? " if guesses else ""
+    unknown = f"{group} {word}".strip()
+    return f"unknown command {unknown!r}: {guess}allowed are {', '.join(dict.fromkeys(names))}"

@@ -16,6 +16,7 @@ from scripts.cli.options import Option
 
 _BOX_SIDE, _BOX_LINE = "\u2502", "\u2500\u2500"
 _ADVICE = ("Argument helptext", "For full helptext", "Perhaps you meant")
+_STRAY_WORDS = "Unrecognized options: "
 _REPORTED_PACKAGES = ("numpy", "numba", "pyarrow", "torch", "transformers", "tyro")
 EXTRAS = {
     "train": "train",
@@ -111,6 +112,8 @@ def _rephrase(message: str, options: Sequence[Option], words: Sequence[str]) -> 
     own = re.fullmatch(r"Error parsing [A-Za-z]\w*: (.*)", message)
     if own:  # raised by a config class, which may mention other options
         return own[1]
+    if message.startswith(_STRAY_WORDS):
+        return f"unexpected argument: {message.removeprefix(_STRAY_WORDS)}"
     by_flag = {flag: option for option in options for flag in option.flags}
     named = [flag for flag in re.findall(r"--[\w.-]*\w", message) if flag in by_flag]
     if not named:

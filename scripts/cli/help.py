@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +70,8 @@ def command_help(
     command = f"sudocot {' '.join(words)}"
     blocks = [" ".join(["usage:", command, "[OPTIONS]", *map(_argument, arguments)]), description]
     if examples:
-        blocks.append("examples:\n" + textwrap.indent(examples, " " * _INDENT))
+        lines = [line for row in examples.splitlines() for line in _broken_command(row)]
+        blocks.append("examples:\n" + textwrap.indent("\n".join(lines), " " * _INDENT))
     if arguments:
         rows = {_argument(option): _text(option) for option in arguments}
         blocks.append("arguments:\n" + _columns(rows).rstrip())
@@ -103,6 +105,22 @@ def _split_docstring(config: type) -> tuple[str, str]:
     paragraphs = [" ".join(part.split()) for part in description.split("\n\n")]
     wrapped = "\n\n".join(textwrap.fill(part, _width(), **_NO_BREAKS) for part in paragraphs)
     return wrapped.strip(), textwrap.dedent(examples).rstrip()
+
+
+def _broken_command(row: str) -> Iterator[str]:
+    """Yield the lines of a command that is broken before its options to fit the terminal."""
+    width = _width() - _INDENT
+    if len(row) <= width:
+        yield row
+        return
+    line = ""
+    for number, part in enumerate(re.split(r" (?=--[a-z])", row)):
+        if number and len(f"{line} {part} \\") > width:
+            yield f"{line} \\"
+            line = f"    {part}"
+        else:
+            line += f" {part}" if number else part
+    yield line
 
 
 def _argument(option: Option) -> str:

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from scripts.cli.commands import COMMANDS, GROUPS, CommandWords
+from scripts.cli.commands import COMMANDS, GROUPS, CommandWords, unknown_command
 from sudocot_cli import BAD_INPUT, INTERRUPTED, PACKAGES, find_imported_shadow
 
 DONE, CRASHED, BROKEN_PIPE = 0, 70, 141
@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
     """
     if argv[:1] == ["help"]:
         argv = [*argv[1:], "--help"]
-    words = next((tuple(argv[:n]) for n in (2, 1) if tuple(argv[:n]) in COMMANDS), ())
+    words = _command_words(argv)
     _configure_logging()
     try:
         code = _run_command(words, argv[len(words) :]) if words else _without_command(argv)
@@ -113,7 +113,8 @@ def run() -> None:
     # Notebooks set MPLBACKEND for child processes; the backend may not be installed here.
     os.environ.pop("MPLBACKEND", None)
     argv = sys.argv[1:]
-    if argv[:1] == ["help"] or _asks_for_help(argv):
+    words = _command_words(argv)
+    if argv[:1] == ["help"] or _asks_for_help(argv) or (words and not COMMANDS[words].uses_kernels):
         os.environ["NUMBA_DISABLE_JIT"] = "1"  # numba takes most of the time of a help screen
     from data.runtime.signals import redeliver_interrupts
 
@@ -126,9 +127,16 @@ def run() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback from the interpreter's exit
 
 
+def _command_words(argv: Sequence[str]) -> CommandWords:
+    """Return the key of the command in `COMMANDS`; the empty tuple if there is none."""
+    return next((tuple(argv[:n]) for n in (2, 1) if tuple(argv[:n]) in COMMANDS), ())
+
+
 def _run_command(words: CommandWords, options: Sequence[str]) -> int:
     if _asks_for_help(options):
         return _show_help(words, options)
+    if words[0] in GROUPS and len(words) == 1 and options and not _is_command(options[0]):
+        raise ValueError(unknown_command([*words, options[0]]))
     from eval.network.families import FAMILY_MODULES
 
     FAMILY_MODULES.update(MODEL_FAMILIES)
@@ -138,6 +146,11 @@ def _run_command(words: CommandWords, options: Sequence[str]) -> int:
     module, config = parse(words, options)
     code: int = module.main(_with_model_folders(config))
     return code
+
+
+def _is_command(word: str) -> bool:
+    """Whether a word can follow a group that is a command itself, as `launch`."""
+    return word.startswith("-") or any(words[0] == word for words in COMMANDS)
 
 
 def _asks_for_help(options: Sequence[str]) -> bool:
@@ -187,23 +200,7 @@ def _without_command(argv: Sequence[str]) -> int:
         stream = sys.stdout if rest else sys.stderr
         stream.write(group_overview(group) if group else overview())
         return DONE if rest else BAD_INPUT
-    raise ValueError(_unknown_command(group, rest[0]))
-
-
-def _unknown_command(group: str, word: str) -> str:
-    import difflib
-
-    if group:
-        names = [words[-1] for words in COMMANDS if words[0] == group and len(words) > 1]
-    else:
-        names = [words[0] for words in COMMANDS if len(words) == 1] + list(GROUPS)
-    # The most likely mistake is a command without its group, such as `sudocot build`.
-    owners = [] if group else [words for words in COMMANDS if words[-1] == word]
-    nearest = difflib.get_close_matches(word, names, n=1)
-    guesses = [" ".join(words) for words in owners] or [f"{group} {name}" for name in nearest]
-    guess = f"did you mean {guesses[0].strip()!r}? " if guesses else ""
-    unknown = f"{group} {word}".strip()
-    return f"unknown command {unknown!r}: {guess}allowed are {', '.join(dict.fromkeys(names))}"
+    raise ValueError(unknown_command(argv))
 
 
 def _configure_logging() -> None:

@@ -20,7 +20,7 @@ class Config:
 
     The command follows `--`. With --shards, a build or an evaluation becomes a job array and a job
     that merges its parts. Jobs that reach their time limit save and are requeued. Running the same
-    launch again submits the jobs that have not succeeded.
+    launch again submits the jobs that have not succeeded. `sudocot launch status FOLDER` shows all.
 
     Examples:
         sudocot launch --shards 8 --cpus 16 -- data build puzzles.csv --out data/cot

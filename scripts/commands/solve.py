@@ -76,7 +76,7 @@ class Config:
     """Split the CoT into SCoT segments of this many trace tokens (512 in the paper); --trace and
     --tokens print the segments, separated by empty lines."""
     report: bool = True
-    """Print boards and statistics, in addition to the output of --trace and --tokens."""
+    """Boards and statistics, in addition to the output of --trace and --tokens."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -128,9 +128,10 @@ def main(config: Config) -> int:
 def _solve_with_model(
     config: Config, folder: Path, *, board: Board | None, console: Console
 ) -> int:
-    from eval.inspect.solve_with_model import ModelSolver
+    with Console(stderr=True, markup=False).status("loading the model"):
+        from eval.inspect.solve_with_model import ModelSolver
 
-    solver = ModelSolver(folder, console=console, max_tokens=config.max_tokens)
+        solver = ModelSolver(folder, console=console, max_tokens=config.max_tokens)
     are_all_solved = True
     for name, found_board, givens in _read(
         config.puzzle, board=board, columns=config.columns.names
@@ -143,7 +144,9 @@ def _solve_with_model(
             sys.stderr.write(f"sudocot: {name}: givens clash: a unit holds a digit twice\n")
             are_all_solved = False
             continue
-        are_all_solved &= solver.solve(found_board, givens, name=name, is_brief=not config.report)
+        are_all_solved &= solver.solve(
+            found_board, givens, name=name, waiting=_waiting_text(), is_brief=not config.report
+        )
     return 0 if are_all_solved else 1
 
 

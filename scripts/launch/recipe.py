@@ -33,7 +33,7 @@ from annotated_types import Ge, Le
 
 from data.runtime.documents import PlainLoader, load_yaml
 from data.runtime.ranges import Workers, check_ranges
-from scripts.cli.commands import COMMANDS
+from scripts.cli.commands import COMMANDS, unknown_command
 
 Words = tuple[str, ...]
 
@@ -163,7 +163,7 @@ class Stage:
         for length in (2, 1):
             if self.words[:length] in COMMANDS:
                 return self.words[:length]
-        raise ValueError(f"{self.name}: unknown command {shlex.join(self.words)!r}")
+        raise ValueError(f"{self.name}: {unknown_command(self.words)}")
 
     def option(self, name: str) -> str:
         """Return the value of an option of the command line.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,8 +31,12 @@ def resolve_model(model: Path) -> Path:
     catalog = read_catalog()
     if name in catalog:
         return trained_model_folder(catalog[name])
-    names = ", ".join([*catalog, *COMPILED_MODELS])
-    raise ValueError(f"model: got {name!r}, allowed are a model folder and the names {names}")
+    names = [*catalog, *COMPILED_MODELS]
+    nearest = difflib.get_close_matches(name, names, n=1)
+    guess = f"did you mean {nearest[0]!r}? " if nearest else ""
+    raise ValueError(
+        f"model: got {name!r}, {guess}allowed are a model folder and the names {', '.join(names)}"
+    )
 
 
 def with_model_folders(config: ConfigT) -> ConfigT:

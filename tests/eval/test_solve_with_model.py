@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -133,11 +134,23 @@ def test_command_writes_lines_then_the_result(
     assert out.count("first deviation") == 1
     assert "1 . | . ." in out
     assert "deviations: the first in line " in out
+    assert re.search(r"^tokens +[\d,]+, [\d,]+ per second$", out, re.MULTILINE)
 
     assert main(["solve", "--model", str(folder), "--no-report", PUZZLE]) == 1
     brief = capsys.readouterr().out
     assert brief.startswith("<input> ")
     assert "solved by a model" not in brief
+
+
+def test_terminal_shows_what_it_waits_for(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(["solve", "--model", str(folder), PUZZLE]) == 1
+    waiting = capsys.readouterr().err
+    assert "loading the model" in waiting
+    assert "solving" in waiting or "compiling the solver (first run only)" in waiting
 
 
 def test_junk_is_cut_and_folded(

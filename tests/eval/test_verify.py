@@ -186,7 +186,7 @@ def test_an_engine_can_be_used_again_after_an_abandoned_run() -> None:
 
 
 def test_a_puzzle_of_another_board_is_refused() -> None:
-    with pytest.raises(ValueError, match="puzzle hard: a 9x9 board has 98 ids, the model has 28"):
+    with pytest.raises(ValueError, match=r"hard: a 9x9 board .* has 28, those of 4x4"):
         list(verify(toy_script()).decode([hard_request()]))
 
 

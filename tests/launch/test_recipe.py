@@ -26,7 +26,11 @@ from tests.launch.jobs import scripts_of
         ("stages: {a: {run: train run, time: soon}}", "a: time: got 'soon'"),
         ("stages: {a: {run: train run, memory: lots}}", "a: memory: got 'lots'"),
         ("stages: {a: {run: train run, sbatch: [-p gpu]}}", "a: sbatch: got '-p gpu'"),
-        ("stages: {a: {run: fly me}}", "a: unknown command 'fly me'"),
+        ("stages: {a: {run: fly me}}", "a: unknown command 'fly': allowed are solve, "),
+        (
+            "stages: {a: {run: data bild}}",
+            "a: unknown command 'data bild': did you mean 'data build'",
+        ),
         ("stages: {a/b: {run: train run}}", "stage: got 'a/b', allowed are letters"),
         ("stages: {a: {run: eval run --shard 0/2}}", "a: --shard is set by the launcher"),
         ("stages: {a: {run: eval run, shards: 2}}", "a: eval run needs --out to be launched"),

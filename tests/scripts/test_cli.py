@@ -84,6 +84,18 @@ def test_help_of_no_command_imports_torch_or_numba() -> None:
     subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=True)
 
 
+def test_plan_of_an_experiment_imports_neither_torch_nor_numba() -> None:
+    code = (
+        "import sys; from scripts.cli.main import run\n"
+        "sys.argv = ['sudocot', 'paper', 'plan', 'scot-depth', '--gpus', '8']\n"
+        "try: run()\n"
+        "except SystemExit as stop: assert stop.code == 0\n"
+        "heavy = {'torch', 'transformers', 'wandb', 'numba', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=True)
+
+
 def test_first_screen_names_every_command_in_25_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,6 +119,7 @@ def test_help_of_a_command_is_short_and_plain(
     shown = capsys.readouterr().out
     assert shown.startswith(f"usage: sudocot {' '.join(words)} ")
     assert CONFIG_FILE_HELP in shown
+    assert max(map(len, shown.splitlines())) <= 80
     assert "None" not in shown.partition("options:")[2].replace("None ", "")
     options = _options_of(words)
     main_options = COMMANDS[words].main_options.split()
@@ -158,6 +171,7 @@ def test_no_words_show_the_help_as_an_error(capsys: pytest.CaptureFixture[str]) 
         (["fakes"], "fakes", "fake"),
         (["lengths"], "lengths", "data lengths"),
         (["group", "fakes"], "group fakes", "group fake"),
+        (["launch", "stauts"], "launch stauts", "launch status"),
     ],
 )
 def test_unknown_command_names_the_nearest(
@@ -254,7 +268,7 @@ def test_presets_are_defaults_that_options_change(
         (["--out"], "--out: got nothing, allowed is PATH"),
         (["--sizes", "13"], "sizes: got 13, allowed is anything else"),
         (["--sizes", "13"], "error: sizes: got 13"),
-        (["stray"], "Unrecognized options: stray"),
+        (["stray"], "unexpected argument: stray"),
     ],
 )
 def test_wrong_options_exit_with_2(

@@ -147,9 +147,11 @@ class TestNames:
 
     @pytest.mark.usefixtures("catalog")
     def test_an_unknown_name(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["solve", PUZZLE, "--model", "5x5-cot"]) == 2
+        assert main(["solve", PUZZLE, "--model", "nothing"]) == 2
         error = capsys.readouterr().err
-        assert f"got '5x5-cot', allowed are a model folder and the names {NAME}, comp" in error
+        assert f"got 'nothing', allowed are a model folder and the names {NAME}, comp" in error
+        assert main(["solve", PUZZLE, "--model", "complied-4x4"]) == 2
+        assert "got 'complied-4x4', did you mean 'compiled-4x4'? " in capsys.readouterr().err
 
     @pytest.mark.usefixtures("catalog")
     @pytest.mark.parametrize(

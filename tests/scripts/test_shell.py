@@ -148,6 +148,11 @@ def test_programs_take_the_options_of_the_quickstart(board: str, tmp_path: Path)
     for words in calls(tmp_path):
         parse(words)
     assert any(f"{tmp_path}/a folder/scot-test" in words for words in calls(tmp_path))
+    assert re.search(r"^== \d+:\d\d  cot data set", shown, re.MULTILINE)
+    if board == "4x4":  # without a GPU, 9x9 ends after the data sets
+        pages = [line.split("  ")[-1].strip() for line in shown.splitlines()[-3:]]
+        names = ("report/report.html", "trace.html", "curves.png")
+        assert pages == [f"{tmp_path}/a folder/{name}" for name in names]
 
 
 def test_a_quickstart_whose_training_fails_leaves_nothing_running(tmp_path: Path) -> None:
