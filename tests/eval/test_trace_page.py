@@ -146,10 +146,13 @@ def test_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "deviates from the solver's trace at token" in capsys.readouterr().out
     assert "<i>m" not in out.read_text()
     assert "&lt;i&gt;m" in out.read_text()
+    hint = "<code>sudocot trace PUZZLE --model FOLDER</code>"  # an evaluation has no probabilities
+    assert hint in out.read_text()
     assert main(Config(puzzle=PUZZLE, evaluation=tmp_path / "e", out=out)) == 0
     assert "the model follows the solver's trace" in capsys.readouterr().out
     assert main(Config(puzzle=SMALL, segment_tokens=32, out=out)) == 0
     assert data_of(out.read_text())["boxCols"] == 3
+    assert hint not in out.read_text()
 
 
 def test_command_lets_a_model_solve_the_puzzle(
