@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -129,12 +129,12 @@ class _RateColumn(ProgressColumn):
 
 
 @contextlib.contextmanager
-def _log_above_bar() -> Iterator[None]:
-    """Redirect log handlers to rich's replacement of standard error while a bar is shown."""
+def _log_above_bar(stderr: TextIO) -> Iterator[None]:
+    """Redirect log handlers from `stderr` to rich's replacement while a bar is shown."""
     handlers = [
         handler
         for handler in logging.getLogger().handlers
-        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.__stderr__
+        if isinstance(handler, logging.StreamHandler) and handler.stream is stderr
     ]
     for handler in handlers:
         handler.setStream(sys.stderr)
@@ -142,7 +142,7 @@ def _log_above_bar() -> Iterator[None]:
         yield
     finally:
         for handler in handlers:
-            handler.setStream(sys.__stderr__)
+            handler.setStream(stderr)
 
 
 class _TimeLeftColumn(TimeRemainingColumn):
@@ -226,7 +226,8 @@ def progress(
         _RateColumn(unit),
         _TimeLeftColumn(describe_left),
     )
-    with Progress(*columns, console=console) as bar, _log_above_bar():
+    stderr = sys.stderr  # before the bar replaces it
+    with Progress(*columns, console=console) as bar, _log_above_bar(stderr):
         task = bar.add_task(label, total=total, completed=done)
 
         def advance(amount: int, /, *, detail: str = "") -> None:

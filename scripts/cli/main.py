@@ -114,13 +114,19 @@ def run() -> None:
     os.environ.pop("MPLBACKEND", None)
     argv = sys.argv[1:]
     words = _command_words(argv)
-    if argv[:1] == ["help"] or _asks_for_help(argv) or (words and not COMMANDS[words].uses_kernels):
+    is_help = argv[:1] == ["help"] or _asks_for_help(argv)
+    if is_help or (words and not COMMANDS[words].uses_kernels):
         os.environ["NUMBA_DISABLE_JIT"] = "1"  # numba takes most of the time of a help screen
     from data.runtime.signals import redeliver_interrupts
+    from scripts.cli.busy_line import busy_line
 
     redeliver_interrupts()
+    # Puzzles that are typed into the terminal would be mixed with the line.
+    is_typed = "-" in argv and sys.stdin is not None and sys.stdin.isatty()
+    summary = COMMANDS[words].summary if words and not is_typed else ""
     try:
-        sys.exit(main(argv))
+        with busy_line(f"sudocot: {summary}" if summary else ""):
+            sys.exit(main(argv))
     except KeyboardInterrupt:  # a second one, while the first is reported
         sys.exit(INTERRUPTED)
     finally:
