@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from compile_tm.measure.report.document import Plot, Section, cell_text, comparisons
 from compile_tm.measure.report.drawing import draw
+from compile_tm.measure.report.mathml import with_mathml
 from compile_tm.measure.report.svg_style import themed_svg
 
 PAGE_FILE, MARKDOWN_FILE, PLOTS_FOLDER = "report.html", "report.md", "plots"
@@ -69,6 +70,7 @@ def _environment(*, is_page: bool, drawn: dict[str, str]) -> jinja2.Environment:
 
     environment.filters["cell"] = cell_text
     environment.filters["md"] = escape_markdown
+    environment.filters["math"] = with_mathml
     environment.globals.update(figure=figure, is_number=_is_number, plots_folder=PLOTS_FOLDER)
     return environment
 
