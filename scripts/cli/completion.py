@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
+import sys
 from typing import Annotated, Any, Union
 
 import tyro
@@ -11,6 +13,8 @@ import tyro
 from scripts.cli.commands import COMMANDS, GROUPS, CommandWords
 
 SHELLS = ("bash", "zsh")
+_SPEC = "COMPLETION_SPEC = "
+"""Start of the line with the descriptions of all options, a Python literal."""
 
 
 def print_completion(shell: str) -> None:
@@ -21,8 +25,13 @@ def print_completion(shell: str) -> None:
     """
     if shell not in SHELLS:
         raise ValueError(f"completion: got {shell!r}, allowed are {', '.join(SHELLS)}")
-    with contextlib.suppress(SystemExit):  # raised by tyro after printing
+    script = io.StringIO()
+    with contextlib.redirect_stdout(script), contextlib.suppress(SystemExit):  # after printing
         tyro.cli(_union(()), prog="sudocot", args=["--tyro-print-completion", shell])
+    for line in script.getvalue().splitlines(keepends=True):
+        # The second line of a description would be offered as a word.
+        is_spec = line.startswith(_SPEC)
+        sys.stdout.write(line.replace("\\n", " ") if is_spec else line)
 
 
 def _union(group: CommandWords) -> Any:

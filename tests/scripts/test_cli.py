@@ -144,6 +144,8 @@ def test_completion_has_every_command(shell: str, capsys: pytest.CaptureFixture[
     # A group that is a command itself, as `launch`, completes as that command.
     assert all(words[-1] in script for words in COMMANDS if words[:-1] not in COMMANDS)
     assert "--segment-tokens" in script
+    (spec,) = (line for line in script.splitlines() if line.startswith("COMPLETION_SPEC = "))
+    assert "\\n" not in spec  # bash would offer the second line of a description as a word
     assert main(["completion", "fish"]) == 2
 
 
