@@ -30,39 +30,49 @@ def make_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return terminal
 
 
-def wait_for_line(terminal: Terminal) -> None:
+def wait_for_line(terminal: Terminal, *, after: str = "") -> None:
     deadline = time.monotonic() + 20
-    while not terminal.getvalue():
+    while not terminal.getvalue().startswith(f"{after}{CLEAR}sudocot: "):
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_first_output_clears_the_line(monkeypatch: pytest.MonkeyPatch, stream: str) -> None:
-    terminal = make_terminal(monkeypatch)
-    out = Terminal()
+def test_output_clears_the_line(monkeypatch: pytest.MonkeyPatch, stream: str) -> None:
+    terminal, out = make_terminal(monkeypatch), Terminal()
     monkeypatch.setattr(sys, "stdout", out)
     with busy_line("sudocot: " + "compile a machine " * 9, after_s=0.001):
         wait_for_line(terminal)
+        getattr(sys, stream).write("50%")  # a line that is not complete stays as it is
         shown = terminal.getvalue()
-        assert shown.startswith(f"{CLEAR}sudocot: compile a machine ")
-        assert shown.endswith("  0:00")
-        assert len(shown) - len(CLEAR) < 80
-        getattr(sys, stream).write("done\n")
         time.sleep(0.02)
-    if stream == "stdout":
-        assert (out.getvalue(), terminal.getvalue()) == ("done\n", shown + CLEAR)
-    else:
-        assert (out.getvalue(), terminal.getvalue()) == ("", f"{shown}{CLEAR}done\n")
+        assert terminal.getvalue() == shown
+    line = shown.removesuffix("50%").split(CLEAR)[1]
+    assert line.startswith("sudocot: compile a machine ")
+    assert line.endswith("  0:00")
+    assert len(line) < 80
+    assert shown.endswith(CLEAR if stream == "stdout" else f"{CLEAR}50%")
+    assert out.getvalue() == ("50%" if stream == "stdout" else "")
     assert sys.stdout is out
     assert sys.stderr is terminal
+
+
+def test_line_reappears_after_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = make_terminal(monkeypatch)
+    with busy_line("sudocot: solve puzzles", after_s=0.001):
+        sys.stderr.write("a message\n")
+        before = terminal.getvalue()
+        wait_for_line(terminal, after=before)
+    assert terminal.getvalue().endswith(f"  0:00{CLEAR}")
 
 
 def test_end_clears_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = make_terminal(monkeypatch)
     with busy_line("sudocot: solve puzzles", after_s=0.001):
         wait_for_line(terminal)
-    assert terminal.getvalue() == f"{CLEAR}sudocot: solve puzzles  0:00{CLEAR}"
+    shown = terminal.getvalue().split(CLEAR)
+    assert set(shown[1:-1]) == {"sudocot: solve puzzles  0:00"}
+    assert (shown[0], shown[-1]) == ("", "")
 
 
 def test_no_line_for_a_fast_command(monkeypatch: pytest.MonkeyPatch) -> None:
