@@ -13,8 +13,8 @@ import dataclasses
 import functools
 import math
 import types
-from collections.abc import Iterator
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from collections.abc import Hashable, Iterator
+from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -56,9 +56,13 @@ def format_range(kind: Any) -> str:
     return f"{low_bracket}{_number(low)}..{_number(high)}{high_bracket}"
 
 
-@functools.cache
 def hints_of(kind: type) -> dict[str, Any]:
     """Return the annotations of the fields of a dataclass, including metadata."""
+    return _hints_of(cast("Hashable", kind))
+
+
+@functools.cache
+def _hints_of(kind: Hashable) -> dict[str, Any]:
     return get_type_hints(kind, include_extras=True)
 
 
