@@ -163,6 +163,7 @@ def _evaluate(folder: EvaluationFolder, engine: Engine, part: Part | None) -> No
     )
     with ResultLog(folder) as log, bar as advance, repeated(partial(advance, 0)):
         meter = _Meter(engine)
+        advance(0, detail=f"{len(done):,}/{len(puzzles):,} puzzles")
         for result in engine.decode(time_left.started(requests)):
             puzzle = todo.pop(result.key)
             log.append(ResultRow.of_result(puzzle, result, cost=meter.read()), result.segments)

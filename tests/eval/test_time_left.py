@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from data.runtime.progress import Advance
 from eval.engines.contract import Caps, FinishReason, Request, Result
 from eval.results.runner import evaluate, open_or_create, request_of
 from eval.results.time_left import TimeLeft
@@ -107,3 +109,21 @@ def test_lines_of_an_evaluation_end_without_an_estimate(
     assert f"{NUM_PUZZLES - 1}/{NUM_PUZZLES} puzzles" in last
     # It has had 19 times 20 s for 380,000 of a million tokens.
     assert last.endswith("at most 10:20 left")
+
+
+def test_progress_counts_puzzles_from_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+
+    @contextlib.contextmanager
+    def record(*_args: object, **_options: object) -> Iterator[Advance]:
+        def advance(_amount: int, /, *, detail: str = "") -> None:
+            shown.append(detail)
+
+        yield advance
+
+    monkeypatch.setattr("eval.results.runner.progress", record)
+    evaluate(open_or_create(tmp_path / "e", CONFIG, SAMPLE), FakeEngine(), part=None)
+    counts = [detail for detail in shown if detail]
+    assert counts == [f"{done}/{NUM_PUZZLES} puzzles" for done in range(NUM_PUZZLES + 1)]
