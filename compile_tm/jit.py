@@ -45,18 +45,21 @@ def kernel_cache_dir() -> Path | None:
         return None
 
 
-def kernel(function: _Kernel) -> _Kernel:
+def borrowing_kernel(function: _Kernel) -> _Kernel:
+    return kernel(function, _nrt=False)
+
+def kernel(function: _Kernel, **options) -> _Kernel:
     """Compile a function with numba: cached, without the GIL, without fastmath."""
     if not IS_JIT:
         return function
     cache_dir = kernel_cache_dir()
     if cache_dir is None:
-        return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
+        return numba.njit(nogil=True, **options)(function)  # type: ignore[no-any-return]
     # numba reads the cache folder from this global option when a function is decorated.
     previous = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(cache_dir)
     try:
-        return numba.njit(nogil=True, cache=True)(function)  # type: ignore[no-any-return]
+        return numba.njit(nogil=True, cache=True, **options)(function)  # type: ignore[no-any-return]
     finally:
         numba.config.CACHE_DIR = previous
 

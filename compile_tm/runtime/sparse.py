@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compile_tm.program.program import Program, Sizes
+from compile_tm.runtime.sparse_batch import new_block, run_blocks
 from compile_tm.runtime.sparse_kernel import (
     BAD_HEAD_OUTPUT,
     DONE,
@@ -72,19 +73,29 @@ class SparseTransformer:
         return SparseStats(self._least_gap, self._greatest_hidden)
 
     def predict(
-        self, ids: npt.NDArray[np.integer], *, prompt_length: int = 1
+        self,
+        ids: npt.NDArray[np.integer],
+        *,
+        prompt_length: int = 1,
+        is_blocked: bool = True,
     ) -> npt.NDArray[np.int32]:
         """Return the greedy next token (n,) after each prefix of a sequence (n,).
 
         Args:
             ids: The sequence.
             prompt_length: `stats` includes the gaps after this many tokens and later.
+            is_blocked: Apply the layers to blocks of 64 positions (see `sparse_batch`); if False,
+                token by token as in `generate`, with the same result.
 
         Raises:
             ValueError: no tokens, or more than `max_positions`.
             SparseError: the program violates the assumptions on the sequence.
         """
         buffer = self._buffer(ids, len(ids))
+        if is_blocked:
+            predicted = self._predict_blocks(buffer[:-1], prompt_length)
+            if predicted is not None:
+                return predicted
         return self._run(buffer, len(ids), prompt_length, ())[1]
 
     def generate(
@@ -125,6 +136,40 @@ class SparseTransformer:
             raise ValueError(f"tokens: allowed are ids below {self.program.sizes.vocab_size}")
         return tokens
 
+    def _predict_blocks(
+        self, tokens: npt.NDArray[np.int32], num_scored: int
+    ) -> npt.NDArray[np.int32] | None:
+        """The next token after each prefix; None if the assumptions are violated."""
+        facts = np.zeros(2, dtype=np.int64)
+        predicted = np.empty(len(tokens), dtype=np.int32)
+        try:
+            is_exact = run_blocks(
+                self._plan,
+                new_memory(len(self._plan.heads.width)),
+                self._new_position_values(len(tokens)),
+                new_block(self.program.sizes),
+                tokens,
+                num_scored,
+                predicted,
+                facts,
+            )
+        except IndexError:  # keys are of too many kinds
+            return None
+        if not is_exact:
+            return None
+        self._note_stats(*facts.tolist())
+        return predicted
+
+    def _new_position_values(self, num_positions: int) -> PositionValues:
+        heads = self._plan.heads
+        num_words = int(heads.width[heads.position_row >= 0].sum()) * num_positions
+        return PositionValues(
+            # Unused memory is never touched, so the system does not allocate it.
+            np.empty(num_words, dtype=np.uint64),
+            num_positions,
+            np.zeros(len(heads.width), dtype=np.bool_),
+        )
+
     def _run(
         self,
         tokens: npt.NDArray[np.int32],
@@ -133,9 +178,8 @@ class SparseTransformer:
         stop: Collection[int],
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """The sequence, and the next token after each of its prefixes."""
-        sizes, heads = self.program.sizes, self._plan.heads
+        sizes = self.program.sizes
         num_positions = len(tokens) - 1
-        num_words = int(heads.width[heads.position_row >= 0].sum()) * num_positions
         is_stop = np.zeros(sizes.vocab_size, dtype=np.bool_)
         is_stop[list(stop)] = True
         facts = np.zeros(5, dtype=np.int64)
@@ -143,13 +187,8 @@ class SparseTransformer:
         try:
             length = run_tokens(
                 self._plan,
-                new_memory(len(heads.width)),
-                # Unused memory is never touched, so the system does not allocate it.
-                PositionValues(
-                    np.empty(num_words, dtype=np.uint64),
-                    num_positions,
-                    np.zeros(len(heads.width), dtype=np.bool_),
-                ),
+                new_memory(len(self._plan.heads.width)),
+                self._new_position_values(num_positions),
                 _scratch(sizes),
                 tokens,
                 num_given,
@@ -178,6 +217,9 @@ class SparseTransformer:
             raise SparseError(
                 f"{where}: the {part} leave {self.program.wire_at(place)} outside its range"
             )
+        self._note_stats(gap, hidden)
+
+    def _note_stats(self, gap: int, hidden: int) -> None:
         if gap < _NO_GAP:
             self._least_gap = gap if self._least_gap is None else min(self._least_gap, gap)
         self._greatest_hidden = max(self._greatest_hidden, hidden)

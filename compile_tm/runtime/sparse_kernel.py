@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from compile_tm.jit import kernel, lent
+from compile_tm.jit import borrowing_kernel, kernel, lent
 from compile_tm.runtime.sparse_memory import (
     Best,
     Key,
     Memory,
     Query,
     Words,
+    copy_words,
     count_ones,
     grown,
     has_room,
@@ -140,7 +141,7 @@ def run_tokens(
     return length
 
 
-@kernel
+@borrowing_kernel
 def _attend(
     heads: HeadPlan, memory: Memory, by_position: PositionValues, work: Scratch, head: int, i: int
 ) -> Best:
@@ -160,15 +161,9 @@ def _attend(
         sums[heads.sums[n, 0]] = 0
     for n in range(first, last):
         sums[heads.sums[n, 0]] += heads.sums[n, 2] * stream[heads.sums[n, 1]]
-    for n in range(first, last):
-        slot = np.uint64(heads.sums[n, 0])
-        if sums[slot] != 0:
-            nonzero |= np.uint64(1) << slot
-        if sums[slot] > 0:
-            positive |= np.uint64(1) << slot
-    query = Query(nonzero, positive, heads.unit[head])
+    query = new_query(heads, head, positive, nonzero, sums)
     if heads.position_row[head] >= 0:
-        return _at_position(heads, by_position, work, head, query, i)
+        return recall_at_position(heads, by_position, head, query, sums, value, i)
     first, last = heads.key_start[head], heads.key_start[head + 1]
     signs = _cut(planes[0], heads.keys, first, last)
     support = signs | _cut(planes[1], heads.keys, first, last)
@@ -179,9 +174,29 @@ def _attend(
     return recall(memory, head, query, sums, width)
 
 
-@kernel
-def _at_position(
-    heads: HeadPlan, by_position: PositionValues, work: Scratch, head: int, query: Query, i: int
+@borrowing_kernel
+def new_query(
+    heads: HeadPlan, head: int, positive: np.uint64, nonzero: np.uint64, sums: Any
+) -> Query:
+    """Query of a head from the signs of its unit slots and `sums`, Q of the others."""
+    for n in range(heads.sum_start[head], heads.sum_start[head + 1]):
+        slot = np.uint64(heads.sums[n, 0])
+        if sums[slot] != 0:
+            nonzero |= np.uint64(1) << slot
+        if sums[slot] > 0:
+            positive |= np.uint64(1) << slot
+    return Query(nonzero, positive, heads.unit[head])
+
+
+@borrowing_kernel
+def recall_at_position(
+    heads: HeadPlan,
+    by_position: PositionValues,
+    head: int,
+    query: Query,
+    sums: Any,
+    value: Any,
+    i: int,
 ) -> Best:
     """Store the value of position i, and look up the position that the query's signs encode.
 
@@ -191,7 +206,7 @@ def _at_position(
     words, width = by_position.words, heads.width[head]
     start = heads.position_row[head] * by_position.capacity
     own = start + i * width
-    words[own : own + width] = work.value[:width]
+    copy_words(value, 0, words, own, width)
     if i > 0 and not same_words(words, own - width, words, own, width):
         by_position.is_mixed[head] = True
     if query.nonzero == heads.all_slots[head] and query.positive <= np.uint64(i):
@@ -200,7 +215,7 @@ def _at_position(
         return Best(0, own, by_position.is_mixed[head])
     best = Best(-(1 << 30), own, False)
     for j in range(i + 1):
-        score = score_of(query, work.sums, query.nonzero, np.uint64(j))
+        score = score_of(query, sums, query.nonzero, np.uint64(j))
         if score >= best.score:
             value = start + j * width
             is_mixed = score == best.score and (
@@ -210,7 +225,7 @@ def _at_position(
     return best
 
 
-@kernel
+@borrowing_kernel
 def _add_value(
     heads: HeadPlan, work: Scratch, head: int, words: Any, value: int, num_touched: int
 ) -> int:
@@ -229,7 +244,7 @@ def _add_value(
     return num_touched
 
 
-@kernel
+@borrowing_kernel
 def _cut(plane: Any, pieces: Any, start: int, stop: int) -> np.uint64:
     """Word of the bits that the pieces `start` to `stop` copy from a plane."""
     bits = np.uint64(0)
@@ -244,7 +259,7 @@ def _cut(plane: Any, pieces: Any, start: int, stop: int) -> np.uint64:
     return bits
 
 
-@kernel
+@borrowing_kernel
 def _set_bits(planes: Any, coordinate: int, value: int) -> None:
     """Write the value of a coordinate to the planes."""
     word, bit = coordinate >> 6, np.uint64(1) << np.uint64(coordinate & 63)
@@ -256,7 +271,7 @@ def _set_bits(planes: Any, coordinate: int, value: int) -> None:
         planes[1, word] |= bit
 
 
-@kernel
+@borrowing_kernel
 def _add(work: Scratch, num_touched: int, coordinate: int, value: int) -> int:
     """Add to the pending sum of a coordinate; return the number of coordinates with one."""
     if not work.is_touched[coordinate]:
@@ -267,7 +282,7 @@ def _add(work: Scratch, num_touched: int, coordinate: int, value: int) -> int:
     return num_touched
 
 
-@kernel
+@borrowing_kernel
 def _apply(low: Any, work: Scratch, num_touched: int) -> int:
     """Add the pending sums to the stream; return a coordinate out of range, or -1."""
     bad = -1
@@ -282,7 +297,7 @@ def _apply(low: Any, work: Scratch, num_touched: int) -> int:
     return bad
 
 
-@kernel
+@borrowing_kernel
 def _fire(neurons: NeuronPlan, work: Scratch, layer: int) -> tuple[int, int]:
     """Add a layer's neurons to the pending sums; return their number and the maximum value."""
     stream = work.stream
@@ -310,7 +325,7 @@ def _fire(neurons: NeuronPlan, work: Scratch, layer: int) -> tuple[int, int]:
     return num_touched, greatest
 
 
-@kernel
+@borrowing_kernel
 def _best_token(plan: SparsePlan, work: Scratch) -> tuple[int, int]:
     """Return the token with the highest score, and the gap to the next score."""
     scores = work.scores

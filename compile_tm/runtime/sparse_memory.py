@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from compile_tm.jit import kernel
+from compile_tm.jit import borrowing_kernel, kernel
 
 Words = npt.NDArray[np.uint64]
 Longs = npt.NDArray[np.int64]
@@ -100,7 +100,7 @@ def new_memory(num_heads: int) -> Memory:
     )
 
 
-@kernel
+@borrowing_kernel
 def remember(memory: Memory, head: int, key: Key, value: Any, width: int) -> None:
     """Store key and value of a position in all tables of its class."""
     classes, tables, counts = memory.classes, memory.tables, memory.counts
@@ -128,7 +128,7 @@ def remember(memory: Memory, head: int, key: Key, value: Any, width: int) -> Non
         table = tables[table, _NEXT_TABLE]
 
 
-@kernel
+@borrowing_kernel
 def recall(memory: Memory, head: int, query: Query, sums: Any, width: int) -> Best:
     """Look up the best positions of a head."""
     classes, tables = memory.classes, memory.tables
@@ -163,7 +163,7 @@ def recall(memory: Memory, head: int, query: Query, sums: Any, width: int) -> Be
     return best
 
 
-@kernel
+@borrowing_kernel
 def find_slot(buckets: Any, table: Any, signs: np.uint64) -> np.int64:
     """Bucket of a key, or the empty bucket where it belongs."""
     mixed = signs * np.uint64(0x9E3779B97F4A7C15) + np.uint64(table) * np.uint64(0xC2B2AE3D27D4EB4F)
@@ -178,7 +178,7 @@ def find_slot(buckets: Any, table: Any, signs: np.uint64) -> np.int64:
     return slot
 
 
-@kernel
+@borrowing_kernel
 def score_of(query: Query, sums: Any, mask: np.uint64, signs: np.uint64) -> Any:
     """Score of a key on the slots `mask`, nonzero in key and query."""
     unit = mask & query.unit
@@ -194,7 +194,7 @@ def score_of(query: Query, sums: Any, mask: np.uint64, signs: np.uint64) -> Any:
     return score
 
 
-@kernel
+@borrowing_kernel
 def count_ones(word: np.uint64) -> np.int64:
     """Number of set bits."""
     word -= word >> np.uint64(1) & np.uint64(0x5555555555555555)
@@ -205,7 +205,7 @@ def count_ones(word: np.uint64) -> np.int64:
     return np.int64(word * np.uint64(0x0101010101010101) >> np.uint64(56))
 
 
-@kernel
+@borrowing_kernel
 def _bound(query: Query, sums: Any, mask: np.uint64) -> tuple[Any, Any]:
     """Sum and minimum of |Q| over a mask; one wrong sign costs at least twice the minimum."""
     total = count_ones(mask & query.unit)
@@ -221,7 +221,7 @@ def _bound(query: Query, sums: Any, mask: np.uint64) -> tuple[Any, Any]:
     return total, least
 
 
-@kernel
+@borrowing_kernel
 def same_words(words: Any, first: int, others: Any, second: int, width: int) -> Any:
     """Whether two ranges of `width` words are equal."""
     differing = np.uint64(0)
@@ -230,7 +230,14 @@ def same_words(words: Any, first: int, others: Any, second: int, width: int) -> 
     return differing == np.uint64(0)
 
 
-@kernel
+@borrowing_kernel
+def copy_words(words: Any, first: int, target: Any, second: int, width: int) -> None:
+    """Copy `width` words; assignment of slices would allocate a buffer."""
+    for n in range(width):
+        target[second + n] = words[first + n]
+
+
+@borrowing_kernel
 def _better(memory: Memory, best: Best, score: Any, entry: Any, width: int) -> Best:
     """Better of the best so far and an entry with the given score, its bonus not included.
 
@@ -247,7 +254,7 @@ def _better(memory: Memory, best: Best, score: Any, entry: Any, width: int) -> B
     return Best(score, value, is_mixed)
 
 
-@kernel
+@borrowing_kernel
 def _scan(
     memory: Memory, found: int, mask: np.uint64, query: Query, sums: Any, best: Best, width: int
 ) -> Best:
@@ -260,7 +267,7 @@ def _scan(
     return best
 
 
-@kernel
+@borrowing_kernel
 def _new_table(memory: Memory, owner: int, mask: np.uint64) -> Any:
     table = memory.counts[_NUM_TABLES]
     if table == len(memory.tables):
@@ -272,7 +279,7 @@ def _new_table(memory: Memory, owner: int, mask: np.uint64) -> Any:
     return table
 
 
-@kernel
+@borrowing_kernel
 def _fill_table(memory: Memory, found: int, table: int, mask: np.uint64, width: int) -> None:
     """Store all keys of a class in a new table."""
     entry = memory.classes[found, _FIRST_ENTRY]
@@ -283,7 +290,7 @@ def _fill_table(memory: Memory, found: int, table: int, mask: np.uint64, width: 
         entry = following
 
 
-@kernel
+@borrowing_kernel
 def _enter(
     memory: Memory,
     table: int,
@@ -313,21 +320,21 @@ def _enter(
         if lists != _END:
             memory.entries[entry, _NEXT] = memory.classes[lists, _FIRST_ENTRY]
             memory.classes[lists, _FIRST_ENTRY] = entry
-        memory.pool[value : value + width] = words[start : start + width]
+        copy_words(words, start, memory.pool, value, width)
         return
     entry = np.int64(memory.buckets[slot, _ENTRY])
     value = memory.entries[entry, _VALUE]
     if bonus > memory.entries[entry, _BONUS]:
         memory.entries[entry, _BONUS] = bonus
         memory.entries[entry, _IS_MIXED] = is_mixed
-        memory.pool[value : value + width] = words[start : start + width]
+        copy_words(words, start, memory.pool, value, width)
     elif bonus == memory.entries[entry, _BONUS] and (
         is_mixed or not same_words(memory.pool, value, words, start, width)
     ):
         memory.entries[entry, _IS_MIXED] = True
 
 
-@kernel
+@borrowing_kernel
 def _needs(memory: Memory, widest: int) -> tuple[Any, Any]:
     """Maximum number of entries and pool words after another position.
 
@@ -339,7 +346,7 @@ def _needs(memory: Memory, widest: int) -> tuple[Any, Any]:
     return counts[_NUM_ENTRIES] + num_new, counts[_NUM_WORDS] + widest * num_new
 
 
-@kernel
+@borrowing_kernel
 def has_room(memory: Memory, widest: int) -> Any:
     """Whether another position with values of at most `widest` words fits."""
     num_entries, num_words = _needs(memory, widest)
@@ -380,7 +387,7 @@ def grown(memory: Memory, widest: int) -> Memory:
     )
 
 
-@kernel
+@borrowing_kernel
 def _power_above(number: int) -> int:
     power = 1
     while power <= number:
