@@ -32,7 +32,7 @@ def kernel_cache_dir() -> Path | None:
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).parent.rglob("*.py")):
         text = source.read_bytes()
-        if b"@kernel" in text:
+        if b"kernel\ndef " in text:
             digest.update(text)
     home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     place = Path(os.environ.get("SUDOCOT_CACHE_DIR") or Path(home) / "sudocot")
@@ -45,11 +45,21 @@ def kernel_cache_dir() -> Path | None:
         return None
 
 
-def borrowing_kernel(function: _Kernel) -> _Kernel:
-    return kernel(function, _nrt=False)
-
-def kernel(function: _Kernel, **options) -> _Kernel:
+def kernel(function: _Kernel) -> _Kernel:
     """Compile a function with numba: cached, without the GIL, without fastmath."""
+    return _compiled(function)
+
+
+def borrowing_kernel(function: _Kernel) -> _Kernel:
+    """Compile a kernel that neither allocates nor returns arrays, without reference counts.
+
+    Its callers own the arrays. Counting them where kernels pass on tuples of arrays took more time
+    than the work of small kernels.
+    """
+    return _compiled(function, _nrt=False)
+
+
+def _compiled(function: _Kernel, **options: bool) -> _Kernel:
     if not IS_JIT:
         return function
     cache_dir = kernel_cache_dir()

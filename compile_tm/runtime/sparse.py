@@ -25,7 +25,7 @@ from compile_tm.runtime.sparse_kernel import (
     Scratch,
     run_tokens,
 )
-from compile_tm.runtime.sparse_memory import new_memory
+from compile_tm.runtime.sparse_memory import Memory, new_memory
 from compile_tm.runtime.sparse_plan import MAX_SLOTS, WORD, SparsePlan, make_plan
 
 _NO_GAP = 1 << 30
@@ -145,7 +145,7 @@ class SparseTransformer:
         try:
             is_exact = run_blocks(
                 self._plan,
-                new_memory(len(self._plan.heads.width)),
+                self._new_memory(len(tokens)),
                 self._new_position_values(len(tokens)),
                 new_block(self.program.sizes),
                 tokens,
@@ -159,6 +159,9 @@ class SparseTransformer:
             return None
         self._note_stats(*facts.tolist())
         return predicted
+
+    def _new_memory(self, num_positions: int) -> Memory:
+        return new_memory(len(self._plan.heads.width), num_positions)
 
     def _new_position_values(self, num_positions: int) -> PositionValues:
         heads = self._plan.heads
@@ -187,7 +190,7 @@ class SparseTransformer:
         try:
             length = run_tokens(
                 self._plan,
-                new_memory(len(self._plan.heads.width)),
+                self._new_memory(num_positions),
                 self._new_position_values(num_positions),
                 _scratch(sizes),
                 tokens,

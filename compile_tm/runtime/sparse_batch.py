@@ -31,7 +31,6 @@ from compile_tm.runtime.sparse_kernel import PositionValues, new_query, recall_a
 from compile_tm.runtime.sparse_memory import (
     Key,
     Memory,
-    Query,
     Words,
     grown,
     has_room,
@@ -44,8 +43,8 @@ _LEVELS = 32
 _NUM_TOUCHED, _HEIGHT = range(2)
 _ALL = ~np.uint64(0)
 _NONE, _ONE = np.uint64(0), np.uint64(1)
-_SWAPS = np.array([32, 16, 8, 4, 2, 1], dtype=np.uint64)
-_SWAP_MASKS = np.array(
+_SHIFTS = np.array([32, 16, 8, 4, 2, 1], dtype=np.uint64)
+_MASKS = np.array(
     [
         0x00000000FFFFFFFF,
         0x0000FFFF0000FFFF,
@@ -81,6 +80,8 @@ class Block(NamedTuple):
     """(2, words, 64) its values."""
     outputs: Words
     """(2, words, 64) values at its best positions."""
+    other: Words
+    """(64,) rows of an unfinished transpose."""
     sums: npt.NDArray[np.int64]
     """(64,) Q of slots that are not unit slots, at one position."""
     value: Words
@@ -108,6 +109,7 @@ def new_block(sizes: Sizes) -> Block:
         queries=np.zeros((2, 1, WORD), dtype=np.uint64),
         values=np.zeros((2, num_words, WORD), dtype=np.uint64),
         outputs=np.zeros((2, num_words, WORD), dtype=np.uint64),
+        other=np.zeros(WORD, dtype=np.uint64),
         sums=np.zeros(MAX_SLOTS, dtype=np.int64),
         value=np.zeros(2 * num_words, dtype=np.uint64),
         row=np.zeros(WORD, dtype=np.int32),
@@ -193,20 +195,16 @@ def _embed(plan: SparsePlan, work: Block, tokens: Any, start: int, num: int) -> 
 @borrowing_kernel
 def _gather_head(plan: SparsePlan, work: Block, head: int) -> None:
     """Words of a head's keys, queries and values at each position."""
-    heads = plan.heads
-    first, last = heads.key_start[head], heads.key_start[head + 1]
-    _gather(plan.low, work.planes, heads.keys, first, last, work.keys, 1)
-    first, last = heads.query_start[head], heads.query_start[head + 1]
-    _gather(plan.low, work.planes, heads.queries, first, last, work.queries, 1)
-    first, last = heads.value_start[head], heads.value_start[head + 1]
-    num_words = heads.width[head] // 2
-    _gather(plan.low, work.planes, heads.values, first, last, work.values, num_words)
+    heads, num_words = plan.heads, plan.heads.width[head] // 2
+    _gather(plan.low, work, heads.keys, heads.key_start, head, work.keys, 1)
+    _gather(plan.low, work, heads.queries, heads.query_start, head, work.queries, 1)
+    _gather(plan.low, work, heads.values, heads.value_start, head, work.values, num_words)
     work.outputs[:, :num_words] = _NONE
 
 
 @borrowing_kernel
 def _gather(
-    low: Any, planes: Any, pieces: Any, first: int, last: int, words: Any, num_words: int
+    low: Any, work: Block, pieces: Any, starts: Any, head: int, words: Any, num_words: int
 ) -> None:
     """Copy pieces of the stream to `words` (2, num_words, 64), word by word of each position.
 
@@ -214,7 +212,8 @@ def _gather(
     it is -1.
     """
     words[:, :num_words] = _NONE
-    for n in range(first, last):
+    planes = work.planes
+    for n in range(starts[head], starts[head + 1]):
         word, bit = pieces[n, 1] >> 6, pieces[n, 1] & 63
         for k in range(pieces[n, 2]):
             coordinate = pieces[n, 0] + k
@@ -222,21 +221,33 @@ def _gather(
             if low[coordinate]:
                 words[1, word, bit + k] = planes[coordinate, 1]
     for word in range(num_words):
-        _transpose(words[0, word])
-        _transpose(words[1, word])
+        _transpose(words[0, word], work.other)
+        _transpose(words[1, word], work.other)
 
 
 @borrowing_kernel
-def _transpose(rows: Any) -> None:
-    """Transpose 64 x 64 bits: swap blocks off the diagonal, of 32 x 32 bits and then of halves."""
-    for n in range(len(_SWAPS)):
-        shift, mask = _SWAPS[n], _SWAP_MASKS[n]
-        size = np.int64(shift)
-        for first in range(0, 64, 2 * size):
-            for row in range(first, first + size):
-                swapped = (rows[row] >> shift ^ rows[row + size]) & mask
-                rows[row] ^= swapped << shift
-                rows[row + size] ^= swapped
+def _transpose(rows: Any, other: Any) -> None:
+    """Transpose 64 x 64 bits; `other` (64,) is a work array.
+
+    Stage k exchanges bit 5 - k of the row number and of the column number, and rotates the row
+    number by one bit, so that all stages combine rows n and n + 32.
+    """
+    some = _NONE
+    for n in range(WORD):
+        some |= rows[n]
+    if not some:
+        return
+    for k in range(0, len(_SHIFTS), 2):
+        _exchange(rows, other, _SHIFTS[k], _MASKS[k])
+        _exchange(other, rows, _SHIFTS[k + 1], _MASKS[k + 1])
+
+
+@borrowing_kernel
+def _exchange(rows: Any, result: Any, shift: np.uint64, mask: np.uint64) -> None:
+    for n in range(WORD // 2):
+        first, second = rows[n], rows[n + WORD // 2]
+        result[2 * n] = first & mask | (second & mask) << shift
+        result[2 * n + 1] = first >> shift & mask | second & ~mask
 
 
 @borrowing_kernel
@@ -299,8 +310,8 @@ def _add_outputs(low: Any, heads: HeadPlan, work: Block, head: int) -> None:
     first = heads.output_start[head]
     num_outputs = heads.output_start[head + 1] - first
     for word in range(heads.width[head] // 2):
-        _transpose(work.outputs[0, word])
-        _transpose(work.outputs[1, word])
+        _transpose(work.outputs[0, word], work.other)
+        _transpose(work.outputs[1, word], work.other)
         for bit in range(min(WORD, num_outputs - WORD * word)):
             coordinate = heads.outputs[first + WORD * word + bit]
             for side in range(2):

@@ -28,7 +28,7 @@ from compile_tm.jit import borrowing_kernel, kernel
 
 Words = npt.NDArray[np.uint64]
 Longs = npt.NDArray[np.int64]
-_LEAST_CAPACITY = 1 << 12
+_LEAST_CAPACITY, _FIRST_POSITIONS = 1 << 12, 1 << 10
 _TAG, _KEY, _ENTRY = range(3)
 _SIGNS, _BONUS, _VALUE, _IS_MIXED, _NEXT = range(5)
 _SUPPORT, _NEXT_CLASS, _FIRST_TABLE, _FIRST_ENTRY, _GREATEST_BONUS = range(5)
@@ -42,7 +42,7 @@ class Memory(NamedTuple):
     """Buckets, entries, and linked lists of the classes and tables of each head."""
 
     buckets: Words
-    """(capacity, 3), the capacity a power of two."""
+    """(capacity, 3), the capacity a power of two, at most half of it in use."""
     entries: Longs
     """(n, 5)."""
     pool: Words
@@ -87,12 +87,16 @@ class Best(NamedTuple):
     """The best positions have different values."""
 
 
-def new_memory(num_heads: int) -> Memory:
-    """Return an empty memory for 16 classes and 64 tables of each head."""
+def new_memory(num_heads: int, num_positions: int) -> Memory:
+    """Return an empty memory for 16 classes and 64 tables of each head.
+
+    It begins with capacity for about one entry per head and position, up to 1,024 positions.
+    """
+    capacity = max(_LEAST_CAPACITY, num_heads * min(num_positions, _FIRST_POSITIONS))
     return Memory(
-        buckets=np.zeros((_LEAST_CAPACITY, 3), dtype=np.uint64),
-        entries=np.zeros((_LEAST_CAPACITY, 5), dtype=np.int64),
-        pool=np.zeros(_LEAST_CAPACITY, dtype=np.uint64),
+        buckets=np.zeros((_power_above(2 * capacity), 3), dtype=np.uint64),
+        entries=np.zeros((capacity, 5), dtype=np.int64),
+        pool=np.zeros(4 * capacity, dtype=np.uint64),
         counts=np.zeros(4, dtype=np.int64),
         first_class=np.full(num_heads, _END, dtype=np.int64),
         classes=np.zeros((16 * num_heads + 1, 5), dtype=np.int64),
@@ -352,7 +356,7 @@ def has_room(memory: Memory, widest: int) -> Any:
     num_entries, num_words = _needs(memory, widest)
     return (
         (num_entries <= len(memory.entries))
-        & (num_entries < len(memory.buckets))
+        & (2 * num_entries < len(memory.buckets))
         & (num_words <= len(memory.pool))
     )
 
@@ -369,8 +373,8 @@ def grown(memory: Memory, widest: int) -> Memory:
     if num_words > len(pool):
         pool = np.zeros(2 * num_words, dtype=np.uint64)
         pool[:old_words] = memory.pool[:old_words]
-    if num_entries >= len(buckets):
-        buckets = np.zeros((_power_above(num_entries), 3), dtype=np.uint64)
+    if 2 * num_entries >= len(buckets):
+        buckets = np.zeros((_power_above(2 * num_entries), 3), dtype=np.uint64)
         for n in range(len(memory.buckets)):
             bucket = memory.buckets[n]
             if bucket[_TAG]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from compile_tm.constructions.compiled import compile_machine
@@ -13,17 +17,25 @@ from compile_tm.machines.folding import fold
 from compile_tm.machines.interpreter import run_machine
 from compile_tm.program.builder import ProgramBuilder
 from compile_tm.program.gadgets import copy, write
-from compile_tm.program.program import Program
+from compile_tm.program.neurons import entries
+from compile_tm.program.program import Program, Span
 from compile_tm.program.registers import Wires
 from compile_tm.runtime.generation import generate_words
 from compile_tm.runtime.sparse import SparseError, SparseTransformer
 from compile_tm.runtime.trace import trace_program
 from compile_tm.runtime.transformer import TorchTransformer
+from compile_tm.sudoku.compiled import Mode
 from tests.compile_tm.machine_cases import example_runs, random_runs
+from tests.compile_tm.sudoku_runs import (
+    compiled_with_model,
+    jit_only,
+    searching_puzzles,
+    solver_segments,
+)
 
 
 @pytest.mark.parametrize("mode", ["cot", "scot"])
-def test_machines_token_for_token(mode: str) -> None:
+def test_machines_token_for_token(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     runs = [*example_runs(), *random_runs(40 if IS_JIT else 2, seed=9, max_steps=300)]
     for run in runs if IS_JIT else runs[-3:]:
         bits = min_bits(run, mode=mode)  # type: ignore[arg-type]
@@ -41,13 +53,33 @@ def test_machines_token_for_token(mode: str) -> None:
         for ids, prompt in segments:
             predicted = model.predict(ids[:-1], prompt_length=prompt)
             assert predicted[prompt - 1 :].tolist() == ids[prompt:].tolist()
+            assert check_blocks(monkeypatch, compiled.program, ids[:-1], prompt) is None
         assert (model.stats.least_gap or 0) >= 1
         assert model.stats.greatest_hidden == 1
 
 
-def random_program(rng: np.random.Generator) -> Program:
+def check_blocks(
+    monkeypatch: pytest.MonkeyPatch, program: Program, ids: npt.NDArray[np.integer], num: int = 1
+) -> str | None:
+    """Prediction in blocks and token by token agree, with statistics; return their error."""
+    model = SparseTransformer.from_program(program)
+    blocked = SparseTransformer.from_program(program)
+    try:
+        predicted = model.predict(ids, prompt_length=num, is_blocked=False)
+    except SparseError as error:
+        with pytest.raises(SparseError, match=re.escape(str(error))):
+            blocked.predict(ids, prompt_length=num)
+        return str(error)
+    with monkeypatch.context() as patch:
+        patch.delattr(SparseTransformer, "_run")  # token by token
+        assert blocked.predict(ids, prompt_length=num).tolist() == predicted.tolist()
+    assert blocked.stats == model.stats
+    return None
+
+
+def random_program(rng: np.random.Generator, *, bits: int = 5) -> Program:
     """Two heads over random wires, repeated, with flags; their value is 1 at token 0, else 0."""
-    build = ProgramBuilder(vocab_size=6, num_layers=3, position_bits=5)
+    build = ProgramBuilder(vocab_size=6, num_layers=3, position_bits=bits)
     a, b = build.register("a", 3), build.register("b", 3)
     on, mark = build.flag("on"), build.flag("mark")
     outs = [build.flag(f"out {n}") for n in range(2)]
@@ -64,7 +96,7 @@ def random_program(rng: np.random.Generator) -> Program:
     stage.mlp(1, copy(a, copied, when=b[0].equals([1])))
     stage.mlp(2, write((copied[0], 1), when=mark.on))
     wires = [a[0], a[1], a[2], b[0], b[1], b[2], on, mark, copied[0], copied[2]]
-    wires += [build.position[n] for n in range(5)]
+    wires += [build.position[n] for n in range(bits)]
     for n, out in enumerate(outs):
         size = int(rng.integers(1, 9))
         chosen = [(rng.integers(len(wires)), rng.integers(len(wires))) for _ in range(size)]
@@ -73,7 +105,8 @@ def random_program(rng: np.random.Generator) -> Program:
             count = int(rng.integers(1, 3))
             queries, keys = queries + wires[query] * count, keys + wires[key] * count
         if n and rng.integers(2):
-            queries, keys = build.position[0:3] + copied[:2], build.position + Wires(())
+            queries = build.position[: bits - 2] + copied[:2]
+            keys = build.position + Wires(())
             if rng.integers(2):
                 queries, keys = queries + a[0] + b[1], keys + build.position[3] + build.position[4]
         stage.head(2 + n, queries=queries, keys=keys, values=mark, outputs=out)
@@ -100,6 +133,66 @@ def test_random_heads_attend_as_hardmax_does() -> None:
         dense = TorchTransformer(program)
         assert dense.predict(ids).tolist() == trace.predicted.tolist()
     assert not IS_JIT or 10 < num_mixed < 110
+
+
+def with_random_neurons(program: Program, rng: np.random.Generator) -> Program:
+    """The program with neurons of several inputs, weights and slacks in its first MLP."""
+    num = 8
+    inputs = [rng.choice(program.sizes.d, rng.integers(1, 5), replace=False) for _ in range(num)]
+    neuron = np.repeat(np.arange(num), list(map(len, inputs)))
+    up = entries(neuron, np.concatenate(inputs), rng.choice([-2, -1, -1, 1, 1, 2], len(neuron)))
+    others = np.setdiff1d(np.arange(program.sizes.d), program.position.coordinates)
+    down = entries(np.arange(num), rng.choice(others, num), rng.choice([-2, -1, 1], num))
+    layer = replace(
+        program.layers[1],
+        up=up,
+        bias=rng.integers(-4, 4, num).astype(np.int32),
+        down=down,
+        spans=(Span("one", 0, num // 2), Span("other", num // 2, num)),
+    )
+    return replace(program, layers=(program.layers[0], layer, *program.layers[2:]))
+
+
+@pytest.mark.parametrize("has_neurons", [False, True])
+def test_random_programs_in_blocks(monkeypatch: pytest.MonkeyPatch, has_neurons: bool) -> None:
+    """Any heads and neurons, up to four blocks, the last of any length."""
+    rng = np.random.default_rng(11)
+    errors = []
+    for _ in range(150 if IS_JIT else 3):
+        program = random_program(rng, bits=8)
+        if has_neurons:
+            program = with_random_neurons(program, rng)
+        ids = rng.integers(1, 6, size=rng.choice([1, 2, 63, 64, 65, 128, 200]))
+        ids[rng.integers(len(ids))] = 0
+        errors.append(check_blocks(monkeypatch, program, ids, int(rng.integers(1, 4))))
+    assert not IS_JIT or 30 < errors.count(None) < 120
+    if IS_JIT and has_neurons:
+        assert any("MLP" in error for error in errors if error)
+
+
+@jit_only
+@pytest.mark.parametrize(
+    ("name", "mode", "bits", "segment_tokens"),
+    [("4x4", "cot", 11, 512), ("6x6", "scot", 10, 40), ("9x9", "scot", 11, 512)],
+)
+def test_sudoku_in_blocks(
+    monkeypatch: pytest.MonkeyPatch, name: str, mode: Mode, bits: int, segment_tokens: int
+) -> None:
+    """The solver's segments, and segments with wrong tokens."""
+    compiled, _ = compiled_with_model(name, mode, bits, segment_tokens)
+    rng = np.random.default_rng(12)
+    segments = solver_segments(
+        name,
+        searching_puzzles(name, 1, seed=12)[0],
+        segment_tokens if mode == "scot" else 1 << bits,
+    )
+    for ids, num in segments[:3]:
+        assert check_blocks(monkeypatch, compiled.program, ids[:-1], num) is None
+        for num_wrong in (1, 1, 20):
+            wrong = ids[:-1].copy()
+            places = rng.integers(len(wrong), size=num_wrong)
+            wrong[places] = rng.integers(compiled.program.sizes.vocab_size, size=num_wrong)
+            check_blocks(monkeypatch, compiled.program, wrong, num)
 
 
 def test_activations_that_leave_their_range_are_named() -> None:
