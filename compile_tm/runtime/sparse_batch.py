@@ -73,19 +73,17 @@ class Block(NamedTuple):
     count: Words
     """(32,) bits of the values of a neuron."""
     keys: Words
-    """(2, 1, 64) keys of a head: slots that are 1, and that are -1; see `_gather`."""
+    """(64, 2) keys of a head at each position: slots that are 1, and that are -1."""
     queries: Words
-    """(2, 1, 64) its queries on unit slots."""
+    """(64, 2) its queries on unit slots."""
     values: Words
-    """(2, words, 64) its values."""
-    outputs: Words
-    """(2, words, 64) values at its best positions."""
+    """(64, 2 * words) its values."""
+    rows: Words
+    """(2, words, 64) planes of its keys, queries or values, then words at its best positions."""
     other: Words
     """(64,) rows of an unfinished transpose."""
     sums: npt.NDArray[np.int64]
     """(64,) Q of slots that are not unit slots, at one position."""
-    value: Words
-    """(2 * words,) value of one position."""
     row: npt.NDArray[np.int32]
     """(64,) values of one coordinate."""
     scores: npt.NDArray[np.int32]
@@ -105,13 +103,12 @@ def new_block(sizes: Sizes) -> Block:
         is_touched=np.zeros(sizes.d, dtype=np.bool_),
         counts=np.zeros(2, dtype=np.int64),
         count=np.zeros(_LEVELS, dtype=np.uint64),
-        keys=np.zeros((2, 1, WORD), dtype=np.uint64),
-        queries=np.zeros((2, 1, WORD), dtype=np.uint64),
-        values=np.zeros((2, num_words, WORD), dtype=np.uint64),
-        outputs=np.zeros((2, num_words, WORD), dtype=np.uint64),
+        keys=np.zeros((WORD, 2), dtype=np.uint64),
+        queries=np.zeros((WORD, 2), dtype=np.uint64),
+        values=np.zeros((WORD, 2 * num_words), dtype=np.uint64),
+        rows=np.zeros((2, num_words, WORD), dtype=np.uint64),
         other=np.zeros(WORD, dtype=np.uint64),
         sums=np.zeros(MAX_SLOTS, dtype=np.int64),
-        value=np.zeros(2 * num_words, dtype=np.uint64),
         row=np.zeros(WORD, dtype=np.int32),
         scores=np.zeros((sizes.vocab_size, WORD), dtype=np.int32),
         best=np.zeros((3, WORD), dtype=np.int32),
@@ -157,11 +154,13 @@ def run_blocks(
         for layer in range(len(heads.layer_start) - 1):
             for head in range(heads.layer_start[layer], heads.layer_start[layer + 1]):
                 _gather_head(plan, work, head)
-                for i in range(num):
+                i = 0
+                while i < num:
                     if not has_room(own_memory, widest):
                         own_memory = grown(own_memory, widest)
                     memory = lent(own_memory)
-                    if not _attend(heads, memory, by_position, work, plan.low, head, start, i):
+                    i = _attend(plan, memory, by_position, work, head, widest, start, i, num)
+                    if i < 0:
                         return False
                 _add_outputs(plan.low, heads, work, head)
             if not _apply(plan.low, work):
@@ -195,34 +194,37 @@ def _embed(plan: SparsePlan, work: Block, tokens: Any, start: int, num: int) -> 
 @borrowing_kernel
 def _gather_head(plan: SparsePlan, work: Block, head: int) -> None:
     """Words of a head's keys, queries and values at each position."""
-    heads, num_words = plan.heads, plan.heads.width[head] // 2
+    heads = plan.heads
     _gather(plan.low, work, heads.keys, heads.key_start, head, work.keys, 1)
     _gather(plan.low, work, heads.queries, heads.query_start, head, work.queries, 1)
-    _gather(plan.low, work, heads.values, heads.value_start, head, work.values, num_words)
-    work.outputs[:, :num_words] = _NONE
+    half = heads.width[head] // 2
+    _gather(plan.low, work, heads.values, heads.value_start, head, work.values, half)
+    work.rows[:, :half] = _NONE
 
 
 @borrowing_kernel
 def _gather(
-    low: Any, work: Block, pieces: Any, starts: Any, head: int, words: Any, num_words: int
+    low: Any, work: Block, pieces: Any, starts: Any, head: int, words: Any, half: int
 ) -> None:
-    """Copy pieces of the stream to `words` (2, num_words, 64), word by word of each position.
+    """Copy a head's pieces of the stream to words of each position.
 
-    Bit k of `words[0, w, i]` is set if target 64 w + k is 1 at position i, of `words[1, w, i]` if
+    Bit k of `words[i, w]` is set if target 64 w + k is 1 at position i, of `words[i, half + w]` if
     it is -1.
     """
-    words[:, :num_words] = _NONE
-    planes = work.planes
+    planes, rows = work.planes, work.rows
+    rows[:, :half] = _NONE
     for n in range(starts[head], starts[head + 1]):
         word, bit = pieces[n, 1] >> 6, pieces[n, 1] & 63
         for k in range(pieces[n, 2]):
             coordinate = pieces[n, 0] + k
-            words[0, word, bit + k] = planes[coordinate, 0]
+            rows[0, word, bit + k] = planes[coordinate, 0]
             if low[coordinate]:
-                words[1, word, bit + k] = planes[coordinate, 1]
-    for word in range(num_words):
-        _transpose(words[0, word], work.other)
-        _transpose(words[1, word], work.other)
+                rows[1, word, bit + k] = planes[coordinate, 1]
+    for side in range(2):
+        for word in range(half):
+            _transpose(rows[side, word], work.other)
+            for i in range(WORD):
+                words[i, side * half + word] = rows[side, word, i]
 
 
 @borrowing_kernel
@@ -252,56 +254,69 @@ def _exchange(rows: Any, result: Any, shift: np.uint64, mask: np.uint64) -> None
 
 @borrowing_kernel
 def _attend(
-    heads: HeadPlan,
+    plan: SparsePlan,
     memory: Memory,
     by_position: PositionValues,
     work: Block,
-    low: Any,
     head: int,
+    widest: int,
     start: int,
-    i: int,
-) -> bool:
-    """Store key and value of position `start + i` for a head, and look up the best position.
+    first: int,
+    num: int,
+) -> int:
+    """Store keys and values of the positions of a block, and look up their best positions.
+
+    Args:
+        plan: The program.
+        memory: Has room for a position.
+        by_position: Values by position.
+        work: Receives the values at the best positions.
+        head: Index of the head.
+        widest: Maximum number of words of a value.
+        start: First position of the block.
+        first: Index in the block to start with.
+        num: Number of positions of the block.
 
     Returns:
-        Whether all best positions have the same value.
+        The index of the first position for which the memory has no room, or `num`; -1 if the best
+        positions of one have different values.
     """
-    sums, value = work.sums, work.value
-    width = heads.width[head]
+    heads, sums = plan.heads, work.sums
+    width, is_by_position = heads.width[head], heads.position_row[head] >= 0
     half = width // 2
-    for word in range(half):
-        value[word] = work.values[0, word, i]
-        value[half + word] = work.values[1, word, i]
-    first, last = heads.sum_start[head], heads.sum_start[head + 1]
-    for n in range(first, last):
-        sums[heads.sums[n, 0]] = 0
-    for n in range(first, last):
-        sums[heads.sums[n, 0]] += heads.sums[n, 2] * _value_at(low, work, heads.sums[n, 1], i)
-    positive, negative = work.queries[0, 0, i], work.queries[1, 0, i]
-    query = new_query(heads, head, positive, positive | negative, sums)
-    if heads.position_row[head] >= 0:
-        best = recall_at_position(heads, by_position, head, query, sums, value, start + i)
-        words = by_position.words
-    else:
-        bonus = 0
-        for n in range(heads.bonus_start[head], heads.bonus_start[head + 1]):
-            bonus += heads.bonuses[n, 1] * _value_at(low, work, heads.bonuses[n, 0], i)
-        signs = work.keys[0, 0, i]
-        remember(memory, head, Key(signs | work.keys[1, 0, i], signs, bonus), value, width)
-        best = recall(memory, head, query, sums, width)
-        words = memory.pool
-    for word in range(half):
-        work.outputs[0, word, i] = words[best.value + word]
-        work.outputs[1, word, i] = words[best.value + half + word]
-    return not best.is_mixed
+    words = by_position.words if is_by_position else memory.pool
+    for i in range(first, num):
+        if i > first and not has_room(memory, widest):
+            return i
+        for n in range(heads.sum_start[head], heads.sum_start[head + 1]):
+            sums[heads.sums[n, 0]] = 0
+        for n in range(heads.sum_start[head], heads.sum_start[head + 1]):
+            sums[heads.sums[n, 0]] += heads.sums[n, 2] * _value_at(plan, work, heads.sums[n, 1], i)
+        positive, value = work.queries[i, 0], work.values[i]
+        query = new_query(heads, head, positive, positive | work.queries[i, 1], sums)
+        if is_by_position:
+            best = recall_at_position(heads, by_position, head, query, sums, value, start + i)
+        else:
+            bonus = 0
+            for n in range(heads.bonus_start[head], heads.bonus_start[head + 1]):
+                bonus += heads.bonuses[n, 1] * _value_at(plan, work, heads.bonuses[n, 0], i)
+            signs = work.keys[i, 0]
+            remember(memory, head, Key(signs | work.keys[i, 1], signs, bonus), value, width)
+            best = recall(memory, head, query, sums, width)
+        if best.is_mixed:
+            return -1
+        for word in range(half):
+            work.rows[0, word, i] = words[best.value + word]
+            work.rows[1, word, i] = words[best.value + half + word]
+    return num
 
 
 @borrowing_kernel
-def _value_at(low: Any, work: Block, coordinate: int, i: int) -> int:
+def _value_at(plan: SparsePlan, work: Block, coordinate: int, i: int) -> int:
     """Value of a coordinate at a position of the block."""
     is_one = np.int64(work.planes[coordinate, 0] >> np.uint64(i) & _ONE)
     is_low = np.int64(work.planes[coordinate, 1] >> np.uint64(i) & _ONE)
-    return is_one + low[coordinate] * is_low
+    return is_one + plan.low[coordinate] * is_low
 
 
 @borrowing_kernel
@@ -310,12 +325,12 @@ def _add_outputs(low: Any, heads: HeadPlan, work: Block, head: int) -> None:
     first = heads.output_start[head]
     num_outputs = heads.output_start[head + 1] - first
     for word in range(heads.width[head] // 2):
-        _transpose(work.outputs[0, word], work.other)
-        _transpose(work.outputs[1, word], work.other)
+        _transpose(work.rows[0, word], work.other)
+        _transpose(work.rows[1, word], work.other)
         for bit in range(min(WORD, num_outputs - WORD * word)):
             coordinate = heads.outputs[first + WORD * word + bit]
             for side in range(2):
-                _add(low, work, coordinate, side, 0, work.outputs[side, word, bit])
+                _add(low, work, coordinate, side, 0, work.rows[side, word, bit])
 
 
 @borrowing_kernel
@@ -461,7 +476,7 @@ def _best_tokens(plan: SparsePlan, work: Block, num: int) -> None:
         if first == last:
             continue
         for i in range(num):
-            values[i] = _value_at(plan.low, work, coordinate, i)
+            values[i] = _value_at(plan, work, coordinate, i)
         for n in range(first, last):
             row, weight = scores[plan.unembed_token[n]], plan.unembed_weight[n]
             for i in range(num):

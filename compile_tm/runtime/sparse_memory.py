@@ -42,7 +42,7 @@ class Memory(NamedTuple):
     """Buckets, entries, and linked lists of the classes and tables of each head."""
 
     buckets: Words
-    """(capacity, 3), the capacity a power of two, at most half of it in use."""
+    """(capacity, 3), the capacity a power of two."""
     entries: Longs
     """(n, 5)."""
     pool: Words
@@ -90,11 +90,12 @@ class Best(NamedTuple):
 def new_memory(num_heads: int, num_positions: int) -> Memory:
     """Return an empty memory for 16 classes and 64 tables of each head.
 
-    It begins with capacity for about one entry per head and position, up to 1,024 positions.
+    It begins with capacity for one entry per head and position (see `_needs`), up to 1,024
+    positions.
     """
-    capacity = max(_LEAST_CAPACITY, num_heads * min(num_positions, _FIRST_POSITIONS))
+    capacity = max(_LEAST_CAPACITY, 2 * num_heads * min(num_positions, _FIRST_POSITIONS))
     return Memory(
-        buckets=np.zeros((_power_above(2 * capacity), 3), dtype=np.uint64),
+        buckets=np.zeros((_power_above(capacity), 3), dtype=np.uint64),
         entries=np.zeros((capacity, 5), dtype=np.int64),
         pool=np.zeros(4 * capacity, dtype=np.uint64),
         counts=np.zeros(4, dtype=np.int64),
@@ -356,7 +357,7 @@ def has_room(memory: Memory, widest: int) -> Any:
     num_entries, num_words = _needs(memory, widest)
     return (
         (num_entries <= len(memory.entries))
-        & (2 * num_entries < len(memory.buckets))
+        & (num_entries < len(memory.buckets))
         & (num_words <= len(memory.pool))
     )
 
@@ -373,8 +374,8 @@ def grown(memory: Memory, widest: int) -> Memory:
     if num_words > len(pool):
         pool = np.zeros(2 * num_words, dtype=np.uint64)
         pool[:old_words] = memory.pool[:old_words]
-    if 2 * num_entries >= len(buckets):
-        buckets = np.zeros((_power_above(2 * num_entries), 3), dtype=np.uint64)
+    if num_entries >= len(buckets):
+        buckets = np.zeros((_power_above(num_entries), 3), dtype=np.uint64)
         for n in range(len(memory.buckets)):
             bucket = memory.buckets[n]
             if bucket[_TAG]:

@@ -227,7 +227,9 @@ def _plan_neurons(layers: Sequence[Layer], low: npt.NDArray[np.int8]) -> NeuronP
     ups: list[Entries] = []
     slacks: list[npt.NDArray[np.integer]] = []
     for layer in layers:
-        order = np.argsort(layer.up.neuron, kind="stable")
+        # Flags that must be on come first, since few are on at any position.
+        is_rest = (layer.up.weight < 0) | (low[layer.up.coordinate] < 0)
+        order = np.lexsort((is_rest, layer.up.neuron))
         up = select(layer.up, order)
         best = np.maximum(up.weight, up.weight * low[up.coordinate]).astype(np.int64)
         slack = layer.bias + np.bincount(up.neuron, weights=best, minlength=layer.num_neurons)

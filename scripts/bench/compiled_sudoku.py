@@ -97,7 +97,9 @@ def main(config: Config) -> int:
                 break
             if (file, number) in done:
                 continue
-            segments = _segments(config, board, givens)
+            segments = _segments(
+                board, givens, config.segment_tokens, config.min_length, config.max_length
+            )
             if not segments:
                 continue
             is_decoded = config.min_length > 1 or turn % _DECODED_EVERY == 0
@@ -120,16 +122,24 @@ def _puzzles() -> Iterator[tuple[str, int, Board, Grid]]:
                 yield name, number, board, grids[number]
 
 
-def _segments(config: Config, board: Board, givens: Grid) -> list[Segment]:
+def public_segments(segment_tokens: int) -> Iterator[list[Segment]]:
+    """Yield the solver's segments of public puzzles."""
+    for _, _, board, givens in _puzzles():
+        yield _segments(board, givens, segment_tokens, 1, 200_000)
+
+
+def _segments(
+    board: Board, givens: Grid, segment_tokens: int, min_length: int, max_length: int
+) -> list[Segment]:
     """Return the solver's segments and prompt lengths; empty if the CoT length is out of range."""
-    result = trace(board, givens, max_tokens=config.max_length)
-    if result.solution is None or len(result.tokens) < config.min_length:
+    result = trace(board, givens, max_tokens=max_length)
+    if result.solution is None or len(result.tokens) < min_length:
         return []
     parts = split_into_segments(
         board,
         result.tokens,
         np.array([len(result.tokens)]),
-        segment_tokens=config.segment_tokens,
+        segment_tokens=segment_tokens,
     )
     ids = np.split(parts.tokens.astype(np.int32), parts.ends[:-1])
     return list(zip(ids, parts.prompt_lengths.tolist(), strict=True))
