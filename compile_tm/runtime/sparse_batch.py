@@ -70,7 +70,7 @@ class Block(NamedTuple):
     """(d,) whether a coordinate is among them."""
     counts: npt.NDArray[np.int64]
     """(2,) number of touched coordinates, and of levels of `added` in use."""
-    count: Words
+    value_bits: Words
     """(32,) bits of the values of a neuron."""
     keys: Words
     """(64, 2) keys of a head at each position: slots that are 1, and that are -1."""
@@ -102,7 +102,7 @@ def new_block(sizes: Sizes) -> Block:
         touched=np.zeros(sizes.d, dtype=np.int32),
         is_touched=np.zeros(sizes.d, dtype=np.bool_),
         counts=np.zeros(2, dtype=np.int64),
-        count=np.zeros(_LEVELS, dtype=np.uint64),
+        value_bits=np.zeros(_LEVELS, dtype=np.uint64),
         keys=np.zeros((WORD, 2), dtype=np.uint64),
         queries=np.zeros((WORD, 2), dtype=np.uint64),
         values=np.zeros((WORD, 2 * num_words), dtype=np.uint64),
@@ -312,7 +312,7 @@ def _attend(
 
 
 @borrowing_kernel
-def _value_at(plan: SparsePlan, work: Block, coordinate: int, i: int) -> int:
+def _value_at(plan: SparsePlan, work: Block, coordinate: int, i: int) -> Any:
     """Value of a coordinate at a position of the block."""
     is_one = np.int64(work.planes[coordinate, 0] >> np.uint64(i) & _ONE)
     is_low = np.int64(work.planes[coordinate, 1] >> np.uint64(i) & _ONE)
@@ -404,64 +404,64 @@ def _fire(plan: SparsePlan, work: Block, layer: int, num: int) -> int:
                     firing &= planes[neurons.up_coordinate[n], side]
                     if not firing:
                         break
-                work.count[0] = firing
+                work.value_bits[0] = firing
                 height = 1
             else:
                 height = _count(neurons, low, work, neuron, is_open)
-            greatest = max(greatest, _greatest(work.count, height))
+            greatest = max(greatest, _greatest(work.value_bits, height))
             for level in range(height):
-                if work.count[level]:
+                if work.value_bits[level]:
                     for n in range(neurons.down_start[neuron], neurons.down_start[neuron + 1]):
                         weight = neurons.down_weight[n]
                         side = 0 if weight > 0 else 1
                         for _ in range(abs(weight)):
                             coordinate = neurons.down_coordinate[n]
-                            _add(low, work, coordinate, side, level, work.count[level])
+                            _add(low, work, coordinate, side, level, work.value_bits[level])
     return greatest
 
 
 @borrowing_kernel
 def _count(neurons: NeuronPlan, low: Any, work: Block, neuron: int, positive: np.uint64) -> int:
-    """Write the bits of a neuron's values to `work.count`; return their number.
+    """Write the bits of a neuron's values to `work.value_bits`; return their number.
 
     `positive` are the positions where the value is positive: first the open ones.
     """
-    planes, count, slack = work.planes, work.count, neurons.slack[neuron]
+    planes, bits, slack = work.planes, work.value_bits, neurons.slack[neuron]
     height = 0
     while slack > 0 and slack >> height:
-        count[height] = positive if slack >> height & 1 else _NONE
+        bits[height] = positive if slack >> height & 1 else _NONE
         height += 1
     for n in range(neurons.up_start[neuron], neurons.up_start[neuron + 1]):
         coordinate, weight = neurons.up_coordinate[n], neurons.up_weight[n]
         side = 0 if weight > 0 else 1
         for _ in range(abs(weight)):
-            positive = _decrement(count, height, positive & ~planes[coordinate, side])
+            positive = _decrement(bits, height, positive & ~planes[coordinate, side])
             if low[coordinate]:
                 # The worst value is 2 below the best.
-                positive = _decrement(count, height, positive & planes[coordinate, 1 - side])
+                positive = _decrement(bits, height, positive & planes[coordinate, 1 - side])
         if not positive:
             break
     return height
 
 
 @borrowing_kernel
-def _decrement(count: Any, height: int, borrow: np.uint64) -> np.uint64:
+def _decrement(bits: Any, height: int, borrow: np.uint64) -> np.uint64:
     """Subtract 1 at the positions `borrow`; return where the number is still positive."""
     positive = _NONE
     for level in range(height):
-        count[level] ^= borrow
-        borrow &= count[level]
-        positive |= count[level]
+        bits[level] ^= borrow
+        borrow &= bits[level]
+        positive |= bits[level]
     return positive
 
 
 @borrowing_kernel
-def _greatest(count: Any, height: int) -> int:
+def _greatest(bits: Any, height: int) -> int:
     """Maximum of numbers by their bits."""
     greatest, among = 0, _ALL
     for level in range(height - 1, -1, -1):
-        if count[level] & among:
-            among &= count[level]
+        if bits[level] & among:
+            among &= bits[level]
             greatest += 1 << level
     return greatest
 

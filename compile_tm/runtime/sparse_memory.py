@@ -95,7 +95,7 @@ def new_memory(num_heads: int, num_positions: int) -> Memory:
     """
     capacity = max(_LEAST_CAPACITY, 2 * num_heads * min(num_positions, _FIRST_POSITIONS))
     return Memory(
-        buckets=np.zeros((_power_above(capacity), 3), dtype=np.uint64),
+        buckets=np.zeros((1 << capacity.bit_length(), 3), dtype=np.uint64),
         entries=np.zeros((capacity, 5), dtype=np.int64),
         pool=np.zeros(4 * capacity, dtype=np.uint64),
         counts=np.zeros(4, dtype=np.int64),
