@@ -13,7 +13,8 @@
 # The first five take 15 minutes. PUZZLES_DIR contains 9x9 puzzle lists as text; data sets are built
 # before the stages that read them, unless they exist in OUT_DIR. A stage writes OUT_DIR/NAME.log and,
 # when it ends, OUT_DIR/NAME.result; the next stages run even if it fails or reaches its limit.
-# Without a GPU, the stages run on the CPU with small sizes.
+# Without a GPU, the stages run on the CPU with small sizes; a short puzzle list suffices there.
+# STAGE_LIMIT replaces the time limit of every stage.
 # shellcheck disable=SC2317 # stages are called by their names
 set -euo pipefail
 
@@ -43,6 +44,7 @@ if [ "$has_gpu" = 1 ]; then
     study_tokens=${STUDY_TOKENS:-40000000} study_puzzles=${STUDY_PUZZLES:-200000}
     cutoff=${CUTOFF:-16384} updates=${UPDATES:-8} num_slots=${NUM_SLOTS:-512}
     resume_tokens=${RESUME_TOKENS:-2000000} decode_tokens=${DECODE_TOKENS:-400}
+    resume_preset=small num_generated=2000 num_agreeing=300
     speed_options=(--tokens-per-update 131072 --max-micro-tokens 65536
         --trainer-micro-tokens 32768 --compile)
     train_options=(--tokens-per-update 100000 --max-micro-tokens 100000)
@@ -52,7 +54,9 @@ else
     study_tokens=${STUDY_TOKENS:-20000} study_puzzles=${STUDY_PUZZLES:-500}
     cutoff=${CUTOFF:-1024} updates=${UPDATES:-1} num_slots=${NUM_SLOTS:-8}
     resume_tokens=${RESUME_TOKENS:-20000} decode_tokens=${DECODE_TOKENS:-30}
-    speed_options=() train_options=(--tokens-per-update 4096)
+    resume_preset=tiny num_generated=100 num_agreeing=8
+    speed_options=(--tokens-per-update 2048 --max-micro-tokens 2048 --trainer-micro-tokens 2048)
+    train_options=(--tokens-per-update 4096)
 fi
 mkdir -p "$out/runs"
 export PYTHONUNBUFFERED=1 PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
@@ -68,15 +72,16 @@ data_sets() {
     say "data sets, N = $cutoff"
     build cot "$puzzles"/*.txt --max-cot-length "$cutoff"
     build scot "$puzzles"/*.txt --max-cot-length "$cutoff" --mode scot --shuffle
-    build scot-test --generate 2000 --board 9x9 --max-cot-length "$cutoff" --mode scot \
+    build scot-test --generate "$num_generated" --board 9x9 --max-cot-length "$cutoff" --mode scot \
         --seed 1 --exclude "$out/scot"
 }
 
 small_data_sets() {
-    build small --generate 2000 --board 4x4 --mode scot --segment-tokens 32
-    build small-test --generate 200 --board 4x4 --mode scot --segment-tokens 32 \
+    build small --generate "$num_generated" --board 4x4 --mode scot --segment-tokens 32
+    build small-test --generate $((num_generated / 10)) --board 4x4 --mode scot --segment-tokens 32 \
         --seed 1 --exclude "$out/small"
-    [ -e "$out/small.txt" ] || sudocot data generate 300 --board 4x4 --seed 2 --out "$out/small.txt"
+    [ -e "$out/small.txt" ] ||
+        sudocot data generate "$num_agreeing" --board 4x4 --seed 2 --out "$out/small.txt"
 }
 
 kernels() {
@@ -100,7 +105,7 @@ speed() {
 }
 
 resume() {
-    options=(train run --preset small --data "$out/small" --held-out "$out/small-test"
+    options=(train run --preset "$resume_preset" --data "$out/small" --held-out "$out/small-test"
         --budget "$resume_tokens" --save-every 20 --precision "${precisions%% *}")
     sudocot "${options[@]}" --out "$out/runs/whole"
     code=0

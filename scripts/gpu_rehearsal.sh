@@ -27,6 +27,8 @@ gcc -shared -fPIC -O1 -w -I"$include" -Wl,-soname,libcuda.so.1 \
 
 export SUDOCOT_STUB_SM="${SUDOCOT_STUB_SM:-90}" TRITON_LIBCUDA_PATH=$venv/stub
 export TRITON_CACHE_DIR=$venv/cache/triton TORCHINDUCTOR_CACHE_DIR=$venv/cache/inductor
+# The stub returns zeroed memory, so a result of a kernel reads as 0 and not as a stop request.
+export PYTORCH_NO_CUDA_MEMORY_CACHING=1
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1
 export LD_LIBRARY_PATH=$venv/stub${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 exec env LD_PRELOAD="$venv/stub/libcuda.so.1" \

@@ -78,20 +78,23 @@ def accumulate_gradients(
     for number, batch in enumerate(batches, start=1):
         is_last = number == len(batches)
         with contextlib.nullcontext() if is_last else accelerator.no_sync(model):
-            losses = _loss_sums(model, head, batch)
+            losses = _loss_sums(model, head, batch, accelerator=accelerator)
             accelerator.backward(losses[0] * loss_scale + losses[1] * board_state_scale)
         total += losses.detach()
     return torch.stack([total[0] / size.num_loss_tokens, total[1] / size.num_tokens])
 
 
-def _loss_sums(model: nn.Module, head: BoardStateHead | None, batch: Batch) -> Tensor:
+def _loss_sums(
+    model: nn.Module, head: BoardStateHead | None, batch: Batch, *, accelerator: Accelerator
+) -> Tensor:
     """Sums of the next-token loss and of the auxiliary probe loss, shape (2,)."""
     if head is None:
         loss = loss_sum(forward_logits(model, batch), batch.labels)
         return torch.stack([loss, torch.zeros_like(loss)])
     assert batch.planes is not None, "collate with planes"
     loss = loss_sum(forward_logits(model, batch), batch.labels)
-    board_state = head(batch.planes, batch.input_ids != PAD)
+    with accelerator.autocast():  # `prepare` covers the forward pass of the model only
+        board_state = head(batch.planes, batch.input_ids != PAD)
     return torch.stack([loss, board_state])
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 ROOT = Path(__file__).parents[2]
-_OWN = ("emulation", "emulated_modes", "emulated_graphs")
+_OWN = ("emulation", "emulated_modes", "emulated_graphs", "operand_types")
 
 aten = torch.ops.aten
 _VALUE_SHAPED = frozenset(
@@ -38,6 +38,14 @@ _VALUE_SHAPED = frozenset(
     }
 )
 """Operations that read device memory before they return."""
+_DECOMPOSED = {
+    aten.item: "_local_scalar_dense",
+    aten.is_nonzero: "_local_scalar_dense",
+    aten.nonzero_numpy: "nonzero",
+    aten.argwhere: "nonzero",
+    aten.allclose: "equal",
+}
+"""Operations that autograd decomposes into such ones; in inference mode they come as called."""
 _INDEXING = frozenset({aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_})
 
 
@@ -234,7 +242,9 @@ class Dispatch(TorchDispatchMode):
                 f"{func}: Expected all tensors to be on the same device, but found at least two "
                 f"devices, cuda:0 and cpu (shape {tuple(stray[0].shape)}), in {project_frame()}"
             )
-        if is_on_cuda and (
+        if is_on_cuda and packet in _DECOMPOSED:
+            emulation.record_sync(_DECOMPOSED[packet])
+        elif is_on_cuda and (
             packet in _VALUE_SHAPED
             or (packet is aten.repeat_interleave and len(args) < 3 and not stray)
         ):

@@ -57,12 +57,13 @@ class EmulatedCuda:
 
     Attributes:
         syncs: reads of device memory by the host, in order.
+        num_captures: captured CUDA graphs.
         num_replays: replays of CUDA graphs.
     """
 
     def __init__(self) -> None:
         self.syncs: list[Sync] = []
-        self.num_replays = 0
+        self.num_captures = self.num_replays = 0
         self.capture: Capture | None = None
         self._devices: Any = _DEVICES
         self._pinned: Any = WeakIdKeyDictionary()
@@ -143,6 +144,7 @@ def _patches(emulation: EmulatedCuda) -> list[tuple[Any, str, Any]]:
     @contextlib.contextmanager
     def capture(graph: Graph, pool: Any = None, **_: Any) -> Iterator[None]:
         graph.memory_pool = pool if pool is not None else object()
+        emulation.num_captures += 1
         with Capture().active(emulation) as calls:
             yield
         graph.calls = calls
@@ -170,6 +172,7 @@ def _patches(emulation: EmulatedCuda) -> list[tuple[Any, str, Any]]:
         (cuda, "mem_get_info", lambda *_: (80 << 30, 80 << 30)),
         (cuda, "max_memory_allocated", lambda *_: 0),
         (cuda, "memory_allocated", lambda *_: 0),
+        (cuda, "memory_reserved", lambda *_: 0),
         (cuda, "reset_peak_memory_stats", lambda *_: None),
         (cuda, "empty_cache", lambda: None),
         (cuda, "ipc_collect", lambda: None),

@@ -66,6 +66,7 @@ def test_a_gradient_left_on_the_cpu_is_caught() -> None:
             result.sum().backward()
 
 
+@pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize(
     ("read", "operation"),
     [
@@ -75,6 +76,9 @@ def test_a_gradient_left_on_the_cpu_is_caught() -> None:
         (lambda x: x.tolist(), "tolist"),
         (lambda x: x[x > 0], "boolean indexing"),
         (lambda x: x.nonzero(), "nonzero"),
+        (lambda x: x.argwhere(), "nonzero"),
+        (lambda x: (x.sum() > 0).item(), "_local_scalar_dense"),
+        (lambda x: [x] if x.sum() else [], "_local_scalar_dense"),
         (lambda x: x[torch.tensor([0])], "indices of the host"),
         (lambda x: x.cpu(), "copy to the host"),
         (lambda x: torch.equal(x, x), "equal"),
@@ -91,8 +95,10 @@ def test_a_gradient_left_on_the_cpu_is_caught() -> None:
         (lambda _: torch.cuda.synchronize(), "synchronize"),
     ],
 )
-def test_a_read_by_the_host_is_recorded(read: Callable[[Tensor], Any], operation: str) -> None:
-    with EmulatedCuda() as cuda:
+def test_a_read_by_the_host_is_recorded(
+    read: Callable[[Tensor], Any], operation: str, *, inference: bool
+) -> None:
+    with EmulatedCuda() as cuda, torch.inference_mode(inference):
         x = torch.ones(3, 4, device=CUDA)
         read(x)
     assert [sync.operation for sync in cuda.syncs] == [operation]

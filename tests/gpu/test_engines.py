@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 
-from data.model_format.precision import get_precision
+from data.model_format.precision import PrecisionName, get_precision
 from eval.engines.contract import Request, Result
 from eval.engines.factory import make_engine
+from eval.engines.slot_plan import BUCKET
 from eval.engines.slots.device import GPU_STEPS
+from eval.engines.verify.engine import VerifyEngine
 from eval.network.model_folder import ModelFolder
 from tests.eval.compiled_models import compile_solver
 from tests.eval.engine_cases import describe
 from tests.eval.toy_models import export, make_model, toy_requests
 from tests.gpu.emulation import CPU, CUDA, EmulatedCuda
+from tests.gpu.operand_types import OperandTypes
 
 FP32 = get_precision("fp32")
 SLOTS = "eval.engines.slots.device.DeviceSlots"
@@ -38,25 +42,55 @@ class Decoded:
 
     results: dict[str, str]
     num_passes: int
+    num_verifications: int
+    num_captures: int
     num_replays: int
     syncs: Counter[tuple[str, str]]
+
+    def check(self, *, longest: int) -> None:
+        """Check reads by the host and recorded graphs, with sequences of at most `longest`."""
+        assert set(self.syncs) <= SYNCS.keys()
+        num_looks = self.syncs[f"{SLOTS}.advance", "copy to the host"]
+        assert num_looks <= self.num_passes / GPU_STEPS
+        assert self.syncs[f"{SLOTS}._pop_finished", "copy to the host"] <= num_looks
+        verified = "eval.engines.verify.draft_check.verify_drafts"
+        assert self.syncs[verified, "copy to the host"] == self.num_verifications
+        # Without a decode step, where all drafts are accepted, nothing is recorded.
+        assert self.num_replays >= 1 or self.num_passes < GPU_STEPS
+        # One for each length in buckets, and again after the slots grew.
+        assert self.num_captures <= 2 * -(-longest // BUCKET)
 
 
 def by_key(results: Iterator[Result]) -> dict[str, str]:
     return {result.key: str(describe(result)) for result in results}
 
 
-def decode_emulated(name: str, folder: ModelFolder, asked: list[Request], slots: int) -> Decoded:
-    with EmulatedCuda() as cuda:
-        engine = make_engine(name, folder, precision=FP32, device=CUDA, num_slots=slots)
+def decode_emulated(
+    name: str,
+    folder: ModelFolder,
+    asked: list[Request],
+    slots: int,
+    *,
+    precision: PrecisionName = "fp32",
+) -> Decoded:
+    """Decode, and check the reads by the host, the recorded graphs and the types of products."""
+    with EmulatedCuda() as cuda, OperandTypes() as types:
+        engine: Any = make_engine(
+            name, folder, precision=get_precision(precision), device=CUDA, num_slots=slots
+        )
         cuda.syncs.clear()
         results = by_key(engine.decode(asked))
-        return Decoded(
+        decoded = Decoded(
             results=results,
             num_passes=engine.stats.num_forward_passes,
+            num_verifications=engine._num_passes if isinstance(engine, VerifyEngine) else 0,
+            num_captures=cuda.num_captures,
             num_replays=cuda.num_replays,
             syncs=cuda.counts(),
         )
+    decoded.check(longest=engine._slots.cache.capacity)
+    assert types.unplanned(precision) == set()
+    return decoded
 
 
 @pytest.fixture(scope="module", params=["llama-gqa", "qwen3", "neox", "compiled"])
@@ -81,8 +115,3 @@ def test_decoding_on_a_gpu_gives_the_tokens_of_the_cpu(
     on_cpu = make_engine(name, folder, precision=FP32, device=CPU, num_slots=num_slots)
     decoded = decode_emulated(name, folder, asked, num_slots)
     assert decoded.results == by_key(on_cpu.decode(asked))
-    # Without a decode step, where all drafts are accepted, nothing is recorded.
-    assert decoded.num_replays >= 1 or decoded.num_passes < GPU_STEPS
-    assert set(decoded.syncs) <= SYNCS.keys()
-    num_looks = decoded.syncs[f"{SLOTS}.advance", "copy to the host"]
-    assert num_looks <= decoded.num_passes / GPU_STEPS

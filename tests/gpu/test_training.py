@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from tests.gpu.emulation import EmulatedCuda
+from tests.gpu.operand_types import OperandTypes
 from tests.training.runs import (
     KilledError,
     at_update,
@@ -77,9 +78,10 @@ def varlen_attn(*tensors: Any, scale: float, **_: Any) -> Tensor:
     outputs = []
     for parts in sequences:
         q, k, v = (part.transpose(0, 1) for part in parts)
-        # `is_causal` makes the mask in C++ code, on the CPU.
-        mask = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool, device=q.device).tril()
-        outputs.append(scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale))
+        # On the CPU, SDPA with a mask multiplies in fp32.
+        future = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool, device=q.device).triu(1)
+        scores = (q @ k.mT).float().mul(scale).masked_fill(future, -math.inf)
+        outputs.append(scores.softmax(dim=-1).to(v.dtype) @ v)
     return torch.cat(outputs, dim=1).transpose(0, 1)
 
 
@@ -88,14 +90,20 @@ def updates_of(counts: Counter[tuple[str, str]]) -> dict[tuple[str, str], int]:
     return {key: n for key, n in counts.items() if not key[0].startswith(OUTSIDE)}
 
 
+def run_checked(config: TrainConfig) -> None:
+    """Train on the emulated device; check its reads by the host and the types of products."""
+    with EmulatedCuda() as cuda, OperandTypes() as types:
+        assert run(config) == 0
+    assert updates_of(cuda.counts()) == SYNCS
+    assert types.unplanned(config.precision) == set()
+
+
 def test_a_run_on_a_gpu_gives_the_weights_of_the_cpu(data: Path, tmp_path: Path) -> None:
     on_cpu = config(data, tmp_path / "cpu")
     run(on_cpu)
     on_gpu = config(data, tmp_path / "gpu", attention="padded")
-    with EmulatedCuda() as cuda:
-        run(on_gpu)
+    run_checked(on_gpu)
     assert final_digest(on_gpu) == final_digest(on_cpu)
-    assert updates_of(cuda.counts()) == SYNCS
 
 
 def test_the_recipe_of_gpus_learns_as_that_of_the_cpu(
@@ -107,14 +115,12 @@ def test_the_recipe_of_gpus_learns_as_that_of_the_cpu(
     on_cpu = config(data, tmp_path / "cpu", attention="looped", **options)
     run(on_cpu)
     on_gpu = config(data, tmp_path / "gpu", **options)
-    with EmulatedCuda() as cuda:
-        run(on_gpu)
+    run_checked(on_gpu)
     for ours, theirs in zip(lasting_rows(on_gpu), lasting_rows(on_cpu), strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-2)
         if ours["kind"] == "train":
             expected = pytest.approx(theirs["board_state_loss"], rel=1e-2)
             assert ours["board_state_loss"] == expected
-    assert updates_of(cuda.counts()) == SYNCS
 
 
 def test_a_killed_run_resumes_on_a_gpu(

@@ -123,6 +123,22 @@ def test_each_stage_of_the_gpu_check_leaves_its_result(tmp_path: Path) -> None:
     assert all(text.startswith("passed after") for text in results.values())
 
 
+@pytest.mark.slow
+def test_all_stages_of_the_gpu_check_pass_on_a_cpu(tmp_path: Path) -> None:
+    """The programs themselves, with small sizes: about five minutes."""
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    generate = ["data", "generate", "60", "--board", "9x9", "--out", str(lists / "a.txt")]
+    command = [sys.executable, "-m", "sudocot_cli", *generate]
+    subprocess.run(command, cwd=ROOT, check=True)
+    env = {"PYTHON": sys.executable, "STAGE_LIMIT": "1200", "CUDA_VISIBLE_DEVICES": ""}
+    code, shown = bash(tmp_path, "gpu_check.sh", str(lists), "out", **env)
+    assert code == 0, shown
+    results = {path.stem: path.read_text() for path in (tmp_path / "out").glob("*.result")}
+    assert results.keys() == {"kernels", "speed", "resume", "engines", "train"}
+    assert all(text.startswith("passed after") for text in results.values())
+
+
 @pytest.mark.parametrize(
     "words",
     [(), ("p",), ("p", "out", "train"), ("p", "out", "--stage"), ("p", "out", "--stage", "x")],

@@ -47,10 +47,15 @@ def small_config(data: Path, out: Path, **changes: Any) -> TrainConfig:
 
 
 def run(config: TrainConfig) -> int:
-    """Train as a fresh process would: accelerate keeps state between runs of one process."""
+    """Train as a fresh process would."""
+    forget_devices()
+    return train(config)
+
+
+def forget_devices() -> None:
+    """Reset the state that accelerate keeps between runs of one process."""
     for state in (AcceleratorState, GradientState, PartialState):
         state._reset_state()
-    return train(config)
 
 
 @contextlib.contextmanager

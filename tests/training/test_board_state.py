@@ -64,7 +64,7 @@ def test_is_the_mean_over_flags_and_positions(toy_data: Path) -> None:
     assert head is not None
     batch = collate(store, ROWS[:1], shape=None, with_planes=True)
     forward_logits(model, batch)
-    streams = head.streams
+    streams = {number: stream.value for number, stream in head.streams.items()}
     is_token = torch.ones_like(batch.input_ids, dtype=torch.bool)
     assert batch.planes is not None
     ours = head(batch.planes, is_token).item()

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from scripts.bench.memory import GPU_SIZES_GB, USABLE_SHARE
+from data.model_format.precision import PrecisionName
+from scripts.bench.memory import DEFAULT_POSITIONS, GPU_SIZES_GB, USABLE_SHARE
 from training.memory import LiveMemory, UpdateMemory, measure_update
 from training.models.families import MODEL_PRESETS, ModelConfig
 from training.schedule import OptimizerConfig
@@ -15,12 +16,16 @@ SMALL = ModelConfig(board="4x4", hidden_size=64, num_layers=2, num_heads=2)
 
 
 def measure(
-    architecture: ModelConfig, *, num_positions: int, optimizer: OptimizerConfig | None = None
+    architecture: ModelConfig,
+    *,
+    num_positions: int,
+    precision: PrecisionName = "bf16",
+    optimizer: OptimizerConfig | None = None,
 ) -> UpdateMemory:
     return measure_update(
         architecture,
         num_positions=num_positions,
-        precision="bf16",
+        precision=precision,
         optimizer=optimizer or OptimizerConfig(),
     )
 
@@ -51,7 +56,15 @@ def test_live_memory_follows_what_is_freed() -> None:
         assert memory.live == 4_000
 
 
-@pytest.mark.parametrize("name", ["paper-l6", "llama-l12"])
+@pytest.mark.parametrize("name", MODEL_PRESETS)
 def test_presets_fit_their_default_micro_batch(name: str) -> None:
-    total = measure(MODEL_PRESETS[name](), num_positions=32_768).total
+    """In fp32, which takes more memory: 24 GB suffice, and 80 GB for models of 12 layers."""
+    architecture = MODEL_PRESETS[name]()
+    total = measure(architecture, num_positions=DEFAULT_POSITIONS, precision="fp32").total
+    size_gb = GPU_SIZES_GB[0] if architecture.num_layers < 12 else GPU_SIZES_GB[-1]
+    assert total < USABLE_SHARE * size_gb * 1e9
+
+
+def test_the_largest_preset_fits_24_gb_in_bf16() -> None:
+    total = measure(MODEL_PRESETS["llama-l12"](), num_positions=DEFAULT_POSITIONS).total
     assert total < USABLE_SHARE * GPU_SIZES_GB[0] * 1e9

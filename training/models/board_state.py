@@ -9,7 +9,6 @@ training only and are not exported.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -23,6 +22,21 @@ HEAD_NAME = "board_state_head"
 """Name of the head as a submodule of the model during training."""
 
 
+class Stream:
+    """Residual stream of the latest forward pass after a layer.
+
+    An attribute, since a compiled model would check the previous value in a dictionary, and compile
+    again when that is from an evaluation.
+    """
+
+    value: Tensor
+    """Residual stream (B, T, d)."""
+
+    def store(self, _layer: nn.Module, _inputs: Any, output: Any) -> None:
+        """Store the output of a layer; a forward hook."""
+        self.value = output[0] if isinstance(output, tuple) else output
+
+
 class BoardStateHead(nn.Module):
     """Probe of the planes of `solver.mrv.board_state` in the residual stream."""
 
@@ -33,8 +47,8 @@ class BoardStateHead(nn.Module):
         self.num_digits, self.num_cells = board.side, board.num_cells
         self.board = nn.Linear(hidden_size, 2 * board.side * board.num_cells)
         self.fewest = nn.Linear(hidden_size, board.num_cells)
-        self.streams: dict[int, Tensor] = {}
-        """Residual streams (B, T, d) of the latest forward pass, by layer."""
+        self.streams = {layer: Stream(), layer + 1: Stream()}
+        """Residual streams by layer."""
 
     def forward(self, planes: Tensor, is_token: Tensor) -> Tensor:
         """Binary cross-entropy in fp32 on the latest forward pass, summed over non-padding tokens.
@@ -47,8 +61,8 @@ class BoardStateHead(nn.Module):
             Sum over positions of three means in nats: over the flags of the digits placed, of the
             candidates, and of the cells with fewest candidates.
         """
-        streams = (self.streams[self.layer], self.streams[self.layer + 1])
-        return self._loss(streams, planes, is_token)
+        board, fewest = (self.streams[self.layer + n].value for n in (0, 1))
+        return self._loss((board, fewest), planes, is_token)
 
     def compile_loss(self, *, dynamic: bool) -> None:
         """Compile the loss, which otherwise costs as much as two layers."""
@@ -97,14 +111,8 @@ def attach_head(model: PreTrainedModel, board: Board, *, layer: int, seed: int) 
         nn.init.zeros_(part.bias)
     model.add_module(HEAD_NAME, head)
     layers = cast("nn.ModuleList", model.base_model.layers)
-    for number in (layer, layer + 1):
-        layers[number - 1].register_forward_hook(partial(_store_stream, head.streams, number))
-
-
-def _store_stream(
-    streams: dict[int, Tensor], layer: int, _module: nn.Module, _inputs: Any, output: Any
-) -> None:
-    streams[layer] = output[0] if isinstance(output, tuple) else output
+    for number, stream in head.streams.items():
+        layers[number - 1].register_forward_hook(stream.store)
 
 
 def attached_head(model: nn.Module) -> BoardStateHead | None:
