@@ -124,8 +124,9 @@ def test_each_stage_of_the_gpu_check_leaves_its_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3_600)
 def test_all_stages_of_the_gpu_check_pass_on_a_cpu(tmp_path: Path) -> None:
-    """The programs themselves, with small sizes: about five minutes."""
+    """The programs themselves, with small sizes."""
     lists = tmp_path / "lists"
     lists.mkdir()
     generate = ["data", "generate", "60", "--board", "9x9", "--out", str(lists / "a.txt")]
