@@ -109,6 +109,27 @@ def test_an_exit_code_decides_what_becomes_of_a_job(
         assert expected in failures.read_text()
 
 
+@pytest.mark.parametrize(
+    "ending", ["true", "false", "return 3", "exit 0", "exit 4", "set -e; false"]
+)
+def test_a_setup_file_that_fails_is_named(ending: str, fake_slurm: str, tmp_path: Path) -> None:
+    """Also one that ends the shell, with which the job would end without a word."""
+    (tmp_path / "modules.sh").write_text(f"echo UNSET $unset\n{ending}\n")
+    with contextlib.chdir(tmp_path):
+        scripts = scripts_of(RECIPE, tmp_path)
+        script = scripts.render(scripts.jobs["train"])
+    done = run_script(script, path=fake_slurm)
+    message = f"the setup file {tmp_path}/modules.sh failed"
+    assert "UNSET" in done.stdout
+    if ending == "true":
+        assert (done.returncode, message in done.stderr) == (0, False), done.stderr
+        return
+    assert done.returncode == 1
+    assert done.stderr.count(message) == 1
+    assert "SRUN" not in done.stdout
+    assert message in (tmp_path / "launch of%it" / "failures.log").read_text()
+
+
 def test_a_signal_to_the_script_reaches_the_program(fake_slurm: str, tmp_path: Path) -> None:
     """Also where the program dies of it, before it can save: the job is requeued."""
     srun = tmp_path / "fake" / "srun"
