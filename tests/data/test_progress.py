@@ -1,14 +1,24 @@
-"""Tests of progress lines: rate and remaining time."""
+"""Tests of progress: rate, remaining time, and the bar on a terminal."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from data.runtime.progress import progress
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_time_left_is_estimated_from_five_percent_on(
@@ -73,3 +83,61 @@ def test_bar_of_an_evaluation_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -
     assert "1.0M/2.0M" in line
     assert "at most 12:34:56" in line
     assert "\x1b[1A" not in screen.getvalue(), "the bar took more than one line"
+
+
+PROGRAM = """
+import logging, sys, time
+from data.runtime.progress import progress
+from scripts.cli.main import _configure_logging
+_configure_logging()
+logger = logging.getLogger("data")
+with progress("tracing", total=4, unit="puzzles") as advance:
+    for number in range(4):
+        advance(1)
+        time.sleep(0.15)  # the bar is drawn ten times a second
+        logger.warning("line %d", number)
+logger.warning("the end")
+"""
+
+
+def test_log_lines_are_above_the_bar_of_a_terminal() -> None:
+    master, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stderr=terminal,
+        stdout=terminal,
+        stdin=terminal,
+        cwd=ROOT,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "80"},
+    ):
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO at the end, on Linux
+            while part := os.read(master, 4096):
+                shown += part
+    os.close(master)
+    lines = screen_of(shown.decode())
+    logged = [line for line in lines if "WARNING" in line]
+    wanted = [f"line {number}" for number in range(4)] + ["the end"]
+    assert logged == [f"sudocot: WARNING: {text}" for text in wanted], lines
+    assert sum("tracing" in line for line in lines) == 1, lines
+
+
+def screen_of(output: str) -> list[str]:
+    """Lines of a terminal after an output with the escape sequences that rich uses."""
+    lines, row, column = [""], 0, 0
+    for part in re.findall(r"\x1b\[[?0-9;]*[A-Za-z]|.", output, re.DOTALL):
+        if part == "\n":
+            row, column = row + 1, 0
+            lines += [""] * (row == len(lines))
+        elif part == "\r":
+            column = 0
+        elif part.endswith("A") and part[0] == "\x1b":
+            row -= int(part[2:-1] or 1)
+        elif part == "\x1b[2K":
+            lines[row] = ""
+        elif part[0] != "\x1b":
+            lines[row] = lines[row][:column].ljust(column) + part + lines[row][column + 1 :]
+            column += 1
+    return [line.rstrip() for line in lines if line.strip()]
