@@ -14,6 +14,7 @@ import functools
 import math
 import types
 from collections.abc import Hashable, Iterator
+from pathlib import Path
 from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -34,13 +35,15 @@ Bound = Ge | Gt | Le | Lt
 
 
 def check_ranges(config: Any) -> None:
-    """Check the numbers of a dataclass and of nested dataclasses.
+    """Check the numbers and the output path of a dataclass and of nested dataclasses.
 
     Raises:
-        ValueError: A number is out of range; the message names the field.
+        ValueError: A number is out of range, or `out` has no name; the message names the field.
     """
     for name, value, hint in _fields(config):
         _check(name, value, hint)
+        if name == "out" and isinstance(value, Path) and not value.name:
+            raise ValueError(f"out: got {str(value)!r}, allowed is a path that ends in a name")
 
 
 def format_range(kind: Any) -> str:

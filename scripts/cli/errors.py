@@ -109,6 +109,10 @@ def _rephrase(message: str, options: Sequence[Option], words: Sequence[str]) -> 
         arguments = [option.name.upper() for option in options if option.is_positional]
         missing = [name for name in arguments if re.search(rf"\b{name}\b", message)]
         return f"missing: {', '.join(missing)}"
+    number = re.fullmatch(r"Error parsing ([A-Z][\w-]*): [a-z].* '(.*)'", message)
+    for option in options:
+        if number and option.is_positional and option.name.upper() == number[1]:
+            return f"{option.name.upper()}: got {number[2]}, allowed is {option.metavar}"
     own = re.fullmatch(r"Error parsing [A-Za-z]\w*: (.*)", message)
     if own:  # raised by a config class, which may mention other options
         return own[1]

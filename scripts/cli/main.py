@@ -29,6 +29,8 @@ from sudocot_cli import BAD_INPUT, INTERRUPTED, PACKAGES, find_imported_shadow
 DONE, CRASHED, BROKEN_PIPE = 0, 70, 141
 MODEL_FAMILIES = {"compiled_transformer": "compile_tm.hf"}
 """Modules that register a model family with transformers."""
+MAX_MESSAGE = 4000
+"""Maximum number of characters of an error message."""
 _HELP = ("-h", "--help", "--help-all")
 
 
@@ -257,8 +259,11 @@ def _in_one_line(error: ValueError | OSError) -> str:
     from data.runtime.terminal import printable
 
     if isinstance(error, OSError) and error.filename is not None:
-        return printable(f"{error.filename}: {error.strerror}")
-    return printable(" ".join(str(error).split())) or type(error).__name__
+        return printable(f"{str(error.filename)[:MAX_MESSAGE]}: {error.strerror}")
+    text = " ".join(str(error).split())
+    if len(text) > MAX_MESSAGE:  # a huge value, such as a damaged field of a file
+        text = f"{text[:MAX_MESSAGE]} ... ({len(text)} characters)"
+    return printable(text) or type(error).__name__
 
 
 def _complain(message: str, *, code: int) -> int:

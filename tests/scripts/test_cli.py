@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import importlib.metadata
 import logging
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -281,6 +282,27 @@ def test_wrong_options_exit_with_2(
     assert shown.startswith("sudocot: error: ")
     assert shown.count("\n") == 1
     assert message in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("data generate 1e30 --out x.csv", "COUNT: got 1e30, allowed is INT["),
+        ("data generate five --out x.csv", "COUNT: got five, allowed is INT["),
+        ("data generate 5 --out .", "out: got '.', allowed is a path that ends in a name"),
+        ("data build p.csv --out /", "out: got '/', allowed is a path that ends in a name"),
+        ("trace 1... --out ''", "out: got '.', allowed is a path that ends in a name"),
+        (f"data generate 5 --board {'k' * 100_000} --out x.csv", "kkk ... (100"),
+    ],
+)
+def test_wrong_arguments_are_named(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(shlex.split(words)) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("sudocot: error: ")
+    assert message in shown
+    assert len(shown) < 5_000
 
 
 @pytest.mark.usefixtures("fake")
