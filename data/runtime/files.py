@@ -7,6 +7,7 @@ removes the siblings of dead processes.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import platform
@@ -36,8 +37,15 @@ def fsync_path(path: Path) -> None:
 
 
 def resolve_output(path: Path) -> Path:
-    """Return the target of a symbolic link, else the path itself."""
-    return path.resolve() if path.is_symlink() else path
+    """Return the target of a symbolic link, else the path itself.
+
+    Raises:
+        OSError: The link is part of a loop.
+    """
+    try:
+        return path.resolve() if path.is_symlink() else path
+    except RuntimeError:  # before Python 3.13, for a loop
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
 
 
 @contextlib.contextmanager

@@ -205,6 +205,14 @@ def test_links_are_followed_and_pipes_and_devices_written_to(tmp_path: Path) -> 
     assert (tmp_path / "to_folder").is_symlink()
 
 
+def test_loop_of_links_is_an_os_error(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    refused = pytest.raises(OSError, match=r"symbolic links: .*loop")
+    with refused, staged_file(loop):
+        pass
+
+
 def test_pages_replace_pages_only(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("a thesis about sudocot")
