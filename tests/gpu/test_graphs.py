@@ -21,11 +21,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from tests.gpu.test_training import config
 from tests.training.runs import run
 from tests.training.toy import write_train_and_test
-from training import gradients
 from training.batching.batches import Batch
 from training.config import TrainConfig
 from training.models import attention_kernels
-from training.models.attention import ATTENTIONS
+from training.models.attention import ATTENTIONS, forward_logits
 from training.models.families import ModelConfig
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of compiling
@@ -125,14 +124,13 @@ def test_a_stream_of_batches_makes_as_many_graphs_as_planned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shapes = set()
-    plain = gradients.forward_logits
 
-    def forward_logits(model: Any, batch: Batch) -> Tensor:
+    def record_shape(model: Any, batch: Batch) -> Tensor:
         borders = () if batch.cu_seqlens is None else batch.cu_seqlens.tolist()
         shapes.add((*batch.input_ids.shape, *borders))
-        return plain(model, batch)
+        return forward_logits(model, batch)
 
-    monkeypatch.setattr(gradients, "forward_logits", forward_logits)
+    monkeypatch.setattr("training.gradients.forward_logits", record_shape)
     options = {"architecture": architecture, "attention": attention, "precision": precision}
     check_graphs(compiled(data, tmp_path / "run", **options), graphs)
     assert len(shapes) >= 4

@@ -66,6 +66,7 @@ def test_a_product_in_fp32_within_bf16_is_seen() -> None:
     assert {dtype for _, dtype, _ in types.unplanned("bf16")} == {torch.float32}
 
 
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("architecture", [QWEN3, NEOX], ids=["qwen3", "gpt_neox"])
 def test_a_compiled_training_makes_as_many_graphs_as_planned(
     architecture: ModelConfig, data: Path, tmp_path: Path
