@@ -29,6 +29,7 @@ from data.runtime.parallel import map_in_order, num_threads
 from data.runtime.progress import progress
 from data.runtime.resumable import Resumable, resumable_output
 from solver.mrv.tracer import TRACE_RULE
+from solver.puzzle_io.compression import is_parquet
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,8 @@ def measure_lengths(
         wait: Wait for another process that creates the same table, instead of raising.
 
     Raises:
-        FileExistsError: `out` or an interrupted run exists and neither flag is set.
+        FileExistsError: `out` or an interrupted run exists and neither flag is set, or `out` is
+            not a table of lengths, which `rebuild` does not replace.
         ValueError: `resume` with another list or configuration, an invalid row if `strict`, or
             another process is creating the same table.
         OSError: For example, the disk is full; finished chunks are kept for `resume`.
@@ -79,6 +81,8 @@ def measure_lengths(
         "config": asdict(config),
     }
     out = resolve_output(out)
+    if rebuild and out.exists() and not _is_replaceable(out):
+        raise FileExistsError(f"{out}: exists and was not made by sudocot; it is not replaced")
     work = Resumable(
         out=out,
         identity=identity,
@@ -100,6 +104,16 @@ def measure_lengths(
     table = LengthsTable.open(out)
     assert num_rows in (None, len(table)), f"{len(table)} rows written, {num_rows} read"
     return table
+
+
+def _is_replaceable(path: Path) -> bool:
+    """Whether a file is a table of lengths, possibly damaged, and not a puzzle list or a device."""
+    if not path.is_file() or not is_parquet(path):
+        return False
+    try:
+        return IDENTITY_KEY in (pq.read_metadata(path).metadata or {})
+    except pa.ArrowException:
+        return True
 
 
 def _publish_table(staging: Path, out: Path) -> None:

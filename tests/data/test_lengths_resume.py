@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import signal
 import subprocess
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from data.lengths import build as lengths_build
@@ -172,3 +175,18 @@ def test_finished_table_is_taken_or_replaced(
         measure_lengths(source, out, config=LengthsConfig(), resume=True)
     measure_lengths(source, out, config=LengthsConfig(), rebuild=True)
     assert LengthsTable.open(out).segment_tokens == 512
+
+
+def test_rebuild_replaces_tables_only(tmp_path: Path) -> None:
+    """The list itself was replaced where it was given as the output by mistake."""
+    path = write_csv(tmp_path / "a.csv", make_puzzles("4x4", 3))
+    parquet = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"puzzle": ["1..............."]}), parquet)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    before = path.read_bytes(), parquet.read_bytes()
+    for out in (path, parquet, tmp_path, pipe):
+        with pytest.raises(FileExistsError, match="was not made by sudocot; it is not replaced"):
+            measure_lengths(files(path), out, config=CONFIG, rebuild=True)
+    assert (path.read_bytes(), parquet.read_bytes()) == before
+    assert pipe.is_fifo()
