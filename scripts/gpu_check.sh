@@ -44,7 +44,7 @@ if [ "$has_gpu" = 1 ]; then
     study_tokens=${STUDY_TOKENS:-40000000} study_puzzles=${STUDY_PUZZLES:-200000}
     cutoff=${CUTOFF:-16384} updates=${UPDATES:-8} num_slots=${NUM_SLOTS:-512}
     resume_tokens=${RESUME_TOKENS:-2000000} decode_tokens=${DECODE_TOKENS:-400}
-    resume_preset=small num_generated=2000 num_agreeing=300
+    resume_preset=small save_every=20 num_generated=2000 num_agreeing=300
     speed_options=(--tokens-per-update 131072 --max-micro-tokens 65536
         --trainer-micro-tokens 32768 --compile)
     train_options=(--tokens-per-update 100000 --max-micro-tokens 100000)
@@ -54,7 +54,7 @@ else
     study_tokens=${STUDY_TOKENS:-20000} study_puzzles=${STUDY_PUZZLES:-500}
     cutoff=${CUTOFF:-1024} updates=${UPDATES:-1} num_slots=${NUM_SLOTS:-8}
     resume_tokens=${RESUME_TOKENS:-20000} decode_tokens=${DECODE_TOKENS:-30}
-    resume_preset=tiny num_generated=100 num_agreeing=8
+    resume_preset=tiny save_every=2 num_generated=100 num_agreeing=8
     speed_options=(--tokens-per-update 2048 --max-micro-tokens 2048 --trainer-micro-tokens 2048)
     train_options=(--tokens-per-update 4096)
 fi
@@ -106,11 +106,16 @@ speed() {
 
 resume() {
     options=(train run --preset "$resume_preset" --data "$out/small" --held-out "$out/small-test"
-        --budget "$resume_tokens" --save-every 20 --precision "${precisions%% *}")
+        --budget "$resume_tokens" --save-every "$save_every" --precision "${precisions%% *}")
     sudocot "${options[@]}" --out "$out/runs/whole"
-    code=0
-    timeout --preserve-status --signal USR1 "${RESUME_SECONDS:-20}" \
-        "$python" -m sudocot_cli "${options[@]}" --out "$out/runs/stopped" || code=$?
+    rm -rf "$out/runs/stopped"
+    "$python" -m sudocot_cli "${options[@]}" --out "$out/runs/stopped" &
+    training=$! code=0
+    until compgen -G "$out/runs/stopped/checkpoints/step-*" >/dev/null || ! kill -0 $training; do
+        sleep 0.1
+    done 2>/dev/null
+    kill -USR1 $training 2>/dev/null || true
+    wait $training || code=$?
     say "the stopped training ended with $code (75: saved; 0: it was done before)"
     [ "$code" = 75 ] || [ "$code" = 0 ]
     sudocot "${options[@]}" --out "$out/runs/stopped"
