@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from data.runtime.wandb_runs import LONGEST_NAME, log_folder
 from eval.publish.wandb_run import (
     BOARD_COLUMNS,
     GROUP_COLUMNS,
@@ -87,3 +89,15 @@ def test_an_unfinished_evaluation_is_refused(
     assert main(["eval", "wandb", str(folder.path)]) == 2
     assert "3 of 35 puzzles have a result" in capsys.readouterr().err
     assert not list(offline.rglob("*.wandb"))
+
+
+@pytest.mark.parametrize("name", ["m" * 200, "Zahlen äöü (2)"])
+def test_any_folder_has_a_valid_artifact_name(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name / "final"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    run = mock.Mock()
+    log_folder(run, folder, kind="evaluation", metadata={})
+    (artifact,) = run.log_artifact.call_args.args  # W&B has checked the name
+    assert len(artifact.name) <= LONGEST_NAME
+    assert artifact.name.endswith("-evaluation")

@@ -6,10 +6,12 @@ import dataclasses
 import importlib
 import importlib.metadata
 import logging
+import os
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -313,3 +315,22 @@ def test_logging_is_quiet_on_other_ranks(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("RANK", "1")
     main(["fake"])
     assert not logging.getLogger("data.anything").isEnabledFor(logging.INFO)
+
+
+def test_backend_of_a_notebook_does_not_break_plots(tmp_path: Path) -> None:
+    """Jupyter sets MPLBACKEND for child processes to a module that may not be installed."""
+    code = (
+        "import os, sys; from scripts.cli.main import run; sys.argv = ['sudocot', '--version']\n"
+        "try: run()\n"
+        "except SystemExit: pass\n"
+        "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.savefig(sys.stdin.read())"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code],
+        input=str(tmp_path / "plot.svg"),
+        env={**os.environ, "MPLBACKEND": "module://missing_backend"},
+        stdout=subprocess.DEVNULL,
+        text=True,
+        check=True,
+    )
+    assert (tmp_path / "plot.svg").stat().st_size
