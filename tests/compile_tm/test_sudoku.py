@@ -277,6 +277,7 @@ def registers_are_right(program: Program, segments: list[Segment]) -> bool:
     return True
 
 
+@pytest.mark.slow
 @jit_only
 def test_every_head_and_gadget_is_needed() -> None:
     compiled, model = compiled_with_model("6x6", "scot", 10, 40)

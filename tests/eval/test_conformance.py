@@ -145,6 +145,7 @@ def _first_difference(
     raise AssertionError("the tokens agree, the results do not")
 
 
+@pytest.mark.slow
 @needs_vllm
 @pytest.mark.timeout(900)
 def test_replicas_of_vllm_agree(model: Model) -> None:

@@ -144,6 +144,7 @@ def test_two_nodes_train_as_one_process(two_node_run: Path, work: Path, data: Pa
     assert start["num_processes"] == 2
 
 
+@pytest.mark.slow
 def test_a_job_stopped_twice_ends_as_an_uninterrupted_one(
     cluster: Cluster, work: Path, data: Path, two_node_run: Path
 ) -> None:

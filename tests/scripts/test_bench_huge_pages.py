@@ -26,6 +26,7 @@ def config(tmp_path: Path) -> huge_pages.Config:
     )
 
 
+@pytest.mark.slow
 def test_has_a_row_with_and_one_without(config: huge_pages.Config, tmp_path: Path) -> None:
     assert huge_pages.main(config) == 0
     plain, huge = json.loads((tmp_path / "table.json").read_text())["rows"]

@@ -63,7 +63,10 @@ def unpacked(planes: npt.NDArray[np.uint64], board: Board) -> Bits:
     return bits.reshape(*planes.shape[:2], -1)[..., : board.num_cells].astype(np.bool_)
 
 
-@pytest.mark.parametrize(("name", "segment_tokens"), [("4x4", 8), ("6x6", 32), ("9x9", 100)])
+@pytest.mark.parametrize(
+    ("name", "segment_tokens"),
+    [("4x4", 8), ("6x6", 32), pytest.param("9x9", 100, marks=pytest.mark.slow)],
+)
 def test_equal_the_naive_ones(name: str, segment_tokens: int) -> None:
     board = get_board(name)
     num_puzzles = {"4x4": 60, "6x6": 25, "9x9": 3}[name]
