@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Run the tests marked `slow`, which scripts/test.sh omits: many random machines, compiled training,
-# and numerics of process startup. Takes two minutes.
+# numerics of process startup, jobs that are stopped twice, replicas of vLLM, and all stages of
+# scripts/gpu_check.sh. Takes half an hour on two cores, most of it for the last.
 #
 #   bash scripts/soak.sh [pytest options]
 #
