@@ -23,8 +23,11 @@ from tests.search_picture import FOLDER, THEMES, draw
 
 ROOT = Path(__file__).parents[2]
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
-PAGES = (
-    *("puzzles", "models", "engines", "sharing", "registers", "interpretability", "compile_tm"),
+PAGES = ("puzzles", "models", "sharing", "registers", "compile_tm")
+# These train or compile for half a minute each.
+SLOW_PAGES = (
+    "engines",
+    "interpretability",
     *(
         f"tutorials/{name}"
         for name in ("teacher", "researcher", "student", "evaluator", "theorist")
@@ -113,7 +116,9 @@ def test_command_of_the_guide_runs(shell: Shell, guide_folder: Path, command: st
     shell.run(command, guide_folder)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name", [*PAGES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_PAGES)]
+)
 def test_commands_of_a_page_run_in_order(shell: Shell, guide_folder: Path, name: str) -> None:
     text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     found = re.findall(r"^( *)```(bash|python)\n(.*?)^\1```$", text, re.DOTALL | re.MULTILINE)
