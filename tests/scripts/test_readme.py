@@ -23,10 +23,9 @@ from tests.search_picture import FOLDER, THEMES, draw
 
 ROOT = Path(__file__).parents[2]
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
-PAGES = ("puzzles", "models", "sharing", "registers", "compile_tm")
-# These train or compile for half a minute each.
+PAGES = ("puzzles", "models", "engines", "sharing", "registers", "compile_tm")
+# These train or compile for half a minute each, and need nothing of the guide.
 SLOW_PAGES = (
-    "engines",
     "interpretability",
     *(
         f"tutorials/{name}"
