@@ -72,9 +72,9 @@ def _trace_problems(trace: Trace, prompt_length: int) -> Iterator[Problem]:
             where = f"{_moment(number)}, {wire}, position {position}"
             yield Problem(where, f"holds {value:g}")
         num_on = (stream == 1).astype(np.float32) @ membership
-        for position, group in np.argwhere(num_on > 1)[:1]:
+        for group in np.flatnonzero((num_on > 1).any(axis=0)):
             names = " and ".join(program.wire_at(c) for c in sorted(program.exclusive[group]))
-            where = f"{_moment(number)}, position {position}"
+            where = f"{_moment(number)}, position {(num_on[:, group] > 1).argmax()}"
             yield Problem(where, f"flags that exclude each other are on: of {names}")
     for position in np.flatnonzero(trace.gaps[prompt_length - 1 :] < 1)[:1] + prompt_length - 1:
         gap = trace.gaps[position]

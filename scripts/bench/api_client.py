@@ -17,16 +17,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-import numpy as np
 import tyro
 
 from data.model_format.precision import UNKNOWN_PRECISION
 from eval.engines.api import ApiEngine, format_ids
-from eval.engines.contract import Caps, Request
+from eval.engines.contract import Request
 from eval.engines.options import EngineOptions, ServerOptions
 from eval.engines.puzzle_run import input_prompt
-from eval.network.model_folder import ModelFolder
-from scripts.bench.harness import Report, load_grids
+from scripts.bench.decoding import CaseConfig
+from scripts.bench.harness import Report
 
 # The command `vllm bench serve` needs metadata that the distribution for CPUs does not have.
 _VLLM_CLIENT = """
@@ -83,10 +82,16 @@ class Turn(NamedTuple):
 
 def main(config: Config) -> int:
     """Run the benchmark."""
-    folder = ModelFolder.open(config.model)
+    [(folder, requests)] = CaseConfig(
+        models=(config.model,),
+        puzzles=(config.puzzles,),
+        num_puzzles=config.num_puzzles,
+        seed=config.seed,
+        max_new_tokens=config.max_new_tokens,
+        max_segment_tokens=config.max_new_tokens,
+    ).cases()
     if folder.facts.mode != "cot":
         raise ValueError(f"model: got mode {folder.facts.mode}, allowed is cot")
-    requests = _requests(folder, config)
     server = ServerOptions(base_url=config.base_url)
     engine = ApiEngine(
         folder,
@@ -121,18 +126,6 @@ def main(config: Config) -> int:
     title = f"{len(requests)} puzzles, {config.num_in_flight} requests in flight"
     Report(title=title, rows=rows, facts={"model": config.model.name}).publish(config.out)
     return 0
-
-
-def _requests(folder: ModelFolder, config: Config) -> list[Request]:
-    board, grids = load_grids(config.puzzles)
-    if board != folder.board:
-        raise ValueError(f"puzzles: got {board.name}, allowed is {folder.facts.board}")
-    picked = np.random.default_rng(config.seed).permutation(len(grids))[: config.num_puzzles]
-    caps = Caps(max_new_tokens=config.max_new_tokens, max_segment_tokens=config.max_new_tokens)
-    return [
-        Request(key=str(row), board=board, givens=grids[row], mode="cot", caps=caps)
-        for row in picked
-    ]
 
 
 def _decode(engine: ApiEngine, requests: list[Request]) -> Turn:

@@ -215,6 +215,11 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
 }
 
 
+def command_words(words: Sequence[str]) -> CommandWords:
+    """Return the key in `COMMANDS` that the words start with; the empty tuple if there is none."""
+    return next((tuple(words[:n]) for n in (2, 1) if tuple(words[:n]) in COMMANDS), ())
+
+
 def unknown_command(words: Sequence[str]) -> str:
     """Return the message on words that start with no command, with the closest one of the group."""
     import difflib  # most command lines do not need it

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from scripts.cli.commands import COMMANDS, GROUPS, CommandWords, unknown_command
+from scripts.cli.commands import COMMANDS, GROUPS, CommandWords, command_words, unknown_command
 from sudocot_cli import BAD_INPUT, INTERRUPTED, PACKAGES, find_imported_shadow
 
 DONE, CRASHED, BROKEN_PIPE = 0, 70, 141
@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
     """
     if argv[:1] == ["help"]:
         argv = [*argv[1:], "--help"]
-    words = _command_words(argv)
+    words = command_words(argv)
     _configure_logging()
     try:
         code = _run_command(words, argv[len(words) :]) if words else _without_command(argv)
@@ -115,7 +115,7 @@ def run() -> None:
     # Notebooks set MPLBACKEND for child processes; the backend may not be installed here.
     os.environ.pop("MPLBACKEND", None)
     argv = sys.argv[1:]
-    words = _command_words(argv)
+    words = command_words(argv)
     is_help = argv[:1] == ["help"] or _asks_for_help(argv)
     if is_help or (words and not COMMANDS[words].uses_kernels):
         os.environ["NUMBA_DISABLE_JIT"] = "1"  # numba takes most of the time of a help screen
@@ -133,11 +133,6 @@ def run() -> None:
         sys.exit(INTERRUPTED)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback from the interpreter's exit
-
-
-def _command_words(argv: Sequence[str]) -> CommandWords:
-    """Return the key of the command in `COMMANDS`; the empty tuple if there is none."""
-    return next((tuple(argv[:n]) for n in (2, 1) if tuple(argv[:n]) in COMMANDS), ())
 
 
 def _run_command(words: CommandWords, options: Sequence[str]) -> int:

@@ -33,7 +33,7 @@ from annotated_types import Ge, Le
 
 from data.runtime.documents import PlainLoader, load_yaml
 from data.runtime.ranges import Workers, check_ranges
-from scripts.cli.commands import COMMANDS, unknown_command
+from scripts.cli.commands import command_words, unknown_command
 
 Words = tuple[str, ...]
 
@@ -160,10 +160,10 @@ class Stage:
         Raises:
             ValueError: If it is unknown.
         """
-        for length in (2, 1):
-            if self.words[:length] in COMMANDS:
-                return self.words[:length]
-        raise ValueError(f"{self.name}: {unknown_command(self.words)}")
+        found = command_words(self.words)
+        if not found:
+            raise ValueError(f"{self.name}: {unknown_command(self.words)}")
+        return found
 
     def option(self, name: str) -> str:
         """Return the value of an option of the command line.
