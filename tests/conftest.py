@@ -14,6 +14,7 @@ import pytest
 
 from solver.jit import IS_JIT, kernel_cache_dir
 from tests.command_server import command_server
+from tests.eval.browser import Browser
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +32,13 @@ def programs() -> Iterator[Path]:
     """Folder with a program `sudocot` that starts fast; see `tests.command_server`."""
     with command_server() as folder:
         yield folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium; tests that need it skip without it."""
+    with Browser() as browser:
+        yield browser
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +26,6 @@ const packed = JSON.parse(document.getElementById("register-data").textContent);
 const registers = new Registers(packed, data.words);
 const search = new Search(decodeIds(data.streams[0].ids, data.words.length), 36, data.givens);
 """
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

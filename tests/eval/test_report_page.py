@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,12 +15,6 @@ from eval.report.traces import trace_pages
 from eval.report.write import write_report
 from tests.eval.browser import MARKUP, WINDOWS, Browser, check_window, position
 from tests.eval.evaluations import write_evaluation, write_wrong_evaluation
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")
