@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data.card import ExportedPart, dataset_card
-from data.runtime.digests import file_digest
+from data.runtime.digests import check_digests, file_digest
 from data.runtime.files import check_replaceable, staged_directory
 from data.runtime.parallel import map_in_order
 from data.runtime.progress import progress
@@ -88,6 +88,7 @@ def export_datasets(
             ):
                 num_bytes += arrow_bytes
                 advance(file.num_tokens)
+            check_digests(store.folder, [BUILD_FILE])
             for name in (MANIFEST_NAME, BUILD_FILE):
                 shutil.copyfile(store.folder / name, staged / config / f"{split}-{name}")
             parts.append(

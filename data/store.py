@@ -1,6 +1,7 @@
 """On-disk data sets: Arrow shards readable by `datasets.load_from_disk`, and a manifest.
 
     manifest.json                  written last: contents, counts, shard digests
+    build.json, SHA256SUMS         build configuration and its digest
     dataset_info.json, state.json  metadata for `datasets.load_from_disk`
     data-00000-of-00007.arrow ...  one row per sequence:
         input_ids       list<uint8> (uint16 on 16x16)

@@ -33,6 +33,7 @@ from data.builder.plan import (
 )
 from data.builder.shards import ShardReport, finished_report, make_shard, report_path
 from data.puzzle_sources.sources import Source
+from data.runtime.digests import write_digests
 from data.runtime.files import (
     check_replaceable,
     publish_directory,
@@ -134,13 +135,19 @@ def build(
             publish_file(staging / _PART_FILE, to_json(asdict(facts)))
         else:
             manifest = _manifest(build_identity, plan.choice.counts, reports)
-            write_metadata(staging, manifest)
+            _write_metadata(staging, manifest)
         # Files for a resume are removed only after all writes, which may fail on a full disk.
         _remove_files(staging / name for name in SPOOL_FILES)
         if not part:
             _remove_files(report_path(staging, number) for number in numbers)
         _remove_files(staging.glob(".*.tmp"))  # left by a kill during the publication of a file
     return manifest
+
+
+def _write_metadata(folder: Path, manifest: Manifest) -> None:
+    """Write the digest of the build configuration, which the manifest omits, and the metadata."""
+    write_digests(folder, [BUILD_FILE])
+    write_metadata(folder, manifest)
 
 
 def _remove_files(paths: Iterable[Path]) -> None:
@@ -179,7 +186,7 @@ def merge(out: Path, *, rebuild: bool = False) -> Manifest:
         write_identity(staging, build_identity)
         reports = _take_shards(folders, staging, num_shards=first.num_shards)
         manifest = _manifest(build_identity, first.read, reports)
-        write_metadata(staging, manifest)
+        _write_metadata(staging, manifest)
         publish_directory(staging, out, replace=rebuild)
         shutil.rmtree(parts_folder(out))
     return manifest

@@ -26,10 +26,11 @@ from solver.generation.generator import generate_puzzles
 from solver.generation.mining import mine_puzzles
 from solver.generation.sparse import DEFAULT_MAX_COT_LENGTH, sparse_puzzles
 from solver.mrv.tracer import cot_length
-from solver.puzzles import format_grid
+from solver.puzzles import format_grid, parse_puzzle
 
 _BLOCK = 16
 _ROW_GROUP = 1 << 16
+_MAX_LINE = 1 << 10
 _SCHEMA = pa.schema(
     [
         ("question", pa.string()),
@@ -122,14 +123,17 @@ def generate_file(
         The number of puzzles written, less than `count` if patience ran out.
 
     Raises:
-        FileExistsError: `out` exists and `rebuild` is off.
+        FileExistsError: `out` exists and `rebuild` is off, or it was not written by this function.
         ValueError: Unsupported suffix; or patience ran out before the first puzzle.
         KeyboardInterrupt: Ctrl-C; the puzzles so far are in `out`, unless an older file exists.
     """
     if out.suffix not in FORMATS:
         raise ValueError(f"out: got ending {out.suffix!r}, allowed are {', '.join(FORMATS)}")
-    if out.exists() and not (rebuild or is_special(out)):
-        raise FileExistsError(f"{out}: exists; --rebuild replaces it")
+    if out.exists() and not is_special(out):
+        if not rebuild:
+            raise FileExistsError(f"{out}: exists; --rebuild replaces it")
+        if not _is_generated(out):
+            raise FileExistsError(f"{out}: not a file of generated puzzles; it is not replaced")
     out.parent.mkdir(parents=True, exist_ok=True)
     is_interrupted = False
     with (
@@ -160,6 +164,21 @@ def generate_file(
             f"{out} has the first {num_written} of {count} puzzles; another --seed generates others"
         )
     return num_written
+
+
+def _is_generated(path: Path) -> bool:
+    """Whether a file has the columns of generated puzzles, or a grid in its first line."""
+    try:
+        if path.suffix == ".parquet":
+            return bool(pq.read_schema(path).names == _SCHEMA.names)
+        with path.open(encoding="ascii") as file:
+            line = file.readline(_MAX_LINE).rstrip("\n")
+        if path.suffix == ".csv":
+            return line == ",".join(_SCHEMA.names)
+        parse_puzzle(line)
+    except (OSError, ValueError):  # of pyarrow, too
+        return False
+    return True
 
 
 def generate(config: GenerateConfig, *, workers: int = 1) -> Generator[Puzzle, None, None]:

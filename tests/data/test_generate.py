@@ -157,6 +157,16 @@ def test_an_interrupt_keeps_what_is_finished_unless_it_would_replace_more(
     assert sorted(tmp_path.iterdir()) == sorted([whole, out])
 
 
+@pytest.mark.parametrize("ending", module.FORMATS)
+@pytest.mark.parametrize("content", [b"", b"question,answer\n", b"notes of a user\n", b"\xff\0"])
+def test_other_files_are_not_replaced(tmp_path: Path, ending: str, content: bytes) -> None:
+    out = tmp_path / f"mine{ending}"
+    out.write_bytes(content)
+    with pytest.raises(FileExistsError, match="not a file of generated puzzles"):
+        generate_file(out, count=1, config=SIX, rebuild=True)
+    assert out.read_bytes() == content
+
+
 def test_full_disk_leaves_nothing_and_keeps_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,10 +10,12 @@ import pytest
 
 from data.builder.build import build
 from data.builder.plan import BuildConfig
+from data.export import export_datasets
 from data.lengths.build import measure_lengths
 from data.lengths.measure import LengthsConfig
 from data.lengths.table import LengthsTable
 from data.puzzle_sources.sources import GeneratorSource
+from data.runtime.resumable import BUILD_FILE
 from data.store import TokenStore
 from eval.results.folder import (
     RESULTS_FILE,
@@ -57,6 +59,17 @@ def test_changed_data_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"arrow: damaged, content does not match its digest"):
         TokenStore.open(out)
     assert len(verify(out)[1]) == 1
+
+
+def test_changed_build_configuration_is_refused(tmp_path: Path) -> None:
+    """The manifest has no digest of it, and `data export` publishes it."""
+    out = tmp_path / "data"
+    build(SOURCE, out, config=BuildConfig())
+    flip(out / BUILD_FILE)
+    assert [f"{BUILD_FILE}: damaged" in problem for problem in verify(out)[1]] == [True]
+    with pytest.raises(ValueError, match=r"build\.json: damaged"):
+        export_datasets([out], tmp_path / "export")
+    assert not (tmp_path / "export").exists()
 
 
 def test_changed_table_of_lengths_is_refused(tmp_path: Path) -> None:
