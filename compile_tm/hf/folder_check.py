@@ -36,6 +36,7 @@ from compile_tm.measure.checks import (
 )
 from compile_tm.measure.failures import first_failure
 from compile_tm.runtime.transformer import TorchTransformer
+from data.model_format.weights import clear_read_errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,9 @@ def check_folder(folder: Path) -> FolderCheck:
 
 
 def _tokenizer_problems(folder: Path, compiled: Compiled) -> Iterator[Problem]:
-    vocabulary = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True).get_vocab()
+    with clear_read_errors(folder):
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    vocabulary = tokenizer.get_vocab()
     for number, token in enumerate(compiled.vocabulary.tokens(range(compiled.vocabulary.size))):
         text = token_text(token)
         if vocabulary.get(text) != number:

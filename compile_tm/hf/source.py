@@ -26,6 +26,7 @@ from compile_tm.hf.folder import (
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.files import read_machine
 from compile_tm.runtime.transformer import Part, Snapshot
+from data.model_format.weights import clear_read_errors
 
 POSITIONS: tuple[str, ...] = get_args(Positions)
 
@@ -100,11 +101,8 @@ def read_config(folder: Path) -> CompiledTransformerConfig:
     """
     path = folder / "config.json"
     read_json(path)
-    try:
+    with clear_read_errors(path):
         return CompiledTransformerConfig.from_pretrained(folder)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # transformers does not validate the types of values.
-        raise ValueError(f"{path}: {error}") from error
 
 
 def load_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:
@@ -112,8 +110,9 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:
 
     Raises:
         OSError: a file is missing.
+        ValueError: the folder is malformed.
     """
-    with no_progress_bars():
+    with no_progress_bars(), clear_read_errors(folder):
         return CompiledTransformerForCausalLM.from_pretrained(
             folder, dtype=dtype, local_files_only=True
         )

@@ -31,6 +31,7 @@ from compile_tm.stock.positions import STAGE
 from compile_tm.stock.self_test import expected_case
 from compile_tm.stock.shape import layer_heads
 from compile_tm.stock.source import StockSource, read_source
+from data.model_format.weights import clear_read_errors
 
 TOLERANCE = 1 / 4
 """Allowed difference of a coordinate from the program's value."""
@@ -216,7 +217,8 @@ def _margins(source: StockSource, seen: Observation) -> list[HeadMargin]:
 def _config_problems(folder: Path, source: StockSource) -> Iterator[Problem]:
     """Yield the fields of the config that differ."""
     made = stock_config(source, dtype="float32")
-    stored = type(made).from_pretrained(folder)
+    with clear_read_errors(folder):
+        stored = type(made).from_pretrained(folder)
     wanted, have = made.to_dict(), stored.to_dict()
     for name in sorted(wanted.keys() - {"dtype", "transformers_version"}):
         if have.get(name) != wanted[name]:
@@ -224,7 +226,9 @@ def _config_problems(folder: Path, source: StockSource) -> Iterator[Problem]:
 
 
 def _tokenizer_problems(folder: Path, source: StockSource) -> Iterator[Problem]:
-    vocabulary = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True).get_vocab()
+    with clear_read_errors(folder):
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    vocabulary = tokenizer.get_vocab()
     for number, text in enumerate(source.compiled.token_texts):
         if vocabulary.get(text) != number:
             yield Problem("tokenizer", f"{text!r} has id {vocabulary.get(text)}, must be {number}")

@@ -21,6 +21,7 @@ from compile_tm.stock.llama import (
 )
 from compile_tm.stock.norms import EPS, LAYER_NORM_CONSTANT, layer_norm_gains
 from compile_tm.stock.shape import StockShape, layer_heads
+from data.model_format.names import NEOX_OUTPUT_MATRIX
 
 
 def neox_config(shape: StockShape, *, bits: int, dtype: str) -> GPTNeoXConfig:
@@ -72,7 +73,7 @@ def neox_tensors(program: StockProgram, shape: StockShape) -> Tensors:
     yield from _norm("gpt_neox.final_layer_norm", gain)
     output = torch.zeros(shape.vocab_size, D)
     output[:, : program.num_coordinates] = torch.from_numpy(program.unembedding)
-    yield "lm_head.weight", output
+    yield NEOX_OUTPUT_MATRIX, output
 
 
 def _with_complement(matrix: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 from compile_tm.hf.folder import no_progress_bars
 from compile_tm.stock.llama import query_scale
 from compile_tm.stock.source import StockSource
+from data.model_format.weights import clear_read_errors
 
 Floats = npt.NDArray[np.float32]
 
@@ -57,8 +58,9 @@ def load_stock_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any
 
     Raises:
         OSError: a file is missing.
+        ValueError: the folder is malformed.
     """
-    with no_progress_bars():
+    with no_progress_bars(), clear_read_errors(folder):
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
     torch.nn.Module.eval(model)
     return model

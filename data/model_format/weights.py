@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
+import pickle
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,13 +13,15 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from data.model_format.names import canonical_name
+
 
 def weights_digest(weights: nn.Module | Mapping[str, Tensor]) -> str:
-    """Return the hex SHA-256 of the names, shapes, dtypes and bytes of all weights."""
+    """Return the hex SHA-256 of the canonical names, shapes, dtypes and bytes of all weights."""
     if isinstance(weights, nn.Module):
         weights = weights.state_dict()
     digest = hashlib.sha256()
-    for name, tensor in sorted(weights.items()):
+    for name, tensor in sorted((canonical_name(name), value) for name, value in weights.items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()
@@ -55,6 +58,23 @@ def no_progress_bars() -> Iterator[None]:
     finally:
         if is_enabled:
             transformers_logging.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def clear_read_errors(folder: Path) -> Iterator[None]:
+    """Convert the errors of transformers on malformed model folders to `ValueError`."""
+    try:
+        yield
+    except (OSError, ImportError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except pickle.UnpicklingError as error:
+        # The message of torch recommends loading with code execution enabled.
+        raise ValueError(
+            f"{folder}: the weights file contains more than tensors and is rejected"
+        ) from error
+    except Exception as error:  # tokenizers raises `Exception` itself
+        message = " ".join(str(error).split())
+        raise ValueError(f"{folder}: damaged or incompatible model: {message}") from error
 
 
 @contextlib.contextmanager

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from data.model_format.names import OUTPUT_MATRIX
+
 Family = Literal["llama", "qwen3", "gpt_neox"]
 FAMILIES: tuple[str, ...] = get_args(Family)
-OUTPUT_MATRIX = "lm_head.weight"
-"""Name of the output matrix, which is absent with tied embeddings."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

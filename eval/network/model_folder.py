@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from data.model_format.facts import FACTS_FILE, ModelFacts, read_facts
+from data.model_format.names import OUTPUT_MATRIX, canonical_name
 from data.model_format.weights import weights_digest
 from data.runtime.documents import read_json
 from eval.network.compiled.config import (
@@ -28,7 +29,6 @@ from eval.network.compiled.config import (
 from eval.network.compiled.weights import check_entries
 from eval.network.config import (
     FAMILIES,
-    OUTPUT_MATRIX,
     NetworkConfig,
     Shapes,
     read_network_config,
@@ -43,8 +43,6 @@ WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-# Name of the output matrix of gpt_neox in files; in memory transformers calls it `lm_head`.
-_NEOX_OUTPUT_MATRIX = "embed_out.weight"
 # Constant buffers that older versions of transformers saved with the weights.
 _BUFFERS = ("rotary_emb.inv_freq", "attention.bias", "attention.masked_bias")
 
@@ -185,7 +183,7 @@ def _read_tensors(path: Path, computed: NetworkConfig | CompiledConfig | None) -
         except SafetensorError as error:
             raise ValueError(f"{file}: damaged weights: {error}") from error
     tensors = {
-        OUTPUT_MATRIX if name == _NEOX_OUTPUT_MATRIX else name: tensor
+        canonical_name(name): tensor
         for name, tensor in tensors.items()
         if not name.endswith(_BUFFERS)
     }

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm, linear, rms_norm
 
-from eval.network.config import OUTPUT_MATRIX, NetworkConfig
+from data.model_format.names import OUTPUT_MATRIX
+from eval.network.config import NetworkConfig
 
 
 @dataclass(frozen=True, slots=True)

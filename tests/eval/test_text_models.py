@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,6 +130,38 @@ def test_a_prompt_beyond_the_positions_is_one_line(
     command += ["--data", str(puzzles), "--out", str(tmp_path / "e"), "--shots", "4"]
     assert main(command) == 2
     assert "the model takes 300 positions" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("config.json", {"num_hidden_layers": "2"}),
+        ("config.json", {"hidden_size": -48}),
+        ("config.json", {"architectures": [None]}),
+        ("config.json", {"rope_parameters": {"rope_type": "spiral"}}),
+        ("tokenizer.json", {"model": {"type": "none"}}),
+        ("generation_config.json", {"eos_token_id": "end"}),
+    ],
+)
+def test_malformed_folders_are_one_line(
+    name: str,
+    changes: dict[str, Any],
+    chat_model: Path,
+    puzzles: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = shutil.copytree(chat_model, tmp_path / "model")
+    content = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
+    (folder / name).write_text(json.dumps({**content, **changes}))
+    command = ["eval", "run", "--model", str(folder), "--engine", "hf", "--device", "cpu"]
+    command += ["--data", str(puzzles), "--out", str(tmp_path / "e"), "--max-new-tokens", "6"]
+    code = main(command)
+    error = capsys.readouterr().err
+    assert "internal error" not in error
+    assert "Traceback" not in error
+    # transformers ignores some malformed fields.
+    assert code == 0 or str(folder) in error.splitlines()[-1], error
 
 
 def test_a_run_folder_names_its_model(tmp_path: Path) -> None:

@@ -184,6 +184,7 @@ def _patches(emulation: EmulatedCuda) -> list[tuple[Any, str, Any]]:
         (cuda, "Event", lambda *_, **__: mock.MagicMock()),
         (cuda, "current_stream", lambda *_: mock.MagicMock()),
         # Called by optimizers if PyTorch is built for CUDA.
+        (cuda, "is_current_stream_capturing", lambda: False),
         (torch.accelerator, "current_stream", lambda *_: mock.MagicMock(is_capturing=bool)),
         (cuda, "stream", nothing),
         (cuda, "graph_pool_handle", object),

@@ -279,7 +279,7 @@ def test_truncated_weights_are_refused(exported: Path, tmp_path: Path) -> None:
     shutil.copytree(exported / "llama", tmp_path / "copy")
     weights = tmp_path / "copy" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
-    with pytest.raises(ValueError, match="damaged or incompatible weights"):
+    with pytest.raises(ValueError, match="damaged or incompatible model"):
         load_weights(build_model(LLAMA, seed=0), tmp_path / "copy", board=BOARD)
 
 

@@ -127,7 +127,7 @@ def test_an_ignored_rope_theta_is_reported(
         ),
         ({"num_hidden_layers": 3}, "weights do not match the config: .*missing"),
         ({"num_hidden_layers": 1}, "weights do not match the config: .*unexpected"),
-        ({"intermediate_size": 64}, "weights"),
+        ({"intermediate_size": 64}, "damaged or incompatible model"),
     ],
 )
 def test_other_networks_are_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_truncated_weights_are_refused(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "source")
     weights = tmp_path / "source" / "pytorch_model.bin"
     weights.write_bytes(weights.read_bytes()[:-1000])
-    with pytest.raises(ValueError, match="damaged or incompatible weights"):
+    with pytest.raises(ValueError, match="damaged or incompatible model"):
         convert(tmp_path)
 
 

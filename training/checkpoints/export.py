@@ -12,18 +12,17 @@ The folder is published atomically.
 from __future__ import annotations
 
 import logging
-import pickle
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from data.model_format.facts import FACTS_FILE, FACTS_FORMAT, ModelFacts, read_facts
 from data.model_format.weights import (
+    clear_read_errors,
     clear_write_errors,
     no_progress_bars,
     stored_types,
@@ -163,23 +162,15 @@ def read_pretrained(
     """
     load: Any = model_class.from_pretrained
     model: PreTrainedModel
-    try:
-        with no_progress_bars():
-            model, report = load(
-                folder,
-                config=config,
-                dtype=torch.float32,
-                local_files_only=True,
-                weights_only=True,
-                output_loading_info=True,
-            )
-    except pickle.UnpicklingError as error:
-        # The message of torch recommends loading with code execution enabled.
-        raise ValueError(
-            f"{folder}: the weights file contains more than tensors and is rejected"
-        ) from error
-    except (RuntimeError, SafetensorError) as error:
-        raise ValueError(f"{folder}: damaged or incompatible weights: {error}") from error
+    with no_progress_bars(), clear_read_errors(folder):
+        model, report = load(
+            folder,
+            config=config,
+            dtype=torch.float32,
+            local_files_only=True,
+            weights_only=True,
+            output_loading_info=True,
+        )
     problems = {kind: sorted(map(str, names)) for kind, names in report.items() if names}
     if problems:
         raise ValueError(f"{folder}: weights do not match the config: {problems}")

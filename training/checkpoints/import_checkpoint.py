@@ -14,6 +14,7 @@ from typing import Any
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedConfig
 
 from data.model_format.facts import Mode, ModelFacts
+from data.model_format.weights import clear_read_errors
 from data.runtime.documents import read_json
 from solver.boards import get_board
 from solver.mrv.tracer import TRACE_RULE
@@ -75,7 +76,8 @@ def import_checkpoint(
         raise ValueError(
             f"{config_path}: vocab_size: got {stored.get('vocab_size')}, allowed is {num_ids}"
         )
-    read: Any = GPTNeoXConfig.from_pretrained(source)
+    with clear_read_errors(config_path):
+        read: Any = GPTNeoXConfig.from_pretrained(source)
     config = ModelConfig(
         board=_BOARD,
         family="gpt_neox",

@@ -21,6 +21,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from data.model_format.weights import clear_read_errors
 from eval.engines.options import EngineOptions
 from eval.engines.text.engine import Prompt
 from eval.engines.text.language_model import LanguageModel
@@ -38,12 +39,15 @@ class HfTextModel(LocalTextModel):
     def _load_model(self, model: LanguageModel, options: EngineOptions) -> None:
         self._num_slots = options.num_slots
         dtype = getattr(torch, self.dtype)
-        loaded = AutoModelForCausalLM.from_pretrained(model.path, dtype=dtype)
+        with clear_read_errors(model.path):
+            loaded = AutoModelForCausalLM.from_pretrained(model.path, dtype=dtype)
         self._model = cast("Any", loaded).to(options.local_device).eval()
         tokenizer = self._encoder.tokenizer
         ends = self._model.generation_config.eos_token_id
         ends = tokenizer.eos_token_id if ends is None else ends
         self._ends: list[int] = [ends] if isinstance(ends, int) else list(ends or [])
+        if not all(isinstance(end, int) for end in self._ends):
+            raise ValueError(f"{model.path}: eos_token_id: got {ends!r}, allowed are token ids")
         pads = (tokenizer.pad_token_id, *self._ends, 0)
         self._pad = next(token for token in pads if token is not None)
 

@@ -76,11 +76,15 @@ class PromptEncoder:
         """Load the tokenizer.
 
         Raises:
-            ValueError: `form` is `chat`, but the tokenizer has no chat template.
+            ValueError: The tokenizer is malformed; or `form` is `chat`, but it has no chat
+                template.
         """
         from transformers import AutoTokenizer
 
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(model.path)
+        from data.model_format.weights import clear_read_errors
+
+        with clear_read_errors(model.path):
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(model.path)
         has_template = getattr(self.tokenizer, "chat_template", None) is not None
         if form == "chat" and not has_template:
             raise ValueError(f"form: got chat, the tokenizer of {model.name} has no chat template")
