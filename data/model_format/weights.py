@@ -23,7 +23,7 @@ def weights_digest(weights: nn.Module | Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted((canonical_name(name), value) for name, value in weights.items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
