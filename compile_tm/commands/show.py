@@ -22,10 +22,10 @@ from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_mac
 from compile_tm.constructions.dfa import dfa_min_bits
 from compile_tm.constructions.sequences import Ids, checked_run, min_bits
 from compile_tm.machines.dfa import Dfa
-from compile_tm.page.render import write_page
 from compile_tm.program.registers import Flag, Register
 from compile_tm.runtime.trace import Activations, LayerState, activations
 from compile_tm.step_page.build import Model, step_page
+from data.runtime.files import publish_page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,8 @@ def main(config: Config) -> int:
     if config.out is not None:
         model = Model(compiled=compiled, wires=wires, activations=run, contents=_contents)
         page = step_page(model, config.word, segment=config.segment, position=config.position)
-        write_page(config.out, page)
+        config.out.parent.mkdir(parents=True, exist_ok=True)
+        publish_page(config.out, page)
         console.print(f"page in {config.out}", soft_wrap=True)
         if config.open:
             webbrowser.open(config.out.resolve().as_uri())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -16,14 +15,7 @@ from compile_tm.conversion.rope.blueprint import Positions
 from compile_tm.conversion.settings import Denoising
 from compile_tm.machines.random_machines import RandomMachineConfig
 from compile_tm.measure.validation import Outcome, PairResult, SoftmaxOptions, summarize, validate
-
-
-def usable_cpus() -> int:
-    """Return the number of CPUs available to this process, from Slurm and the affinity mask."""
-    has_mask = hasattr(os, "sched_getaffinity")  # macOS has none
-    num_cpus = len(os.sched_getaffinity(0)) if has_mask else os.cpu_count() or 1
-    granted = os.environ.get("SLURM_CPUS_PER_TASK", "")
-    return min(num_cpus, int(granted)) if granted.isdecimal() and int(granted) else num_cpus
+from data.runtime.cpus import available_cpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +56,7 @@ class Config:
     """Maximum difference between r and the smallest sufficient r."""
     min_share: Annotated[float, Ge(0), Le(1)] = 0.1
     """Minimum fraction of pairs that are not skipped."""
-    workers: Annotated[int, Ge(1), Le(1024)] = field(default_factory=usable_cpus)
+    workers: Annotated[int, Ge(1), Le(1024)] = field(default_factory=lambda: available_cpus()[0])
     """Number of processes."""
     positions: Positions = "embedding"
     """Position encoding: embedding or rope."""

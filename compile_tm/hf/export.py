@@ -32,8 +32,6 @@ from compile_tm.hf.configuration_compiled import MATRICES
 from compile_tm.hf.folder import (
     MACHINE_FILE,
     generation_config,
-    no_progress_bars,
-    staged_folder,
     write_json,
 )
 from compile_tm.hf.modeling_compiled import SparseMatrix
@@ -41,6 +39,8 @@ from compile_tm.hf.self_test import choose_cases, self_test_case, write_cases
 from compile_tm.hf.tokenizer import save_tokenizer
 from compile_tm.program.compiled import CompiledProgram
 from compile_tm.program.dense import DenseWeights
+from data.model_format.weights import no_progress_bars
+from data.runtime.files import staged_directory
 
 Matrix = npt.NDArray[Any]
 Weights = DenseWeights | SoftmaxWeights
@@ -166,7 +166,7 @@ def export_model(
     """
     cases = [self_test_case(compiled, word) for word in words] or choose_cases(compiled)
     model = hf_model(compiled, conversion, positions=positions, points=points)
-    with staged_folder(folder) as staged:
+    with staged_directory(folder) as staged:
         with no_progress_bars():
             model.save_pretrained(staged)
         save_tokenizer(compiled, staged)

@@ -1,13 +1,11 @@
-"""Functions shared by exporters of model folders: file names, generation config, staging."""
+"""Functions shared by exporters of model folders: file names, generation config, JSON files."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import reprlib
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,42 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import GenerationConfig
-from transformers.utils import logging as transformers_logging
 
 from compile_tm.constructions.sequences import MAX_BITS
 from compile_tm.program.compiled import CompiledProgram
 
 FACTS_FILE = "sudocot.json"
 MACHINE_FILE = "machine.json"
-
-
-@contextlib.contextmanager
-def staged_folder(final: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `final` that is renamed to it when the block succeeds.
-
-    Raises:
-        FileExistsError: `final` exists.
-    """
-    if final.exists():
-        raise FileExistsError(errno.EEXIST, "exists already", str(final))
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{final.name}.", dir=final.parent) as temporary:
-        staged = Path(temporary) / final.name
-        staged.mkdir()
-        yield staged
-        staged.rename(final)
-
-
-@contextlib.contextmanager
-def no_progress_bars() -> Iterator[None]:
-    """Disable the progress bars of transformers."""
-    is_enabled = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if is_enabled:
-            transformers_logging.enable_progress_bar()
 
 
 def generation_config(compiled: CompiledProgram) -> GenerationConfig:
@@ -86,24 +54,6 @@ def write_evaluation_facts(
         **facts,
     }
     write_json(content, folder / FACTS_FILE, indent=indent)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a file with one JSON object.
-
-    Raises:
-        ValueError: the file is malformed; the message names it.
-        OSError: it cannot be read.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    except RecursionError:
-        raise ValueError(f"{path}: brackets nested too deep") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: got {type(content).__name__}, allowed is an object")
-    return content
 
 
 def require(path: Path, content: Mapping[str, Any], key: str, allowed: tuple[Any, ...]) -> Any:

@@ -15,18 +15,12 @@ from compile_tm.conversion.rope.blueprint import Blueprint, Positions, make_blue
 from compile_tm.conversion.settings import Conversion, RoundingPoints
 from compile_tm.formats.floats import FloatFormat
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
-from compile_tm.hf.folder import (
-    MACHINE_FILE,
-    errors_name,
-    no_progress_bars,
-    read_json,
-    require,
-    require_bits,
-)
+from compile_tm.hf.folder import MACHINE_FILE, errors_name, require, require_bits
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.files import read_machine
 from compile_tm.runtime.transformer import Part, Snapshot
-from data.model_format.weights import clear_read_errors
+from data.model_format.weights import clear_read_errors, no_progress_bars
+from data.runtime.documents import read_json
 
 POSITIONS: tuple[str, ...] = get_args(Positions)
 

@@ -18,14 +18,14 @@ from compile_tm.conversion.settings import Conversion
 from compile_tm.hf import CompiledTransformerForCausalLM
 from compile_tm.hf.export import hf_model
 from compile_tm.hf.folder import (
-    no_progress_bars,
-    staged_folder,
     write_evaluation_facts,
     write_json,
 )
 from compile_tm.hf.tokenizer import save_tokenizer
 from compile_tm.program.register_file import REGISTERS_FILE, registers_content
 from compile_tm.sudoku.compiled import CompiledSudoku
+from data.model_format.weights import no_progress_bars
+from data.runtime.files import staged_directory
 
 
 def export_sudoku(
@@ -41,7 +41,7 @@ def export_sudoku(
     Raises:
         OSError: the folder exists or cannot be written.
     """
-    with staged_folder(folder) as staged:
+    with staged_directory(folder) as staged:
         model = hf_model(compiled, conversion)
         with no_progress_bars():
             model.save_pretrained(staged)

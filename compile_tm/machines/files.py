@@ -15,19 +15,15 @@ Without `kind`, a file with `accepting` is an automaton.
 
 from __future__ import annotations
 
-import json
 import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.turing import Rule, TuringMachine
+from data.runtime.documents import load_json, load_yaml
 
-MAX_MACHINE_BYTES = 1 << 26
-"""Largest size of a machine file, in bytes."""
 _TURING_FIELDS = {
     "num_tapes": int,
     "states": list,
@@ -147,32 +143,16 @@ def read_machine(path: str | Path) -> TuringMachine | Dfa:
         OSError: the file cannot be read.
     """
     path = Path(path)
-    size = path.stat().st_size
-    if size > MAX_MACHINE_BYTES:
-        raise ValueError(f"{path}: got {size} bytes, allowed are {MAX_MACHINE_BYTES}")
-    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        data = load_json(path)
+    elif path.suffix in (".yaml", ".yml"):
+        data = load_yaml(path)
+    else:
+        raise ValueError(f"{path}: allowed are .json, .yaml and .yml")
     try:
-        if path.suffix == ".json":
-            data = json.loads(text)
-        elif path.suffix in (".yaml", ".yml"):
-            data = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a safe loader
-        else:
-            raise ValueError("allowed are .json, .yaml and .yml")
         return machine_from_data(data)
-    except (ValueError, yaml.YAMLError) as error:
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    except RecursionError:
-        raise ValueError(f"{path}: brackets nested too deep") from None
-
-
-class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
-    """YAML loader that refuses aliases, which can expand a short file beyond memory."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark
-            raise yaml.composer.ComposerError(None, None, "aliases are not allowed", mark)
-        return super().compose_node(parent, index)
 
 
 def _check_strings(where: str, values: list[Any]) -> None:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import tempfile
 from collections.abc import Mapping
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -21,8 +19,6 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 _PACKAGE = "compile_tm.page"
-PAGE_MARK = "made with sudocot"
-"""Mark in every page; only files with this mark are replaced."""
 
 
 def render_page(package: str, template: str, **values: Any) -> str:
@@ -62,21 +58,6 @@ def render_page(package: str, template: str, **values: Any) -> str:
     )
     # Hashes are known after rendering; the placeholder precedes all values in the template.
     return body.replace("@POLICY@", policy, 1)
-
-
-def write_page(path: Path, page: str) -> None:
-    """Write a page with `PAGE_MARK` in a comment, atomically.
-
-    Raises:
-        FileExistsError: A file without the mark exists.
-    """
-    if path.exists() and PAGE_MARK.encode() not in path.read_bytes():
-        raise FileExistsError(f"{path} exists and was not made with sudocot")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        staged = Path(folder) / path.name
-        staged.write_text(f"{page}<!-- {PAGE_MARK} -->\n", encoding="utf-8")
-        staged.replace(path)
 
 
 def array_base64(values: npt.NDArray[np.integer], dtype: str) -> str:

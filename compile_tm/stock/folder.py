@@ -24,7 +24,6 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 from compile_tm.hf.folder import (
     generation_config,
-    staged_folder,
     write_evaluation_facts,
     write_json,
 )
@@ -37,6 +36,7 @@ from compile_tm.stock.neox import neox_config, neox_tensors
 from compile_tm.stock.registers import stock_registers
 from compile_tm.stock.self_test import make_cases
 from compile_tm.stock.source import StockSource, write_source
+from data.runtime.files import staged_directory
 
 
 def export_stock(
@@ -60,7 +60,7 @@ def export_stock(
     """
     compiled = source.compiled
     cases = make_cases(compiled, words)
-    with staged_folder(folder) as staged:
+    with staged_directory(folder) as staged:
         tensors = {
             name: tensor.to(getattr(torch, dtype)).clone() for name, tensor in stock_tensors(source)
         }

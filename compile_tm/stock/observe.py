@@ -18,10 +18,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from compile_tm.hf.folder import no_progress_bars
 from compile_tm.stock.llama import query_scale
 from compile_tm.stock.source import StockSource
-from data.model_format.weights import clear_read_errors
+from data.model_format.weights import clear_read_errors, no_progress_bars
 
 Floats = npt.NDArray[np.float32]
 

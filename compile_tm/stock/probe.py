@@ -14,6 +14,7 @@ from compile_tm.program.register_file import RegisterEntry
 from compile_tm.stock.observe import Observation, observe
 from compile_tm.stock.registers import stock_registers
 from compile_tm.stock.source import StockSource
+from data.runtime.files import staged_file
 
 HIDDEN = "hidden"
 """Name for the whole residual stream."""
@@ -122,11 +123,15 @@ def write_columns(columns: Mapping[str, npt.NDArray[Any]], path: Path) -> None:
     """
     if path.suffix not in SUFFIXES:
         raise ValueError(f"out: got {path}, allowed are {' and '.join(SUFFIXES)}")
-    if path.suffix == ".npz":
-        np.savez_compressed(path, **columns)  # type: ignore[arg-type]
-        return
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    arrays = [pa.array(values if values.ndim == 1 else list(values)) for values in columns.values()]
-    pq.write_table(pa.table(arrays, names=list(columns)), path)
+    with staged_file(path) as staged:
+        if path.suffix == ".npz":
+            with staged.open("wb") as file:
+                np.savez_compressed(file, **columns)  # type: ignore[arg-type]
+            return
+        arrays = [
+            pa.array(values if values.ndim == 1 else list(values)) for values in columns.values()
+        ]
+        pq.write_table(pa.table(arrays, names=list(columns)), staged)

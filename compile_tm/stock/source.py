@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from compile_tm.constructions.compiled import compile_dfa, compile_machine
-from compile_tm.hf.folder import (
-    MACHINE_FILE,
-    errors_name,
-    read_json,
-    require,
-    require_bits,
-    write_json,
-)
+from compile_tm.hf.folder import MACHINE_FILE, errors_name, require, require_bits, write_json
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.files import read_machine
 from compile_tm.program.compiled import CompiledProgram
@@ -23,6 +16,7 @@ from compile_tm.stock.blocks import StockProgram
 from compile_tm.stock.shape import Architecture, StockShape, stock_shape
 from compile_tm.sudoku.board import BOARDS
 from compile_tm.sudoku.compiled import compile_sudoku
+from data.runtime.documents import read_json
 
 COMPILED_FILE = "compiled.json"
 _FORMAT = 1

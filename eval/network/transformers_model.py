@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from data.model_format.vector_math import settle_vector_math
-from data.model_format.weights import no_progress_bars
+from data.model_format.weights import clear_read_errors, no_progress_bars
 from eval.network.families import register_family
 from eval.network.model_folder import ModelFolder
 from solver.vocabulary import Tokens
@@ -57,13 +57,13 @@ def load_model(folder: ModelFolder) -> PreTrainedModel:
     """Load a model folder in fp32 on the CPU.
 
     Raises:
-        ValueError: transformers does not support the family.
+        ValueError: transformers does not support the family, or the folder is malformed.
     """
     settle_vector_math()
     register_family(folder.family)
     load: Any = AutoModelForCausalLM.from_pretrained
     model: PreTrainedModel
-    with no_progress_bars():
+    with no_progress_bars(), clear_read_errors(folder.path):
         model = load(folder.path, dtype=torch.float32, local_files_only=True)
     # The generation config of the folder, such as its maximum length, would override ours.
     model.generation_config = GenerationConfig()

@@ -56,7 +56,7 @@ def test_report_is_written_and_replaced(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "mine").touch()
-    with pytest.raises(FileExistsError, match="not a report"):
+    with pytest.raises(FileExistsError, match=r"contains files but no report\.html"):
         write_document([section], other, title="Title", intro="Intro")
 
 

@@ -25,7 +25,6 @@ from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.display import run_lines
 from compile_tm.machines.examples import example
 from compile_tm.machines.turing import TuringMachine
-from compile_tm.page.render import write_page
 from compile_tm.runtime.trace import Activations, activations, trace_program
 from compile_tm.step_page import build
 from compile_tm.step_page.build import Model, step_page
@@ -182,10 +181,10 @@ def test_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[s
     publish_page(out, "<html>\n")  # so does `sudocot trace`
     assert show.main(config) == 0
     out.write_text("mine")
-    with pytest.raises(FileExistsError, match="was not made with sudocot"):
+    with pytest.raises(FileExistsError, match="was not made by sudocot"):
         show.main(config)
-    with pytest.raises(FileExistsError, match="was not made with sudocot"):
-        write_page(out, "<html>\n")
+    with pytest.raises(FileExistsError, match="was not made by sudocot"):
+        publish_page(out, "<html>\n")
     with pytest.raises(ValueError, match="open: allowed with --out only"):
         show.Config(machine="parity", word="1", open=True)
     with pytest.raises(ValueError, match="registers: got some with --out"):

@@ -86,6 +86,12 @@ def test_folders_compute_the_program(root: Path, name: str, architecture: Archit
         assert found.norm_delta < (1e-30 if architecture == "llama" else 2**-10)
 
 
+def test_files_have_the_permissions_of_the_umask(root: Path) -> None:
+    path = folder(root, "parity", "llama")
+    modes = {file.name: file.stat().st_mode & 0o777 for file in path.iterdir()}
+    assert set(modes.values()) == {path.stat().st_mode & 0o666}, modes
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_sizes_by_formula_are_those_of_the_tensors(root: Path, architecture: Architecture) -> None:
     for name in CASES:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -16,6 +14,7 @@ from compile_tm.measure.report.document import Plot, Section, cell_text, compari
 from compile_tm.measure.report.drawing import draw
 from compile_tm.measure.report.mathml import with_mathml
 from compile_tm.measure.report.svg_style import themed_svg
+from data.runtime.files import check_replaceable, staged_directory
 
 PAGE_FILE, MARKDOWN_FILE, PLOTS_FOLDER = "report.html", "report.md", "plots"
 _PACKAGE = "compile_tm.measure.report"
@@ -27,12 +26,9 @@ def write_document(sections: Sequence[Section], out: Path, *, title: str, intro:
     Raises:
         FileExistsError: the folder is not empty and not a report.
     """
-    if out.exists() and not (out / PAGE_FILE).is_file() and any(out.iterdir()):
-        raise FileExistsError(f"{out}: is not empty, and not a report")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
-        staged = Path(temporary) / out.name
-        (staged / PLOTS_FOLDER).mkdir(parents=True)
+    check_replaceable(out, marker=PAGE_FILE)
+    with staged_directory(out, replace=True) as staged:
+        (staged / PLOTS_FOLDER).mkdir()
         drawn = {plot.name: draw(plot) for section in sections for plot in section.plots}
         for name, svg in drawn.items():
             (staged / PLOTS_FOLDER / f"{name}.svg").write_text(svg, encoding="utf-8")
@@ -42,9 +38,6 @@ def write_document(sections: Sequence[Section], out: Path, *, title: str, intro:
                 title=title, intro=intro, sections=sections, comparisons=comparisons(sections)
             )
             (staged / name).write_text(text, encoding="utf-8")
-        if out.exists():
-            shutil.rmtree(out)
-        staged.rename(out)
 
 
 def escape_markdown(text: str) -> str:
