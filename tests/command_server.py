@@ -1,17 +1,20 @@
-"""Server that runs `sudocot` commands in forks of one process, which imports the libraries once.
+"""Server that runs `sudocot` commands in forks of one process.
+
+The process imports the libraries and loads the kernels once.
 
     with command_server() as folder:  # has a program `sudocot`, for the front of PATH
         subprocess.run(["bash", "-c", "sudocot solve ... | head"], env={"PATH": ...})
 
 Most commands of the documents take a second or less, after five seconds of CPU time for imports.
 Each command runs in a process of its own, with the arguments, folder, environment, files and exit
-code of the program that asks for it; only the imports are shared. Tests of the imports themselves
-start plain processes (test_cli, test_light_install).
+code of the program that asks for it; only imports and kernels are shared. Tests of the imports
+themselves start plain processes (test_cli, test_light_install).
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -23,8 +26,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.cli.commands import COMMANDS
+from solver.mrv.tracer import trace
+from solver.puzzles import parse_puzzle
+from tests.faults import FAULT, run_with_fault
 
-_LIBRARIES = (
+LIBRARIES = (
     "accelerate",
     "datasets",
     "matplotlib.backends.backend_svg",
@@ -75,10 +81,13 @@ def command_server() -> Iterator[Path]:
 
 
 def _serve(address: str) -> None:
-    for library in _LIBRARIES:
+    for library in LIBRARIES:
         importlib.import_module(library)
     for entry in COMMANDS.values():
         importlib.import_module(entry.module)
+    board, puzzle = parse_puzzle("1...|..3.|.4..|...2")
+    trace(board, puzzle)
+    gc.freeze()  # otherwise a fork shuts down in two seconds, because it visits all objects
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
@@ -111,6 +120,8 @@ def _run(connection: socket.socket) -> None:
         os.environ.clear()
         os.environ.update(env)
         sys.argv = ["sudocot", *argv]
+        if fault := os.environ.pop(FAULT, ""):
+            run_with_fault(fault, argv)
         from sudocot_cli import run
 
         run()  # raises SystemExit, so that the interpreter shuts down as after any command

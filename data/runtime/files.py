@@ -27,13 +27,35 @@ def is_special(path: Path) -> bool:
     return path.exists() and not (path.is_file() or path.is_dir())
 
 
-def fsync_path(path: Path) -> None:
-    """Flush a file or the entries of a directory to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+def fsync_path(path: Path, *, of: Path | None = None) -> None:
+    """Flush a file or the entries of a directory to the disk.
+
+    Args:
+        path: File or directory.
+        of: Path that an error names; by default `path`.
+
+    Raises:
+        OSError: It cannot be flushed.
+    """
+    with named_errors(of or path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def named_errors(path: Path, *, staged: Path | None = None) -> Iterator[None]:
+    """Let operating system errors without a path, or with one in `staged`, name `path`."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        yield
+    except OSError as error:
+        name = error.filename
+        is_staged = isinstance(name, str) and staged in (Path(name), *Path(name).parents)
+        if error.errno is not None and (name is None or is_staged):
+            error.filename, error.filename2 = str(path), None
+        raise
 
 
 def resolve_output(path: Path) -> Path:
@@ -73,18 +95,16 @@ def staged_file(final: Path, *, mark: str | None = None) -> Iterator[Path]:
     _check_mark(final, mark)
     remove_leftovers(final)
     staged = _temporary(final)
-    try:
-        yield staged
-        fsync_path(staged)
-        staged.replace(final)
-    except BaseException as error:
-        with contextlib.suppress(OSError):  # the first error is raised
-            staged.unlink()
-        is_unnamed = isinstance(error, OSError) and error.filename in (None, str(staged))
-        if isinstance(error, OSError) and is_unnamed and error.errno is not None:
-            error.filename = str(final)
-        raise
-    fsync_path(final.parent)
+    with named_errors(final, staged=staged):
+        try:
+            yield staged
+            fsync_path(staged)
+            staged.replace(final)
+        except BaseException:
+            with contextlib.suppress(OSError):  # the first error is raised
+                staged.unlink()
+            raise
+    fsync_path(final.parent, of=final)
 
 
 def publish_file(path: Path, content: bytes, *, mark: str | None = None) -> None:
@@ -163,7 +183,7 @@ def publish_directory(staged: Path, final: Path, *, replace: bool = False) -> No
         shutil.rmtree(old, ignore_errors=True)
         final.rename(old)
     staged.rename(final)
-    fsync_path(final.parent)
+    fsync_path(final.parent, of=final)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -181,15 +201,14 @@ def staged_directory(final: Path, *, replace: bool = False) -> Iterator[Path]:
     remove_leftovers(final)
     staged = _temporary(final)
     shutil.rmtree(staged, ignore_errors=True)
-    staged.mkdir(parents=True)
-    try:
-        yield staged
-        publish_directory(staged, final, replace=replace)
-    except BaseException as error:
-        shutil.rmtree(staged, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
-            error.filename = str(final)
-        raise
+    with named_errors(final, staged=staged):
+        staged.mkdir(parents=True)
+        try:
+            yield staged
+            publish_directory(staged, final, replace=replace)
+        except BaseException:
+            shutil.rmtree(staged, ignore_errors=True)
+            raise
 
 
 @contextlib.contextmanager

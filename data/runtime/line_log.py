@@ -11,11 +11,12 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from io import RawIOBase
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from data.runtime.files import staged_file
+from data.runtime.files import named_errors, staged_file
 from data.runtime.schema import SchemaError
 
 SYNC_EVERY_S = 30.0
@@ -54,15 +55,22 @@ class LineLog:
 
     def append(self, record: dict[str, Any]) -> None:
         """Append one object as one line."""
-        rest = memoryview(encode_line(record))
-        while rest:
-            rest = rest[self._file.write(rest) :]
+        with named_errors(self.path):
+            write_all(self._file, encode_line(record))
         if time.monotonic() - self._synced_s >= SYNC_EVERY_S:
             self._sync()
 
     def _sync(self) -> None:
-        os.fsync(self._file.fileno())
+        with named_errors(self.path):
+            os.fsync(self._file.fileno())
         self._synced_s = time.monotonic()
+
+
+def write_all(file: RawIOBase, content: bytes) -> None:
+    """Write to an unbuffered file, which may write a part at a time."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def encode_line(record: dict[str, Any]) -> bytes:

@@ -149,6 +149,15 @@ def missing_package_line(error: ModuleNotFoundError, command: str) -> str:
     return f"{command} needs {package}, which is not installed: pip install 'sudocot[{extra}]'"
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed: of Python, numpy and pyarrow, or of torch on any device."""
+    names = {parent.__name__ for parent in type(error).__mro__}
+    if names & {"MemoryError", "OutOfMemoryError"}:
+        return True
+    # torch has no class for memory of the host.
+    return isinstance(error, RuntimeError) and "allocate memory" in str(error)
+
+
 def crash_report(error: BaseException) -> str:
     """Return the report of an internal error: traceback, versions, platform and command."""
     versions = [f"sudocot {_version('sudocot')}", f"Python {platform.python_version()}"]

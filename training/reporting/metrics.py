@@ -17,6 +17,9 @@ import os
 from pathlib import Path
 from types import TracebackType
 
+from data.runtime.files import named_errors
+from data.runtime.line_log import write_all
+
 SCHEMA = 1
 METRICS_FILE = "metrics.jsonl"
 
@@ -32,7 +35,8 @@ class MetricsLog:
 
     def __enter__(self) -> MetricsLog:
         """Open the file and truncate an incomplete last line left by a killed session."""
-        self._file = self.path.open("ab+")
+        # Unbuffered, so that `close` writes nothing and cannot fail on a full disk.
+        self._file = self.path.open("ab+", buffering=0)
         self._file.seek(0)
         content = self._file.read()
         self._file.truncate(content.rfind(b"\n") + 1)
@@ -48,19 +52,20 @@ class MetricsLog:
         self._file.close()
 
     def write(self, kind: str, *, step: int, **values: Value) -> Row:
-        """Append a row and flush it to the operating system, so that it survives a kill.
+        """Append a row, unbuffered, so that it survives a kill.
 
         Raises:
             ValueError: A number is not finite, which JSON cannot represent.
         """
         row: Row = {"schema": SCHEMA, "kind": kind, "step": step, **values}
-        self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
-        self._file.flush()
+        with named_errors(self.path):
+            write_all(self._file, json.dumps(row, allow_nan=False).encode() + b"\n")
         return row
 
     def sync(self) -> None:
         """Flush the rows to the disk."""
-        os.fsync(self._file.fileno())
+        with named_errors(self.path):
+            os.fsync(self._file.fileno())
 
 
 def read_metrics(path: Path) -> list[Row]:
