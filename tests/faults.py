@@ -75,7 +75,11 @@ class Faults:
         self._step(os.fsdecode(args[0]))
         if event == "os.rename":
             path = _absolute(args[1], args[3])  # a file that is replaced
-        if (is_truncated or event in ("os.remove", "os.rename")) and path.is_file():
+        if (
+            (is_truncated or event in ("os.remove", "os.rename"))
+            and path.is_file()
+            and path.stat().st_nlink == 1
+        ):
             self._synced.pop(_identity(path), None)
 
     def _on_fsync(self, descriptor: Any) -> None:

@@ -38,6 +38,7 @@ from data.runtime.files import (
     check_replaceable,
     publish_directory,
     publish_file,
+    remove_superseded,
     resolve_output,
     to_json,
 )
@@ -188,7 +189,7 @@ def merge(out: Path, *, rebuild: bool = False) -> Manifest:
         manifest = _manifest(build_identity, first.read, reports)
         _write_metadata(staging, manifest)
         publish_directory(staging, out, replace=rebuild)
-        shutil.rmtree(parts_folder(out))
+        remove_superseded(parts_folder(out))
     return manifest
 
 
@@ -217,7 +218,8 @@ def _finish_merge(out: Path) -> Manifest:
         raise FileExistsError(
             f"{out}: exists and was not merged from these parts; --rebuild replaces it"
         )
-    shutil.rmtree(parts, ignore_errors=True)
+    if parts.exists():
+        remove_superseded(parts)
     logger.info("%s: already merged", out)
     return TokenStore.open(out).manifest
 

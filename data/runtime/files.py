@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import os
 import platform
 import shutil
@@ -20,6 +21,8 @@ from typing import Any
 OUR_MARK = "made with sudocot"
 """Mark in every generated page and plot; only files with this mark are replaced."""
 _MARK_WITHIN = 1 << 16
+
+logger = logging.getLogger(__name__)
 
 
 def is_special(path: Path) -> bool:
@@ -196,9 +199,9 @@ def staged_directory(final: Path, *, replace: bool = False) -> Iterator[Path]:
         OSError: It cannot be written; an error without a file name names `final`.
     """
     final = resolve_output(final)
+    remove_leftovers(final)
     if final.exists() and not replace:
         raise FileExistsError(f"{final}: exists already")
-    remove_leftovers(final)
     staged = _temporary(final)
     shutil.rmtree(staged, ignore_errors=True)
     with named_errors(final, staged=staged):
@@ -216,11 +219,20 @@ def temporary_directory(final: Path) -> Iterator[Path]:
     """Yield a temporary sibling of `final`, removed when the block ends."""
     remove_leftovers(final)
     path = _temporary(final)
-    path.mkdir(parents=True)
+    with named_errors(final, staged=path):
+        path.mkdir(parents=True)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_superseded(folder: Path) -> None:
+    """Remove a folder that is no longer needed, or warn; NFS keeps files that are open."""
     try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(folder)
+    except OSError as error:
+        logger.warning("%s is superseded and cannot be removed: %s", folder, error.strerror)
 
 
 def remove_leftovers(final: Path) -> None:

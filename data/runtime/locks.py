@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from data.runtime.files import remove_leftovers, resolve_output
+from data.runtime.files import named_errors, remove_leftovers, resolve_output
 
 LOCK_FILE = ".lock"
 _NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 @contextlib.contextmanager
 def locked_output(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Lock a file or folder that is published by a rename; remove leftovers of dead processes.
+
+    Operating system errors of the block without a path, such as of a full disk, name the output.
 
     Args:
         path: Output, which need not exist.
@@ -45,7 +47,7 @@ def locked_output(path: Path, *, wait: bool = False) -> Iterator[None]:
             raise
         yield  # without write permission, the output cannot be replaced
         return
-    with file:
+    with file, named_errors(path):
         try:
             remove_leftovers(path)
             yield
@@ -56,6 +58,8 @@ def locked_output(path: Path, *, wait: bool = False) -> Iterator[None]:
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
     """Lock a folder that is filled in place; it is created, and removed again if it stays empty.
+
+    Operating system errors of the block without a path, such as of a full disk, name the folder.
 
     Raises:
         ValueError: Another process holds the lock.
@@ -73,7 +77,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
                 raise
             yield  # without write permission, the folder cannot be changed
             return
-    with file:
+    with file, named_errors(folder):
         try:
             yield
         finally:

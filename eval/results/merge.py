@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from data.builder.plan import Part, find_parts, parts_folder
-from data.runtime.files import check_replaceable, staged_directory
+from data.runtime.files import check_replaceable, remove_superseded, staged_directory
 from data.runtime.locks import locked_output
 from eval.engines.text.replies import REPLIES_FILE
 from eval.results.folder import CONFIG_FILE, RESULTS_FILE, TOKENS_FILE, EvaluationFolder
@@ -67,7 +66,7 @@ def _merge(out: Path, *, rebuild: bool) -> EvaluationFolder:
             if files:
                 (staged / name).write_bytes(b"".join(file.read_bytes() for file in files))
         merged.finish()
-    shutil.rmtree(paths[0].parent)
+    remove_superseded(paths[0].parent)
     return EvaluationFolder.open(out)
 
 
@@ -84,7 +83,8 @@ def _finish_merge(out: Path) -> EvaluationFolder:
         raise FileExistsError(
             f"{out}: exists and was not merged from these parts; --rebuild replaces it"
         )
-    shutil.rmtree(parts, ignore_errors=True)
+    if parts.exists():
+        remove_superseded(parts)
     logger.info("%s: already merged", out)
     return merged
 

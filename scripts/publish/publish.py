@@ -13,7 +13,12 @@ from typing import Literal, Protocol
 from rich.console import Console
 
 from data.commands.tables import print_table
-from data.runtime.files import check_replaceable, publish_directory, temporary_directory
+from data.runtime.files import (
+    check_replaceable,
+    publish_directory,
+    remove_leftovers,
+    temporary_directory,
+)
 from scripts.publish.checks import SUMS_FILE, check_repo
 from scripts.publish.prepare import PreparedFile, write_sums
 
@@ -66,6 +71,7 @@ class Destination:
     def __post_init__(self) -> None:
         check_repo(self.repo)
         if self.out is not None and self.out.exists() and not self.rebuild:
+            remove_leftovers(self.out)
             raise ValueError(f"out: {self.out} exists, allowed with --rebuild only")
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from safetensors.torch import load_file, save_file
 from data.model_format.weights import clear_write_errors
 from data.runtime.digests import file_digest
 from data.runtime.documents import read_json
-from data.runtime.files import staged_directory, to_json
+from data.runtime.files import remove_superseded, staged_directory, to_json
 from data.runtime.schema import read_record
 from training.batching.usage import Usage
 from training.checkpoints.state import TrainingState
@@ -178,14 +177,6 @@ def _prune(folder: Path, *, newest: Path) -> None:
         if path not in kept:
             # Marker first, so that a kill during removal leaves an invalid checkpoint.
             (path / MARKER).unlink(missing_ok=True)
-            _remove(path)
+            remove_superseded(path)
     for leftover in folder.glob(".step-*"):  # left by a session killed during a save
-        _remove(leftover)
-
-
-def _remove(path: Path) -> None:
-    """Remove a folder, or warn; NFS keeps open files, so the next checkpoint tries again."""
-    try:
-        shutil.rmtree(path)
-    except OSError as error:
-        logger.warning("%s is superseded and cannot be removed: %s", path, error)
+        remove_superseded(leftover)
