@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Run the tests marked `slow`, which scripts/test.sh omits: many random machines, compiled training,
 # numerics of process startup, jobs that are stopped twice, replicas of vLLM, and all stages of
-# scripts/gpu_check.sh. Takes half an hour on two cores, most of it for the last.
+# scripts/gpu_check.sh, and faults before every file-system event of every command that writes files
+# (tests/scripts/test_command_faults.py). Takes half an hour on two cores without the faults, which
+# take about an hour more.
 #
 #   bash scripts/soak.sh [pytest options]
 #

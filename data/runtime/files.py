@@ -232,7 +232,7 @@ def remove_superseded(folder: Path) -> None:
     try:
         shutil.rmtree(folder)
     except OSError as error:
-        logger.warning("%s is superseded and cannot be removed: %s", folder, error.strerror)
+        logger.warning("%s is superseded and cannot be removed: %s", folder, error)
 
 
 def remove_leftovers(final: Path) -> None:

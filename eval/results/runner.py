@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from data.builder.plan import Part
-from data.runtime.digests import DIGESTS_FILE
+from data.runtime.digests import DIGESTS_FILE, read_digests
 from data.runtime.progress import progress, repeated
 from eval.engines.contract import Engine, Request
 from eval.results.folder import CONFIG_FILE, SAMPLE_FILE, SUMMARY_FILE, EvaluationFolder, ResultLog
@@ -108,10 +108,12 @@ def request_of(board: Board, puzzle: SampledPuzzle, config: EvaluationConfig) ->
 
 
 def is_finished(folder: EvaluationFolder, *, part: Part | None) -> bool:
-    """Return whether all puzzles of a part have a result and the summary has been written."""
+    """Return whether all puzzles of a part have a result, and summary and digests are written."""
     done = {row.key for row in folder.rows}
     is_done = all(puzzle.key in done for puzzle in part_of_sample(folder.sample, part))
-    return is_done and (folder.path / SUMMARY_FILE).exists()
+    digests = read_digests(folder.path)  # older evaluations have none
+    is_sealed = not digests or SUMMARY_FILE in digests
+    return is_done and is_sealed and (folder.path / SUMMARY_FILE).exists()
 
 
 def evaluate(folder: EvaluationFolder, engine: Engine, *, part: Part | None) -> EvaluationFolder:

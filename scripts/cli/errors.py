@@ -150,12 +150,12 @@ def missing_package_line(error: ModuleNotFoundError, command: str) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed: of Python, numpy and pyarrow, or of torch on any device."""
-    names = {parent.__name__ for parent in type(error).__mro__}
-    if names & {"MemoryError", "OutOfMemoryError"}:
+    """Whether an allocation of torch, of a thread's stack or of a library's code failed."""
+    if type(error).__name__ == "OutOfMemoryError":  # torch, on a device
         return True
-    # torch has no class for memory of the host.
-    return isinstance(error, RuntimeError) and "allocate memory" in str(error)
+    messages = ("allocate memory", "can't start new thread", "failed to map segment")
+    is_kind = isinstance(error, RuntimeError | ImportError)
+    return is_kind and any(text in str(error) for text in messages)
 
 
 def crash_report(error: BaseException) -> str:

@@ -221,6 +221,10 @@ def _report(error: Exception, words: CommandWords) -> int:
     """Print an error as one line, or the report of an internal error."""
     if os.environ.get("SUDOCOT_DEBUG") == "1":
         raise error
+    if isinstance(error, MemoryError):  # without imports, for which there may be no memory
+        return _complain(
+            ": ".join(filter(None, ["error: out of memory", str(error)])), code=BAD_INPUT
+        )
     if isinstance(error, (ValueError, OSError)):
         return _complain(f"error: {_in_one_line(error)}", code=BAD_INPUT)
     if shadow := find_imported_shadow(error):
@@ -228,7 +232,7 @@ def _report(error: Exception, words: CommandWords) -> int:
     from scripts.cli.errors import crash_report, is_out_of_memory, missing_package_line
 
     if is_out_of_memory(error):
-        return _complain(f"error: {_in_one_line(error, start='out of memory')}", code=BAD_INPUT)
+        return _complain(f"error: out of memory: {_in_one_line(error)}", code=BAD_INPUT)
     if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] not in PACKAGES:
         return _complain(f"error: {missing_package_line(error, words[0])}", code=BAD_INPUT)
     sys.stderr.write(crash_report(error))
@@ -252,12 +256,12 @@ def _find_interrupt(error: BaseException) -> KeyboardInterrupt | None:
     return None
 
 
-def _in_one_line(error: Exception, *, start: str = "") -> str:
+def _in_one_line(error: Exception) -> str:
     from data.runtime.terminal import printable
 
     if isinstance(error, OSError) and error.filename is not None:
         return printable(f"{str(error.filename)[:MAX_MESSAGE]}: {error.strerror}")
-    text = ": ".join(part for part in (start, " ".join(str(error).split())) if part)
+    text = " ".join(str(error).split())
     if len(text) > MAX_MESSAGE:  # a huge value, such as a damaged field of a file
         text = f"{text[:MAX_MESSAGE]} ... ({len(text)} characters)"
     return printable(text) or type(error).__name__

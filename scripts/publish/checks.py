@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 from collections.abc import Iterator
@@ -190,10 +191,27 @@ def _loading_problems(folder: Path) -> list[str]:
         for item in config["data_files"]:
             name, split = config["config_name"], item["split"]
             try:
-                next(iter(load_dataset(str(folder), name, split=split, streaming=True)))
+                with _without_shared_memory():
+                    next(iter(load_dataset(str(folder), name, split=split, streaming=True)))
             except (ValueError, OSError, StopIteration, HfHubHTTPError) as error:
                 problems.append(f"{name} {split}: cannot be loaded: {_one_line(error)}")
     return problems
+
+
+@contextlib.contextmanager
+def _without_shared_memory() -> Iterator[None]:
+    """Let `datasets` keep the epoch of a stream in the process, not in a shared tensor of torch.
+
+    Containers may have no writable /dev/shm.
+    """
+    from datasets import config
+
+    is_available = config.TORCH_AVAILABLE
+    config.TORCH_AVAILABLE = False
+    try:
+        yield
+    finally:
+        config.TORCH_AVAILABLE = is_available
 
 
 def _without_folder(error: BaseException, folder: Path) -> str:

@@ -312,6 +312,8 @@ def _is_reported(failed: subprocess.CompletedProcess[str], fault: str, out: str)
     if not failed.returncode:
         return True
     last = failed.stderr.splitlines()[-3]
+    if kind == "limit" and failed.returncode == 134:  # code in C++ and Rust calls `abort`
+        return "memory" in failed.stderr
     if kind in ("memory", "limit"):
         return last.startswith("sudocot: error: ") and "memory" in last
     is_line = "Traceback" not in failed.stderr and last.startswith("sudocot: error: ")
@@ -350,12 +352,16 @@ def test_fault_before_every_event_is_survived(scenario: Scenario, kind: str) -> 
     assert list(filter(None, map(scenario.find_problem, faults))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["build", "lengths", "train"])
-@pytest.mark.parametrize("size", [0, 16, 128])
+@pytest.mark.parametrize("size", [16, 32, 64])
 def test_memory_limit_is_reported(
     name: str, size: int, sudocot: Run, inputs: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """The limit is `size` MiB above the address space of the libraries."""
+    """The limit is `size` MiB above the address space of the libraries.
+
+    With less, `threading.Thread.start` of CPython waits for a thread that has ended.
+    """
     scenario = Scenario(name, sudocot=sudocot, inputs=inputs, folder=tmp_path)
     assert scenario.find_problem(f"limit {size}") == ""
 
