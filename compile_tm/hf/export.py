@@ -39,7 +39,7 @@ from compile_tm.hf.self_test import choose_cases, self_test_case, write_cases
 from compile_tm.hf.tokenizer import save_tokenizer
 from compile_tm.program.compiled import CompiledProgram
 from compile_tm.program.dense import DenseWeights
-from data.model_format.weights import no_progress_bars
+from data.model_format.weights import clear_write_errors, no_progress_bars
 from data.runtime.files import staged_directory
 
 Matrix = npt.NDArray[Any]
@@ -167,7 +167,7 @@ def export_model(
     cases = [self_test_case(compiled, word) for word in words] or choose_cases(compiled)
     model = hf_model(compiled, conversion, positions=positions, points=points)
     with staged_directory(folder) as staged:
-        with no_progress_bars():
+        with no_progress_bars(), clear_write_errors(folder):
             model.save_pretrained(staged)
         save_tokenizer(compiled, staged)
         write_json(compiled.machine_data(), staged / MACHINE_FILE, indent=1)

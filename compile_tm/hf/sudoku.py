@@ -24,7 +24,7 @@ from compile_tm.hf.folder import (
 from compile_tm.hf.tokenizer import save_tokenizer
 from compile_tm.program.register_file import REGISTERS_FILE, registers_content
 from compile_tm.sudoku.compiled import CompiledSudoku
-from data.model_format.weights import no_progress_bars
+from data.model_format.weights import clear_write_errors, no_progress_bars
 from data.runtime.files import staged_directory
 
 
@@ -43,7 +43,7 @@ def export_sudoku(
     """
     with staged_directory(folder) as staged:
         model = hf_model(compiled, conversion)
-        with no_progress_bars():
+        with no_progress_bars(), clear_write_errors(folder):
             model.save_pretrained(staged)
         save_tokenizer(compiled, staged)
         write_evaluation_facts(compiled, model.state_dict(), staged, indent=2)

@@ -36,6 +36,7 @@ from compile_tm.stock.neox import neox_config, neox_tensors
 from compile_tm.stock.registers import stock_registers
 from compile_tm.stock.self_test import make_cases
 from compile_tm.stock.source import StockSource, write_source
+from data.model_format.weights import clear_write_errors
 from data.runtime.files import staged_directory
 
 
@@ -64,7 +65,8 @@ def export_stock(
         tensors = {
             name: tensor.to(getattr(torch, dtype)).clone() for name, tensor in stock_tensors(source)
         }
-        save_file(tensors, staged / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
+        with clear_write_errors(folder):
+            save_file(tensors, staged / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
         config = stock_config(source, dtype=dtype)
         config.save_pretrained(staged)
         generation_config(compiled).save_pretrained(staged)
