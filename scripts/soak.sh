@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Run the tests marked `slow`, which scripts/test.sh omits: many random machines, compiled training,
-# numerics of process startup, jobs that are stopped twice, replicas of vLLM, and all stages of
-# scripts/gpu_check.sh, and faults before every file-system event of every command that writes files
-# (tests/scripts/test_command_faults.py). Takes half an hour on two cores without the faults, which
-# take about an hour more.
+# numerics of process startup, jobs that are stopped twice, replicas of vLLM, all stages of
+# scripts/gpu_check.sh, and faults before every file-system event of the commands that write files
+# (tests/scripts/test_command_faults.py). Takes half an hour on two cores without the faults. These
+# are about 4,400, of 0.8 s each as measured on a part of them: about an hour.
 #
 #   bash scripts/soak.sh [pytest options]
 #
