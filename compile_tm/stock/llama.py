@@ -17,7 +17,7 @@ from transformers import LlamaConfig
 from compile_tm.stock.attention import GAP
 from compile_tm.stock.blocks import Floats, Form, StockHead, StockLayer, StockProgram
 from compile_tm.stock.feed_forward import BETA
-from compile_tm.stock.norms import EPS, RMS_CONSTANT, num_constants, rms_gains
+from compile_tm.stock.norms import EPS, RMS_CONSTANT, rms_constants, rms_gains
 from compile_tm.stock.positions import rotary_factors
 from compile_tm.stock.shape import StockShape, layer_heads
 
@@ -67,7 +67,7 @@ def llama_config(shape: StockShape, *, bits: int, dtype: str) -> LlamaConfig:
 def llama_tensors(program: StockProgram, shape: StockShape) -> Tensors:
     """Yield names and fp32 tensors; bf16 represents all weights exactly."""
     D, constant = shape.hidden_size, program.constant
-    num_held = num_constants(D)
+    num_held = rms_constants(D)
     stream_gain, constant_gain = rms_gains(D)
     gain = torch.full((D,), stream_gain)
     gain[constant : constant + num_held] = constant_gain

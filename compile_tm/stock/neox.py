@@ -1,7 +1,8 @@
 """Tensors and config of a GPT-NeoX that computes a `StockProgram`.
 
-The residual stream holds the program's coordinates, `first`, `found` and the constant at their
-indices, and the negative of each from D / 2 on, so that its mean is 0.
+The residual stream holds the program's coordinates, `first` and `found` at their indices, followed
+by the constants of LayerNorm, and the negative of each from D / 2 on, so that its mean is 0;
+projections read the first of the constants as 1.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from compile_tm.stock.llama import (
     feed_forward_matrices,
     rotary_parameters,
 )
-from compile_tm.stock.norms import EPS, LAYER_NORM_CONSTANT, layer_norm_gains
+from compile_tm.stock.norms import EPS, LAYER_NORM_CONSTANT, layer_norm_constants, layer_norm_gains
 from compile_tm.stock.shape import StockShape, layer_heads
 from data.model_format.names import NEOX_OUTPUT_MATRIX
 
@@ -46,13 +47,14 @@ def neox_config(shape: StockShape, *, bits: int, dtype: str) -> GPTNeoXConfig:
 def neox_tensors(program: StockProgram, shape: StockShape) -> Tensors:
     """Yield names and fp32 tensors."""
     D, constant, half = shape.hidden_size, program.constant, shape.hidden_size // 2
+    constants = slice(constant, constant + layer_norm_constants(D))
     stream_gain, constant_gain = layer_norm_gains(D)
     gain = torch.zeros(D)
     gain[:constant] = stream_gain
-    gain[constant] = constant_gain
+    gain[constants] = constant_gain
     embedding = torch.zeros(shape.vocab_size, D)
     embedding[:, : program.num_coordinates] = torch.from_numpy(program.embedding)
-    embedding[:, constant] = LAYER_NORM_CONSTANT
+    embedding[:, constants] = LAYER_NORM_CONSTANT
     embedding[:, half:] = -embedding[:, : D - half]
     yield "gpt_neox.embed_in.weight", embedding
     for n, layer in enumerate(program.layers):

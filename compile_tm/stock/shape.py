@@ -15,7 +15,7 @@ from typing import Literal
 
 from compile_tm.stock.attention import split_values
 from compile_tm.stock.blocks import StockHead, StockProgram
-from compile_tm.stock.norms import num_constants
+from compile_tm.stock.norms import layer_norm_constants, rms_constants
 
 Architecture = Literal["llama", "gpt-neox"]
 HEAD_SIZES = (32, 64, 128, 256)
@@ -67,8 +67,10 @@ def stock_shape(program: StockProgram, architecture: Architecture) -> StockShape
             program, num_heads, head_size=head_size, feed_forward_size=feed_forward_size
         )
     else:
-        num_heads = max(num_heads, math.ceil(2 * program.num_coordinates / head_size))
         hidden_size = num_heads * head_size
+        while hidden_size // 2 - layer_norm_constants(hidden_size) < program.num_coordinates - 1:
+            num_heads += 1
+            hidden_size = num_heads * head_size
     return StockShape(
         architecture=architecture,
         num_layers=len(program.layers),
@@ -112,7 +114,7 @@ def _llama_width(
     def width(heads: int) -> int:
         unit = math.lcm(heads, _WIDTH_UNIT)
         size = unit
-        while size - num_constants(size) < program.num_coordinates - 1:
+        while size - rms_constants(size) < program.num_coordinates - 1:
             size += unit
         return size
 
@@ -134,13 +136,12 @@ def _num_nonzero(
     is_llama = architecture == "llama"
     # LayerNorm: every output is also subtracted from the complement of its coordinate.
     copies = 1 if is_llama else 2
-    constants = num_constants(hidden_size) if is_llama else 2
-    used = program.num_coordinates - 1 if not is_llama else hidden_size
+    constants = (rms_constants if is_llama else layer_norm_constants)(hidden_size)
     norms = 2 * len(program.layers) + 1
-    total = norms * (hidden_size if is_llama else used + 1)
+    total = norms * (hidden_size if is_llama else program.num_coordinates - 1 + constants)
     vocab_size = len(program.embedding)
     embedded = int((program.embedding != 0).sum()) - vocab_size
-    total += copies * embedded + constants * vocab_size + int((program.unembedding != 0).sum())
+    total += copies * (embedded + constants * vocab_size) + int((program.unembedding != 0).sum())
     for n, layer in enumerate(program.layers):
         for head in layer_heads(program, n, head_size):
             rows = [len(row.query) + len(row.key) for row in head.score_rows]

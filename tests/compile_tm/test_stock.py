@@ -72,7 +72,7 @@ def folder(root: Path, name: str, architecture: Architecture) -> Path:
 
 @pytest.mark.parametrize(
     ("name", "architecture"),
-    [*((name, "llama") for name in CASES), ("parity", "gpt-neox"), ("sudoku", "gpt-neox")],
+    [(name, architecture) for name in CASES for architecture in ARCHITECTURES],
 )
 def test_folders_compute_the_program(root: Path, name: str, architecture: Architecture) -> None:
     path = folder(root, name, architecture)
@@ -83,7 +83,7 @@ def test_folders_compute_the_program(root: Path, name: str, architecture: Archit
         assert found.deviation < (1e-3 if architecture == "llama" else 1 / 16)
         assert min(margin.margin for margin in found.margins) > 15 / 16
         # Powers of two and a constant of 2^18: the identity to the bit, but for fp32 noise.
-        assert found.norm_delta < (1e-30 if architecture == "llama" else 2**-10)
+        assert found.norm_delta < (1e-30 if architecture == "llama" else 2**-14)
 
 
 def test_files_have_the_permissions_of_the_umask(root: Path) -> None:
