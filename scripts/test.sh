@@ -20,11 +20,11 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1
 
 step() { printf '\n== %s\n' "$*"; }
 
-run_tests() { # PYTHON LABEL: all tests; tests of a file run in one process, to share fixtures
+run_tests() { # PYTHON LABEL [PATH...]; tests of a file run in one process, to share fixtures
     local workers
     workers=$("$1" -c 'from data.runtime.cpus import available_cpus as a; print(min(4, a()[0]))')
     step "tests, $2, in $workers processes"
-    "$1" -m pytest --numprocesses "$workers" --dist loadfile
+    "$1" -m pytest --numprocesses "$workers" --dist loadfile "${@:3}"
 }
 
 # Model folders, decoding with Hugging Face, imported checkpoints, tokenizers, W&B.
@@ -86,8 +86,7 @@ fi
 
 run_tests "$python" compiled
 
-step tests of kernels as plain Python
-NUMBA_DISABLE_JIT=1 "$python" -m pytest tests/solver tests/data/test_segments.py
+NUMBA_DISABLE_JIT=1 run_tests "$python" "kernels as plain Python" tests/solver tests/data/test_segments.py
 
 step wheel, in another environment
 read -ra packages < <("$python" - <<'END'
@@ -116,10 +115,10 @@ cp tests/check_wheel.py "$work"
 )
 
 if [[ -z ${SUDOCOT_VENV:-} ]]; then
-    step tests that depend on libraries, newest versions
+    step environment with the newest versions
     bash scripts/venv.sh .venv-upgrades dev newest "$venv"
     .venv-upgrades/bin/python -m pip list --disable-pip-version-check --path \
         "$(.venv-upgrades/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
-    .venv-upgrades/bin/python -m pytest "${LIBRARY_TESTS[@]}"
+    run_tests .venv-upgrades/bin/python "newest versions" "${LIBRARY_TESTS[@]}"
 fi
 step all green
