@@ -74,6 +74,8 @@ def export_datasets(
     if rebuild:
         check_replaceable(out, marker=f"*/*-{MANIFEST_NAME}")
     stores = _in_order([TokenStore.open(folder) for folder in folders])
+    for store in stores.values():
+        check_digests(store.folder, [BUILD_FILE])
     parts = []
     total = sum(store.manifest.num_tokens for store in stores.values())
     with (
@@ -88,7 +90,6 @@ def export_datasets(
             ):
                 num_bytes += arrow_bytes
                 advance(file.num_tokens)
-            check_digests(store.folder, [BUILD_FILE])
             for name in (MANIFEST_NAME, BUILD_FILE):
                 shutil.copyfile(store.folder / name, staged / config / f"{split}-{name}")
             parts.append(

@@ -24,6 +24,8 @@ from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.turing import Rule, TuringMachine
 from data.runtime.documents import load_json, load_yaml
 
+MAX_MACHINE_BYTES = 1 << 26
+"""Maximum size of a machine file in bytes."""
 _TURING_FIELDS = {
     "num_tapes": int,
     "states": list,
@@ -144,9 +146,9 @@ def read_machine(path: str | Path) -> TuringMachine | Dfa:
     """
     path = Path(path)
     if path.suffix == ".json":
-        data = load_json(path)
+        data = load_json(path, max_bytes=MAX_MACHINE_BYTES)
     elif path.suffix in (".yaml", ".yml"):
-        data = load_yaml(path)
+        data = load_yaml(path, max_bytes=MAX_MACHINE_BYTES)
     else:
         raise ValueError(f"{path}: allowed are .json, .yaml and .yml")
     try:

@@ -40,17 +40,19 @@ EPS = 1e-6
 
 def rms_constants(width: int) -> int:
     """Return the number of constant coordinates of RMSNorm: the least J with D = J 4^a."""
-    while width % 4 == 0:
-        width //= 4
-    return width
+    return _least_factor(width, at_least=1)
 
 
 def layer_norm_constants(width: int) -> int:
     """Return the number of constant coordinates of LayerNorm: the least J >= 8 with D = 2 J 4^a."""
-    half = width // 2
-    while half % 4 == 0 and half // 4 >= _MIN_LAYER_NORM_CONSTANTS:
-        half //= 4
-    return half
+    return _least_factor(width // 2, at_least=_MIN_LAYER_NORM_CONSTANTS)
+
+
+def _least_factor(size: int, *, at_least: int) -> int:
+    """Return the least J >= `at_least` with size = J 4^a."""
+    while size % 4 == 0 and size // 4 >= at_least:
+        size //= 4
+    return size
 
 
 def rms_gains(width: int) -> tuple[float, float]:

@@ -23,7 +23,7 @@ class PlainLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without 
         return super().compose_node(parent, index)
 
 
-def read_document(path: Path) -> str:
+def read_document(path: Path, *, max_bytes: int | None = None) -> str:
     """Read a text file of limited size.
 
     Raises:
@@ -31,15 +31,16 @@ def read_document(path: Path) -> str:
         ValueError: The file is too large or not UTF-8.
     """
     size = path.stat().st_size
-    if size > MAX_DOCUMENT_BYTES:
-        raise ValueError(f"{path}: got {size} bytes, allowed are {MAX_DOCUMENT_BYTES}")
+    limit = MAX_DOCUMENT_BYTES if max_bytes is None else max_bytes
+    if size > limit:
+        raise ValueError(f"{path}: got {size} bytes, allowed are {limit}")
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def load_json(path: Path) -> Any:
+def load_json(path: Path, *, max_bytes: int | None = None) -> Any:
     """Read a JSON file.
 
     Raises:
@@ -47,7 +48,7 @@ def load_json(path: Path) -> Any:
         ValueError: The file is malformed; the message has file, line and column.
     """
     try:
-        return json.loads(read_document(path))
+        return json.loads(read_document(path, max_bytes=max_bytes))
     except ValueError as error:
         if str(error).startswith(f"{path}: "):
             raise
@@ -69,7 +70,9 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def load_yaml(path: Path, *, loader: type[PlainLoader] = PlainLoader) -> Any:
+def load_yaml(
+    path: Path, *, loader: type[PlainLoader] = PlainLoader, max_bytes: int | None = None
+) -> Any:
     """Read a YAML file; JSON is YAML too.
 
     Raises:
@@ -77,7 +80,7 @@ def load_yaml(path: Path, *, loader: type[PlainLoader] = PlainLoader) -> Any:
         ValueError: The file is malformed or has aliases; the message has file, line and column.
     """
     try:
-        return yaml.load(read_document(path), Loader=loader)  # noqa: S506 - a safe loader
+        return yaml.load(read_document(path, max_bytes=max_bytes), Loader=loader)  # noqa: S506 - safe
     except (yaml.YAMLError, ValueError) as error:
         if str(error).startswith(f"{path}: "):
             raise

@@ -8,7 +8,6 @@ dtype, measured in the same run. The exit code is 1 if a prediction of the self-
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 import tyro
 
+from compile_tm.hf.self_test import read_cases
 from compile_tm.stock.observe import load_stock_model
 from scripts.bench.harness import Report, best_time
 from scripts.bench.training import measure_peak
@@ -56,15 +56,14 @@ def main(config: Config) -> int:
 
 @torch.inference_mode()
 def _measure(folder: Path, precision: str, config: Config) -> list[dict[str, Any]]:
-    cases = json.loads((folder / "self_test.json").read_text())
-    segments = [part for case in cases for part in case["segments"]]
+    segments = [segment for case in read_cases(folder) for segment in case.segments]
     model = load_stock_model(folder, dtype=DTYPES[precision])
     num_wrong = 0
-    for part in segments:
-        ids, first = torch.tensor(part["ids"]), part["prompt_length"]
+    for row, first in segments:
+        ids = torch.tensor(row)
         predicted = model(ids[None, :-1], use_cache=False).logits[0, first - 1 :].argmax(-1)
         num_wrong += int((predicted != ids[first:]).sum())
-    stream = torch.tensor([token for part in segments for token in part["ids"]])
+    stream = torch.tensor([token for row, _ in segments for token in row])
     peak = measure_peak(torch.device("cpu"), precision)
     table = []
     for num_rows in config.rows:
@@ -81,7 +80,7 @@ def _measure(folder: Path, precision: str, config: Config) -> list[dict[str, Any
                 "GFLOP/s": round(rate / 1e9),
                 "peak GFLOP/s": round(peak / 1e9),
                 "share": round(rate / peak, 3),
-                "compared": sum(len(part["ids"]) - part["prompt_length"] for part in segments),
+                "compared": sum(len(row) - first for row, first in segments),
                 "wrong": num_wrong,
             }
         )
