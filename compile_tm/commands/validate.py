@@ -14,7 +14,14 @@ from compile_tm.commands.folders import rounding_points
 from compile_tm.conversion.rope.blueprint import Positions
 from compile_tm.conversion.settings import Denoising
 from compile_tm.machines.random_machines import RandomMachineConfig
-from compile_tm.measure.validation import Outcome, PairResult, SoftmaxOptions, summarize, validate
+from compile_tm.measure.validation import (
+    Form,
+    Outcome,
+    PairResult,
+    SoftmaxOptions,
+    summarize,
+    validate,
+)
 from data.runtime.cpus import available_cpus
 
 
@@ -33,14 +40,16 @@ class Config:
 
     With --positions rope, machines have additional layers that extract positions from rotary
     encodings instead of a positional embedding. Converted machines and these are checked by teacher
-    forcing.
+    forcing. With several conversions or position encodings, each combination is checked on the same
+    pairs.
 
     Examples:
         sudocot compile validate --pairs 1000
         sudocot compile validate --pairs 10000 --seed 1 --workers 2
         sudocot compile validate --conversion exact --act bf16
         sudocot compile validate --conversion denoise --act m1e3 --att m4e5
-        sudocot compile validate --positions rope --conversion denoise --act bf16 --att bf16
+        sudocot compile validate --conversion denoise --positions embedding rope --act bf16 \
+            --att bf16
     """
 
     pairs: Annotated[int, Ge(1), Le(10**9)] = 1000
@@ -58,10 +67,10 @@ class Config:
     """Minimum fraction of pairs that are not skipped."""
     workers: Annotated[int, Ge(1), Le(1024)] = field(default_factory=lambda: available_cpus()[0])
     """Number of processes."""
-    positions: Positions = "embedding"
-    """Position encoding: embedding or rope."""
-    conversion: Literal["hardmax", "exact", "denoise"] = "hardmax"
-    """Transformers to check: hardmax, or a conversion to softmax."""
+    positions: tuple[Positions, ...] = ("embedding",)
+    """Position encodings: embedding, rope, or both."""
+    conversion: tuple[Literal["hardmax", "exact", "denoise"], ...] = ("hardmax",)
+    """Transformers to check: hardmax, and conversions to softmax."""
     act: str | None = None
     """Activation format (default: not rounded)."""
     att: str | None = None
@@ -78,11 +87,14 @@ class Config:
             )
         if self.max_extra_bits % 2:
             raise ValueError(f"max_extra_bits: got {self.max_extra_bits}, allowed are 0, 2, 4, ..")
-        if self.conversion == "hardmax" and (self.act or self.att):
+        for name in ("positions", "conversion"):
+            if not getattr(self, name):
+                raise ValueError(f"{name}: got no value, allowed is at least one")
+        if set(self.conversion) == {"hardmax"} and (self.act or self.att):
             raise ValueError("act, att: got a format, allowed with conversion exact or denoise")
-        if self.conversion != "denoise" and self.denoise != "every":
+        if "denoise" not in self.conversion and self.denoise != "every":
             raise ValueError(f"denoise: got {self.denoise}, allowed with conversion denoise")
-        if self.positions == "rope" and self.denoise == "ties":
+        if "rope" in self.positions and self.denoise == "ties":
             raise ValueError("denoise: got ties, allowed with positions rope are every and heads")
         rounding_points(act=self.act, att=self.att)
 
@@ -90,6 +102,7 @@ class Config:
 def main(config: Config) -> int:
     """Check the pairs and print a summary."""
     results: list[PairResult] = []
+    forms = _forms(config)
     start = time.perf_counter()
     pending = validate(
         config.pairs,
@@ -99,8 +112,7 @@ def main(config: Config) -> int:
         max_extra_bits=config.max_extra_bits,
         min_steps=config.min_steps,
         num_workers=config.workers,
-        positions=config.positions,
-        softmax=_softmax(config),
+        forms=forms,
     )
     progress = Console(stderr=True, markup=False)
     results.extend(track(pending, "pairs", total=config.pairs, console=progress))
@@ -109,7 +121,7 @@ def main(config: Config) -> int:
     for outcome, count in summary.counts.items():
         console.print(f"{count:>10,}  {outcome.value}")
     console.print(f"{len(results):>10,}  pairs")
-    console.print(f"{summary.num_tokens:>10,}  tokens compared")
+    console.print(f"{summary.num_tokens:>10,}  tokens compared: {', '.join(map(str, forms))}")
     if summary.steps:
         low, median, high = (summary.steps[p] for p in (0, len(summary.steps) // 2, -1))
         console.print(f"{median:>10,}  steps (median; minimum {low:,}, maximum {high:,})")
@@ -126,11 +138,15 @@ def main(config: Config) -> int:
     return 1 if has_failed else 0
 
 
-def _softmax(config: Config) -> SoftmaxOptions | None:
-    if config.conversion == "hardmax":
-        return None
-    return SoftmaxOptions(
-        conversion=config.conversion,
-        points=rounding_points(act=config.act, att=config.att),
-        where=Denoising(config.denoise),
-    )
+def _forms(config: Config) -> list[Form]:
+    """Return each combination of conversion and position encoding once."""
+    points = rounding_points(act=config.act, att=config.att)
+    forms = []
+    for positions in dict.fromkeys(config.positions):
+        for conversion in dict.fromkeys(config.conversion):
+            softmax = None
+            if conversion != "hardmax":
+                where = Denoising(config.denoise if conversion == "denoise" else "every")
+                softmax = SoftmaxOptions(conversion=conversion, points=points, where=where)
+            forms.append(Form(positions=positions, softmax=softmax))
+    return forms

@@ -66,7 +66,7 @@ def _trace_problems(trace: Trace, prompt_length: int) -> Iterator[Problem]:
     for column, group in enumerate(program.exclusive):
         membership[sorted(group), column] = 1
     for number, stream in enumerate(trace.streams):
-        bad = ~np.isin(stream, (-1, 0, 1)) | (stream < low)
+        bad = (stream != np.rint(stream)) | (stream > 1) | (stream < low)
         for position, coordinate in np.argwhere(bad)[:1]:
             value, wire = stream[position, coordinate], program.wire_at(int(coordinate))
             where = f"{_moment(number)}, {wire}, position {position}"

@@ -5,15 +5,15 @@ encodings, are checked by teacher forcing, all segments of a run in one forward 
 over tokens, greedy decoding generates a sequence if and only if the top token after each prefix is
 the next one.
 
-The random numbers of a pair depend only on the seed and its number, not on the number of workers. A
-pair is skipped only if the machine does not halt in time, has no output, or makes too few steps;
-any other error is a failure.
+The random numbers of a pair depend only on the seed and its number, not on the forms or the number
+of workers. A pair is skipped only if the machine does not halt in time, has no output, or makes too
+few steps; any other error is a failure.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
@@ -67,11 +67,25 @@ class SoftmaxOptions:
     """Denoised layers; layers with ties are determined from the sequences of each pair."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """A form of the transformer of a machine."""
+
+    positions: Positions = "embedding"
+    """Position encoding."""
+    softmax: SoftmaxOptions | None = None
+    """Conversion to softmax; None: hardmax."""
+
+    def __str__(self) -> str:
+        name = "hardmax" if self.softmax is None else self.softmax.conversion
+        return name if self.positions == "embedding" else f"{name} ({self.positions})"
+
+
 class Outcome(Enum):
     """Outcome of a pair."""
 
     CORRECT = "correct"
-    """All tokens of CoT and SCoT are equal to the definitions."""
+    """All tokens of CoT and SCoT are equal to the definitions, in all forms."""
     NOT_HALTING = "skipped: not halted within the step limit"
     NO_OUTPUT = "skipped: halted without an output"
     TOO_SHORT = "skipped: no machine with enough steps was found"
@@ -90,7 +104,7 @@ class PairResult:
     detail: str = ""
     """Description of the error."""
     num_tokens: int = 0
-    """Compared tokens, without prompts."""
+    """Compared tokens of all forms, without prompts."""
     margin: HeadMargin | None = None
     """Minimum margin over heads; None if not measured."""
     num_steps: int | None = None
@@ -108,7 +122,7 @@ class Summary:
     counts: dict[Outcome, int]
     """Number of pairs by outcome."""
     num_tokens: int
-    """Compared tokens."""
+    """Compared tokens of all forms."""
     failures: tuple[PairResult, ...]
     """Failed pairs."""
     least_margin: PairResult | None
@@ -134,10 +148,9 @@ def check_pair(
     max_steps: int,
     max_extra_bits: int,
     min_steps: int = 0,
-    positions: Positions = "embedding",
-    softmax: SoftmaxOptions | None = None,
+    forms: Sequence[Form] = (Form(),),
 ) -> PairResult:
-    """Check a random machine, input and r, for CoT and SCoT."""
+    """Check all forms of a random machine, on a random input, with a random r, for CoT and SCoT."""
     rng = np.random.default_rng([seed, number])
     run: Run | None
     if min_steps:
@@ -153,18 +166,21 @@ def check_pair(
     num_tokens, num_blocks, num_segments, margins = 0, 0, 0, []
     for mode in MODES:
         bits = min_bits(run, mode=mode) + 2 * int(rng.integers(max_extra_bits // 2 + 1))
-        try:
-            compared, segments, margin = _compare(run, mode, bits, positions, softmax)
-        except (AssertionError, SparseError) as error:
-            detail = f"{mode}, r = {bits}, {run.num_steps} steps: {error}"
-            return PairResult(number, Outcome.WRONG, detail)
-        num_tokens += compared
+        compiled = compile_machine(run.machine, mode=mode, bits=bits, reachable_only=True)
+        expected = _expected_segments(compiled, run)
+        for form in forms:
+            try:
+                margin = _compare(compiled, run, expected, form)
+            except (AssertionError, SparseError) as error:
+                detail = f"{form}, {mode}, r = {bits}, {run.num_steps} steps: {error}"
+                return PairResult(number, Outcome.WRONG, detail)
+            num_tokens += sum(len(ids) - prompt_length for ids, prompt_length in expected)
+            margins += [margin] if margin else []
         if mode == "cot":
             # A block follows every r steps, unless the run ends there.
             num_blocks = (run.num_steps - 1) // bits
         else:
-            num_segments = segments
-        margins += [margin] if margin else []
+            num_segments = len(expected)
     return PairResult(
         number,
         Outcome.CORRECT,
@@ -185,8 +201,7 @@ def validate(
     max_extra_bits: int,
     num_workers: int,
     min_steps: int = 0,
-    positions: Positions = "embedding",
-    softmax: SoftmaxOptions | None = None,
+    forms: Sequence[Form] = (Form(),),
 ) -> Iterator[PairResult]:
     """Yield the results of pairs 0, 1, ... in order, computed by several processes.
 
@@ -198,8 +213,7 @@ def validate(
         max_extra_bits: Maximum difference between r and the smallest sufficient r.
         num_workers: Number of processes.
         min_steps: Minimum number of steps (see `random_long_run`). 0: unmodified random machines.
-        positions: Position encoding.
-        softmax: Conversion to softmax; None: hardmax.
+        forms: Transformers that are made from each machine.
     """
     check = partial(
         check_pair,
@@ -208,13 +222,12 @@ def validate(
         max_steps=max_steps,
         max_extra_bits=max_extra_bits,
         min_steps=min_steps,
-        positions=positions,
-        softmax=softmax,
+        forms=forms,
     )
     if num_workers == 1:
         yield from map(check, range(num_pairs))
         return
-    start = _use_one_thread if softmax or positions == "rope" else None
+    start = _use_one_thread if set(forms) != {Form()} else None
     context = get_context("spawn")
     with ProcessPoolExecutor(num_workers, mp_context=context, initializer=start) as pool:
         yield from pool.map(check, range(num_pairs), chunksize=_CHUNK)
@@ -236,32 +249,31 @@ def summarize(results: list[PairResult]) -> Summary:
     )
 
 
+def _expected_segments(compiled: CompiledMachine, run: Run) -> Segments:
+    bits = compiled.bits
+    if compiled.mode == "scot":
+        return list(scot_segments(compiled.vocabulary, run, bits=bits))
+    return [(cot_ids(compiled.vocabulary, run, bits=bits), len(run.word) + 2)]
+
+
 def _compare(
-    run: Run, mode: Mode, bits: int, positions: Positions, softmax: SoftmaxOptions | None
-) -> tuple[int, int, HeadMargin | None]:
-    """Compile, run, and compare every token.
+    compiled: CompiledMachine, run: Run, expected: Segments, form: Form
+) -> HeadMargin | None:
+    """Run a form of a machine and compare every token.
 
     Returns:
-        Number of compared tokens, number of segments, and for hardmax programs the minimum margin
-        over heads.
+        For hardmax programs, the minimum margin over heads.
 
     Raises:
         AssertionError: a token, the output, or a score gap is wrong.
         SparseError: the transformer is not ternary, or ties have different values.
     """
-    compiled = compile_machine(run.machine, mode=mode, bits=bits, reachable_only=True)
-    expected = [(cot_ids(compiled.vocabulary, run, bits=bits), len(run.word) + 2)]
-    if mode == "scot":
-        expected = list(scot_segments(compiled.vocabulary, run, bits=bits))
-    margin = None
-    if softmax is None and positions == "embedding":
-        _compare_generated(compiled, run, expected)
-        margins = [_check_registers(compiled, ids, length) for ids, length in expected]
-        margin = min((m for m in margins if m), key=lambda item: item.margin, default=None)
-    else:
-        _compare_predicted(compiled, expected, positions, softmax)
-    num_tokens = sum(len(ids) - prompt_length for ids, prompt_length in expected)
-    return num_tokens, len(expected), margin
+    if form != Form():
+        _compare_predicted(compiled, expected, form)
+        return None
+    _compare_generated(compiled, run, expected)
+    margins = [_check_registers(compiled, ids, length) for ids, length in expected]
+    return min((m for m in margins if m), key=lambda item: item.margin, default=None)
 
 
 def _check_registers(
@@ -293,17 +305,12 @@ def _compare_generated(compiled: CompiledMachine, run: Run, expected: Segments) 
     assert gap >= 1, f"the gap between the top two scores is {gap}, must be at least 1"
 
 
-def _compare_predicted(
-    compiled: CompiledMachine,
-    expected: Segments,
-    positions: Positions,
-    options: SoftmaxOptions | None,
-) -> None:
+def _compare_predicted(compiled: CompiledMachine, expected: Segments, form: Form) -> None:
     import torch
 
     from compile_tm.runtime.transformer import TorchTransformer
 
-    blueprint = make_blueprint(compiled, positions)
+    blueprint, options = make_blueprint(compiled, form.positions), form.softmax
     model = TorchTransformer(
         compiled.program,
         None if options is None else _convert(blueprint, expected, options),

@@ -137,7 +137,8 @@ def _single(outputs: Wires, down: Entries, effect: Effect, when: Condition) -> G
 
 def _signed_pairs(register: Register, *, keep_sign: bool) -> Entries:
     """Entries 1 and -1 for each bit on neurons 0, 1, 2, .., or their negatives."""
-    signs = np.tile([1, -1], len(register))
+    signs = np.ones(2 * len(register), np.int8)
+    signs[1::2] = -1
     coordinates = np.repeat(register.index, 2)
     return entries(np.arange(len(signs)), coordinates, signs if keep_sign else -signs)
 

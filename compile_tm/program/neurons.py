@@ -144,8 +144,9 @@ def pattern_neurons(
         )
     if gate:
         rows = np.repeat(np.arange(num_neurons), len(gate))
-        columns = np.tile(np.array(gate), num_neurons)
-        gates = entries(rows, columns, np.tile(np.array(when.signs), num_neurons))
+        shape = (num_neurons, len(gate))
+        columns, signs = (np.broadcast_to(row, shape).ravel() for row in (gate, when.signs))
+        gates = entries(rows, columns, signs)
     num_ones = np.bincount(bits.neuron, minlength=num_neurons)
     num_ones += np.bincount(flags.neuron[flags.weight > 0], minlength=num_neurons)
     inputs_read = both(bits, flags)

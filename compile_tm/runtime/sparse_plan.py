@@ -224,9 +224,11 @@ def _rows(parts: list[Ints]) -> Ints:
 
 def _plan_neurons(layers: Sequence[Layer], low: npt.NDArray[np.int8]) -> NeuronPlan:
     gates: list[npt.NDArray[np.integer]] = []
+    num_gates: list[npt.NDArray[np.integer]] = []
     ups: list[Entries] = []
     slacks: list[npt.NDArray[np.integer]] = []
-    for layer in layers:
+    sizes = [_ints([span.stop - span.start for span in layer.spans]) for layer in layers]
+    for layer, num_own in zip(layers, sizes, strict=True):
         # Flags that must be on come first, since few are on at any position.
         is_rest = (layer.up.weight < 0) | (low[layer.up.coordinate] < 0)
         order = np.lexsort((is_rest, layer.up.neuron))
@@ -234,26 +236,21 @@ def _plan_neurons(layers: Sequence[Layer], low: npt.NDArray[np.int8]) -> NeuronP
         best = np.maximum(up.weight, up.weight * low[up.coordinate]).astype(np.int64)
         slack = layer.bias + np.bincount(up.neuron, weights=best, minlength=layer.num_neurons)
         slacks.append(slack.astype(np.int64))
-        is_gate = np.zeros(len(up.neuron), dtype=np.bool_)
-        ends = np.searchsorted(up.neuron, [(span.start, span.stop) for span in layer.spans])
-        for span, (first, last) in zip(layer.spans, ends.reshape(-1, 2), strict=True):
-            part = select(up, slice(first, last))
-            common = _common_inputs(part, slack[span.start : span.stop])
-            coordinate, weight = common.T
-            gates.append(np.column_stack([coordinate, np.where(weight > 0, 1, low[coordinate])]))
-            is_gate[first:last] = np.isin(_codes(part), coordinate * 256 + weight + 128)
+        is_gate, of_gate, gate = _common_inputs(up, slack, num_own)
+        num_gates.append(np.bincount(of_gate, minlength=len(num_own)))
+        coordinate, weight = gate.T
+        gates.append(np.column_stack([coordinate, np.where(weight > 0, 1, low[coordinate])]))
         ups.append(select(up, ~is_gate))
     num_neurons = [layer.num_neurons for layer in layers]
     flat_gates = np.concatenate([np.empty((0, 2), dtype=np.int64), *gates])
-    sizes = [span.stop - span.start for layer in layers for span in layer.spans]
     up_start, up = _flatten(ups, num_neurons)
     down_start, down = _flatten([layer.down for layer in layers], num_neurons)
     return NeuronPlan(
         layer_start=_starts([len(layer.spans) for layer in layers]),
-        gate_start=_starts(list(map(len, gates))),
+        gate_start=_starts(np.concatenate([np.empty(0), *num_gates])),
         gate_coordinate=_ints(flat_gates[:, 0]),
         gate_value=_ints(flat_gates[:, 1]),
-        neuron_start=_starts(sizes),
+        neuron_start=_starts(np.concatenate([np.empty(0), *sizes])),
         slack=_ints(np.concatenate([np.empty(0), *slacks])),
         up_start=up_start,
         up_coordinate=_ints(up.coordinate),
@@ -265,19 +262,30 @@ def _plan_neurons(layers: Sequence[Layer], low: npt.NDArray[np.int8]) -> NeuronP
     )
 
 
-def _common_inputs(part: Entries, slack: npt.NDArray[np.number]) -> npt.NDArray[np.int64]:
-    """(n, 2) coordinates and weights common to all neurons of a gadget with slack 1."""
-    if not len(slack) or slack.max() > 1:
-        return np.empty((0, 2), dtype=np.int64)
-    codes, counts = np.unique(_codes(part), return_counts=True)
-    coordinate, weight = np.divmod(codes[counts == len(slack)], 256)
-    return np.column_stack([coordinate, weight - 128])
+def _common_inputs(
+    up: Entries, slack: npt.NDArray[np.number], sizes: Ints
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Inputs that are common to all neurons of a gadget whose slack is at most 1.
 
+    Args:
+        up: Input weights of a layer.
+        slack: (neurons,).
+        sizes: (gadgets,) number of neurons of each gadget, in order.
 
-def _codes(part: Entries) -> npt.NDArray[np.int64]:
-    """Coordinate and weight as one number."""
-    codes: npt.NDArray[np.int64] = part.coordinate.astype(np.int64) * 256 + part.weight + 128
-    return codes
+    Returns:
+        (nnz,) whether an entry belongs to a common input, and for each common input its gadget (n,)
+        and its coordinate and weight (n, 2), ordered by all three.
+    """
+    gadget = np.repeat(np.arange(len(sizes)), sizes)
+    has_gate = np.bincount(gadget, weights=slack > 1, minlength=len(sizes)) == 0
+    of_entry = gadget[up.neuron]
+    codes = (of_entry << 40) + (up.coordinate.astype(np.int64) << 8) + up.weight + 128
+    inputs, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    of_input = inputs >> 40
+    is_common = (counts == sizes[of_input]) & has_gate[of_input]
+    common = inputs[is_common]
+    pairs = np.column_stack([common >> 8 & 0xFFFFFFFF, (common & 0xFF) - 128])
+    return is_common[inverse.reshape(-1)], of_input[is_common], pairs
 
 
 def _flatten(parts: list[Entries], num_neurons: list[int]) -> tuple[Ints, Entries]:

@@ -119,8 +119,7 @@ def _attend(head: Head, x: Stream) -> tuple[Stream, HeadFacts]:
     """Output (n, w) of a head, and its statistics."""
     queries, keys = x[:, head.queries.index], x[:, head.keys.index]
     values = x[:, head.values.index]
-    # Equal values have equal indices.
-    kinds = np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
+    squares = values**2
     parts = []
     for start in range(0, len(x), _BLOCK):
         stop = min(start + _BLOCK, len(x))
@@ -131,14 +130,17 @@ def _attend(head: Head, x: Stream) -> tuple[Stream, HeadFacts]:
         is_best = scores == greatest
         num_best = is_best.sum(axis=1)
         scores[is_best] = -np.inf
-        seen = np.where(is_best, kinds[:stop], kinds[is_best.argmax(axis=1)][:, None])
+        weights = is_best.astype(np.float64)
+        total, total_squared = weights @ values[:stop], weights @ squares[:stop]
         parts.append(
             (
                 # Divided after summation, the mean of equal values is exact.
-                is_best.astype(np.float64) @ values[:stop] / num_best[:, None],
+                total / num_best[:, None],
                 num_best,
                 greatest[:, 0] - scores.max(axis=1),
-                (seen != seen[:, :1]).any(axis=1),
+                # Cauchy-Schwarz: n sum(v^2) = sum(v)^2 if and only if all n values are equal.
+                # Values are integers, so both sides are exact.
+                (num_best[:, None] * total_squared != total**2).any(axis=1),
             )
         )
     mean, num_best, margin, is_mixed = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -147,9 +149,18 @@ def _attend(head: Head, x: Stream) -> tuple[Stream, HeadFacts]:
 
 def _mlp(layer: Layer, x: Stream) -> tuple[Stream, float]:
     """Output (n, d) of the MLP, and the maximum hidden value."""
-    inputs = np.zeros((layer.num_neurons, len(x)))
-    np.add.at(inputs, layer.up.neuron, layer.up.weight[:, None] * x.T[layer.up.coordinate])
+    up, down, num_neurons = layer.up, layer.down, layer.num_neurons
+    inputs = _sum_rows(up.weight[:, None] * x.T[up.coordinate], up.neuron, num_neurons)
     hidden = np.maximum(0, inputs + layer.bias[:, None])
-    added = np.zeros_like(x.T)
-    np.add.at(added, layer.down.coordinate, layer.down.weight[:, None] * hidden[layer.down.neuron])
+    added = _sum_rows(down.weight[:, None] * hidden[down.neuron], down.coordinate, x.shape[1])
     return added.T, float(hidden.max(initial=0))
+
+
+def _sum_rows(rows: Stream, target: npt.NDArray[np.integer], num_targets: int) -> Stream:
+    """Sum rows (m, n) with the same target (m,) into the rows of an array (num_targets, n)."""
+    sums = np.zeros((num_targets, rows.shape[1]))
+    order = np.argsort(target, kind="stable")
+    present, starts = np.unique(target[order], return_index=True)
+    if len(starts):
+        sums[present] = np.add.reduceat(rows[order], starts, axis=0)
+    return sums

@@ -3,16 +3,18 @@
 Every engine decodes the same puzzles with the same number of slots in one process; the fastest of
 several turns is reported, without loading and compilation. Ratios are relative to the first engine.
 `cpu s` is the CPU time of this process, which is less sensitive to other load; it is empty for
-vLLM, which runs in other processes. On a GPU, `of roofline` is relative to the throughput of
-`segment` if it only read weights and the KV cache, at the bandwidth of large copies. Peak memory is
-that of the process during a turn, minus its memory before the engine was loaded. `same` counts the
-puzzles with the same tokens as the first engine; see `scripts.bench.agreement`.
+vLLM, which runs in other processes. `of roofline` is relative to the throughput of `segment` if it
+only read weights and the KV cache, at the bandwidth of large copies. Peak memory is that of the
+process during a turn, minus its memory before the engine was loaded. `same` counts the puzzles with
+the same tokens as the first engine; see `scripts.bench.agreement`. Speeds go to standard error as
+they are measured, and the JSON file is rewritten after each model.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -153,12 +155,18 @@ def main(config: Config) -> int:
     """Run the benchmark."""
     case = config.case
     use_all_cpus()
-    bandwidth = memory_bandwidth(_device()) if torch.cuda.is_available() else None
+    bandwidth = memory_bandwidth(_device())
+    title = f"decoding, {case.num_slots} slots, {case.precision}, {torch.get_num_threads()} threads"
     rows: list[dict[str, Any]] = []
+    report = Report(title=title, rows=rows, facts=case.facts())
     for folder, requests in case.cases():
-        best = {name: measure(name, folder, requests, config) for name in case.engines}
+        best = {}
+        for name in case.engines:
+            best[name] = measure(name, folder, requests, config)
+            line = f"{describe(folder)}, {name}: {best[name].speed:,.0f} tokens/s"
+            print(line, file=sys.stderr, flush=True)
         rows += [{"model": describe(folder)} | row for row in table(best)]
-        if bandwidth is not None and "segment" in best:
+        if "segment" in best:
             bound = roofline(
                 best["segment"],
                 requests,
@@ -168,8 +176,8 @@ def main(config: Config) -> int:
             )
             for row in rows[-len(best) :]:
                 row["of roofline"] = row["tokens/s"] / bound
-    title = f"decoding, {case.num_slots} slots, {case.precision}, {torch.get_num_threads()} threads"
-    Report(title=title, rows=rows, facts=case.facts()).publish(case.out)
+        report.write(case.out)
+    report.publish(case.out)
     return 0
 
 

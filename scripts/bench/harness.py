@@ -99,6 +99,10 @@ class Report:
         if not console.is_terminal:
             console.width = _WIDTH
         console.print(table)
+        self.write(path)
+
+    def write(self, path: Path | None) -> None:
+        """Write the table to `path` as JSON if given."""
         if path is not None:
             record = {
                 "title": self.title,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -82,13 +82,16 @@ def test_validation_of_conversions(
     denoise: Literal["every", "heads", "ties"], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The same pairs are skipped as with hardmax."""
-    options = {"pairs": 12, "workers": 1, "machines": SMALL, "max_steps": 50, "min_steps": 0}
-    options["act"] = "bf16"
-    runs: list[dict[str, str]] = [{"conversion": "denoise", "att": "bf16", "denoise": denoise}]
+    options: dict[str, Any] = {"pairs": 12, "workers": 1, "machines": SMALL, "max_steps": 50}
+    options |= {"min_steps": 0, "act": "bf16"}
+    runs: list[dict[str, Any]] = [{"conversion": ("denoise",), "att": "bf16", "denoise": denoise}]
     if denoise == "every":
-        runs += [{"conversion": "exact"}, {"conversion": "denoise", "att": "m4e5", "act": "m1e3"}]
+        runs += [
+            {"conversion": ("exact",)},
+            {"conversion": ("denoise",), "att": "m4e5", "act": "m1e3"},
+        ]
     for run_options in runs:
-        config = validate_command.Config(**(options | run_options))  # type: ignore[arg-type]
+        config = validate_command.Config(**(options | run_options))
         assert validate_command.main(config) == 0
         counts = [int(line.split()[0]) for line in capsys.readouterr().out.splitlines()]
         assert sum(counts[:5]) == counts[5] == 12
@@ -113,12 +116,12 @@ def test_wrong_conversions_are_found(
 ) -> None:
     """A c far below the bound, and a format without the theorem's c."""
     options = {"pairs": 12, "workers": 1, "machines": SMALL, "max_steps": 50, "min_steps": 0}
-    config = validate_command.Config(conversion="denoise", act="e5m2", **options)  # type: ignore[arg-type]
+    config = validate_command.Config(conversion=("denoise",), act="e5m2", **options)  # type: ignore[arg-type]
     with monkeypatch.context() as patch:
         patch.setattr(validation, "convert", lambda *_, **__: Conversion(c=1.0))
         assert validate_command.main(config) == 1
     assert "segment 1, position " in capsys.readouterr().out
-    config = validate_command.Config(conversion="exact", act="m7e3", **options)  # type: ignore[arg-type]
+    config = validate_command.Config(conversion=("exact",), act="m7e3", **options)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"allowed for m7e3 are 0 to 15\.9"):
         validate_command.main(config)
 
@@ -178,20 +181,22 @@ def test_wrong_machines_are_not_skipped(
         {"workers": 0},
         {"max_extra_bits": 3},
         {"act": "bf16"},
-        {"denoise": "ties", "conversion": "exact"},
-        {"denoise": "ties", "conversion": "denoise", "positions": "rope"},
+        {"conversion": ()},
+        {"positions": ()},
+        {"denoise": "ties", "conversion": ("exact",)},
+        {"denoise": "ties", "conversion": ("denoise",), "positions": ("embedding", "rope")},
     ],
 )
-def test_wrong_options_are_refused(wrong: dict[str, int | str]) -> None:
+def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        check_ranges(validate_command.Config(**wrong))  # type: ignore[arg-type]
+        check_ranges(validate_command.Config(**wrong))
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"conversion": "denoise", "act": "bf16", "att": "bf16"}], ids=str
+    "options", [{}, {"conversion": ("denoise",), "act": "bf16", "att": "bf16"}], ids=str
 )
 def test_validation_without_positional_embeddings(
-    capsys: pytest.CaptureFixture[str], options: dict[str, str]
+    capsys: pytest.CaptureFixture[str], options: dict[str, Any]
 ) -> None:
     config = validate_command.Config(
         pairs=8,
@@ -200,11 +205,47 @@ def test_validation_without_positional_embeddings(
         max_steps=30,
         min_steps=0,
         max_extra_bits=0,
-        positions="rope",
-        **options,  # type: ignore[arg-type]
+        positions=("rope",),
+        **options,
     )
     assert validate_command.main(config) == 0
     counts = [int(line.split()[0]) for line in capsys.readouterr().out.splitlines()]
     assert sum(counts[:5]) == counts[5] == 8
     assert counts[0] > 0
     assert counts[4] == 0
+
+
+def test_several_forms_of_the_same_pairs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each form compares the same tokens, and a failure names its form."""
+    checked: list[validation.Form] = []
+    compare = validation._compare_predicted
+
+    def record(compiled: CompiledMachine, expected: Any, form: validation.Form) -> None:
+        compare(compiled, expected, form)
+        checked.append(form)
+
+    monkeypatch.setattr(validation, "_compare_predicted", record)
+    options: dict[str, Any] = {"pairs": 8, "workers": 1, "machines": SMALL, "max_steps": 30}
+    options |= {"min_steps": 0, "max_extra_bits": 0, "act": "bf16"}
+    tokens = []
+    for conversion in (("exact",), ("exact", "denoise", "exact")):
+        for positions in (("embedding",), ("embedding", "rope")):
+            config = validate_command.Config(
+                conversion=conversion,
+                positions=positions,
+                **options,
+            )
+            assert validate_command.main(config) == 0
+            tokens.append(int(capsys.readouterr().out.splitlines()[6].split()[0]))
+    assert tokens[0] > 0
+    assert tokens == [tokens[0] * n for n in (1, 2, 2, 4)]
+    assert len(set(checked)) == 4
+
+    def fail(compiled: CompiledMachine, expected: Any, form: validation.Form) -> None:
+        assert form.positions == "embedding", "an error"
+
+    monkeypatch.setattr(validation, "_compare_predicted", fail)
+    assert validate_command.main(config) == 1
+    assert ": exact (rope), cot, r = " in capsys.readouterr().out
