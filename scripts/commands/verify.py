@@ -71,6 +71,8 @@ def verify(path: Path) -> tuple[str, list[str]]:
     }
     if path.is_file():
         checks = {"": ("table of lengths", _check_table)}
+    elif path.exists() and not path.is_dir():
+        raise ValueError(f"{path}: neither a folder nor a regular file")
     elif not path.is_dir():
         raise FileNotFoundError(f"{path}: no such file or folder")
     for marker, (kind, check) in checks.items():

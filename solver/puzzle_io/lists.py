@@ -4,7 +4,7 @@ The puzzle is the first word that has all cells, or the whole line (separate cel
 before it, such as ids, are ignored. After it, a complete grid is the answer, and the first number
 that follows the puzzle or the answer is the rating; a number after a colon is a count of solutions
 (`puzzle:count:solution`). Other words are ignored unless they may be cells: a line with a second
-puzzle, or with more than half a grid of other cells, is malformed.
+puzzle, also in a URL, or with more than half a grid of other cells, is malformed.
 
 The puzzle of a URL is its only parameter that has all cells.
 """
@@ -98,7 +98,9 @@ class ListFormat:
         if grid.all():
             _refuse_answer(board, text, words, first)
         row, unread = _parse_metadata(board, grid, text, words[first:])
-        _refuse_cells(board, [*words[:first], *unread])
+        others = [*words[:first], *unread]
+        _refuse_urls(board, grid, others)
+        _refuse_cells(board, others)
         return row
 
 
@@ -117,6 +119,18 @@ def _parse_url(board: Board, text: str) -> ParsedRow:
             f"({board.name})",
         )
     return ParsedRow(read_grid(board, parts[0].text, offset=parts[0].offset))
+
+
+def _refuse_urls(board: Board, grid: Grid, words: list[Word]) -> None:
+    """Reject a URL with another puzzle; allowed are the puzzle itself and complete grids."""
+    for word in words:
+        for part in _url_cells(board, word.text) if word.text.startswith("//") else ():
+            other = read_grid(board, part.text)
+            if not other.all() and not np.array_equal(other, grid):
+                raise CellError(
+                    word.offset + part.offset,
+                    "another puzzle in a URL; allowed is one puzzle a line",
+                )
 
 
 def _refuse_cells(board: Board, words: list[Word]) -> None:

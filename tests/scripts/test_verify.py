@@ -117,3 +117,5 @@ def test_other_folders_are_named(tmp_path: Path) -> None:
         verify(tmp_path)
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
         verify(tmp_path / "none")
+    with pytest.raises(ValueError, match="/dev/null: neither a folder nor a regular file"):
+        verify(Path("/dev/null"))

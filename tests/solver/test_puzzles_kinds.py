@@ -122,6 +122,12 @@ def test_fast_path_reads_the_same_kinds(kind: str) -> None:
         (f"http://e.org/{P}/{Q}", 96, "a URL with 2 grids; allowed is one of 81 cells (9x9)"),
         ("http://e.org/S9B0102", 1, "a URL with 0 grids"),
         (f"; {P} {Q}", 85, "answer: an answer with blanks"),
+        (
+            f"{P} https://e.org/?bd={Q}",
+            101,
+            "another puzzle in a URL; allowed is one puzzle a line",
+        ),
+        (f"https {P} //e.org/{Q}", 97, "another puzzle in a URL"),
     ],
 )
 def test_left_over_of_a_line_is_malformed(
@@ -134,7 +140,14 @@ def test_left_over_of_a_line_is_malformed(
 
 
 @pytest.mark.parametrize(
-    "words", ["id 17 2020-01-01", "ED=7.2/1.2/1.2 by someone", "7.2,1.2,27,12345,0.25,3.75"]
+    "words",
+    [
+        "id 17 2020-01-01",
+        "ED=7.2/1.2/1.2 by someone",
+        "7.2,1.2,27,12345,0.25,3.75",
+        f"see https://e.org/?bd={P}",
+        f"see https://e.org/{ANSWER}",
+    ],
 )
 def test_other_words_are_no_left_over(words: str) -> None:
     for line in (f"{P} {words}", f"{P},{ANSWER},{words}"):
