@@ -34,9 +34,9 @@ class Config:
     positions. Pairs are skipped only if the machine does not halt, has no output, or is too short
     (--min-steps). The exit code is 1 if a token is wrong, or too many pairs are skipped.
 
-    --conversion checks softmax transformers with the theorems' c, with activations and attention
-    weights rounded to a format: bf16, fp16, fp32, e4m3, e5m2, or mXeY with X mantissa and Y
-    exponent bits. Rounded attention weights are not covered by the theorem on exact attention.
+    --conversion checks softmax transformers with the theorems' c, with activations and, if
+    denoised, attention weights rounded to a format: bf16, fp16, fp32, e4m3, e5m2, or mXeY with X
+    mantissa and Y exponent bits.
 
     With --positions rope, machines have additional layers that extract positions from rotary
     encodings instead of a positional embedding. Converted machines and these are checked by teacher
@@ -48,8 +48,8 @@ class Config:
         sudocot compile validate --pairs 10000 --seed 1 --workers 2
         sudocot compile validate --conversion exact --act bf16
         sudocot compile validate --conversion denoise --act m1e3 --att m4e5
-        sudocot compile validate --conversion denoise --positions embedding rope --act bf16 \
-            --att bf16
+        sudocot compile validate --conversion hardmax exact denoise --positions embedding rope \
+            --act bf16 --att bf16
     """
 
     pairs: Annotated[int, Ge(1), Le(10**9)] = 1000
@@ -74,7 +74,7 @@ class Config:
     act: str | None = None
     """Activation format (default: not rounded)."""
     att: str | None = None
-    """Attention-weight format (default: not rounded)."""
+    """Attention-weight format of conversion denoise (default: not rounded)."""
     denoise: Literal["every", "heads", "ties"] = "every"
     """Layers to denoise: every layer, layers with heads, or layers with ties (with a larger c)."""
     machines: RandomMachineConfig = field(default_factory=RandomMachineConfig)
@@ -90,8 +90,10 @@ class Config:
         for name in ("positions", "conversion"):
             if not getattr(self, name):
                 raise ValueError(f"{name}: got no value, allowed is at least one")
-        if set(self.conversion) == {"hardmax"} and (self.act or self.att):
-            raise ValueError("act, att: got a format, allowed with conversion exact or denoise")
+        if set(self.conversion) == {"hardmax"} and self.act:
+            raise ValueError("act: got a format, allowed with conversion exact or denoise")
+        if "denoise" not in self.conversion and self.att:
+            raise ValueError("att: got a format, allowed with conversion denoise")
         if "denoise" not in self.conversion and self.denoise != "every":
             raise ValueError(f"denoise: got {self.denoise}, allowed with conversion denoise")
         if "rope" in self.positions and self.denoise == "ties":
@@ -140,13 +142,16 @@ def main(config: Config) -> int:
 
 def _forms(config: Config) -> list[Form]:
     """Return each combination of conversion and position encoding once."""
-    points = rounding_points(act=config.act, att=config.att)
     forms = []
     for positions in dict.fromkeys(config.positions):
         for conversion in dict.fromkeys(config.conversion):
             softmax = None
-            if conversion != "hardmax":
-                where = Denoising(config.denoise if conversion == "denoise" else "every")
+            if conversion == "exact":
+                points = rounding_points(act=config.act, att=None)
+                softmax = SoftmaxOptions(conversion=conversion, points=points)
+            elif conversion == "denoise":
+                points = rounding_points(act=config.act, att=config.att)
+                where = Denoising(config.denoise)
                 softmax = SoftmaxOptions(conversion=conversion, points=points, where=where)
             forms.append(Form(positions=positions, softmax=softmax))
     return forms

@@ -181,6 +181,7 @@ def test_wrong_machines_are_not_skipped(
         {"workers": 0},
         {"max_extra_bits": 3},
         {"act": "bf16"},
+        {"att": "bf16", "conversion": ("hardmax", "exact")},
         {"conversion": ()},
         {"positions": ()},
         {"denoise": "ties", "conversion": ("exact",)},
