@@ -188,7 +188,8 @@ def test_traces_that_are_too_long_end_for_lack_of_positions(
 
 
 def test_damaged_entries_are_named(path: Path) -> None:
-    whole = load_file(path / WEIGHTS_FILE)
+    # Copied, since old versions of safetensors map the file, which is overwritten below.
+    whole = {name: tensor.clone() for name, tensor in load_file(path / WEIGHTS_FILE).items()}
 
     def spoil(name: str, tensor: Tensor | None) -> None:
         tensors = {**whole, name: tensor} if tensor is not None else dict(whole)

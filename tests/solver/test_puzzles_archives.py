@@ -131,7 +131,12 @@ def test_arrow_types_of_grids(tmp_path: Path, kind: pa.DataType, num_copies: int
     values = list(PUZZLES) if kind in TEXT_TYPES else [numbers(text) for text in PUZZLES]
     path = tmp_path / "p.parquet"
     array = pa.array(values * num_copies, pa.string() if kind in TEXT_TYPES else kind).cast(kind)
-    pq.write_table(pa.table({"grid": array}), path)
+    try:
+        pq.write_table(pa.table({"grid": array}), path)
+    except pa.ArrowNotImplementedError:
+        if kind != pa.string_view():
+            raise
+        pytest.skip("this version of pyarrow writes no string views, and reads them as strings")
     blocks = list(read_puzzles(path))
     grids = np.concatenate([block.grids for block in blocks])
     np.testing.assert_array_equal(grids, np.tile(GRIDS, (num_copies, 1)))
