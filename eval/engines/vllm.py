@@ -18,7 +18,7 @@ fit on one GPU, where it would only add communication.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -32,9 +32,6 @@ from eval.engines.run_queue import begin_run
 from eval.engines.vllm_runtime import VllmRuntime, check_platform, quiet_start
 from eval.network.model_folder import ModelFolder
 from solver.vocabulary import DECODING_STOPS, Tokens
-
-if TYPE_CHECKING:
-    from vllm import SamplingParams
 
 _MAX_CPU_CACHE_BYTES = 1 << 30
 
@@ -132,32 +129,19 @@ class VllmEngine:
         num_segments = 0
         while run.finish_reason is None:
             self.stats.num_prompt_tokens += len(run.prompt)
-            prompt = {"prompt_token_ids": run.prompt.tolist()}
-            name = f"{run.request.key}/{num_segments}"
-            outputs = self._runtime.llm.generate(prompt, self._sampling(run.token_budget), name)
-            ids = [output.outputs[0].token_ids async for output in outputs][-1]
-            if self._runtime.has_invalid_logits:  # vLLM reports a count, not the requests
-                raise FloatingPointError(
-                    f"puzzle {run.request.key}, or one in the same batch: the model's logits are "
-                    "not finite"
-                )
-            run.end_segment(cast("Tokens", np.array(ids, dtype=np.uint16)))
+            completion = await self._runtime.complete(
+                run.prompt.tolist(),
+                f"{run.request.key}/{num_segments}",
+                temperature=0.0,
+                max_tokens=run.token_budget,
+                stop_token_ids=list(DECODING_STOPS),
+                ignore_eos=True,
+                detokenize=False,
+                allowed_token_ids=self._allowed_ids,
+            )
+            run.end_segment(cast("Tokens", np.array(completion.token_ids, dtype=np.uint16)))
             num_segments += 1
         return run.result()
-
-    def _sampling(self, max_tokens: int) -> SamplingParams:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        return SamplingParams(
-            temperature=0.0,
-            max_tokens=max_tokens,
-            stop_token_ids=list(DECODING_STOPS),
-            ignore_eos=True,
-            detokenize=False,
-            allowed_token_ids=self._allowed_ids,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
 
 
 def _check_head_size(folder: ModelFolder, device: torch.device) -> None:

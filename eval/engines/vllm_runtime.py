@@ -8,20 +8,23 @@ import dataclasses
 import difflib
 import gc
 import logging
+import math
 import os
 import sys
 import types
 import warnings
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from eval.engines.contract import EngineStats
 from eval.engines.loop_thread import LoopThread
 
-_COUNT_NANS = "VLLM_COMPUTE_NANS_IN_LOGITS"
+if TYPE_CHECKING:
+    from vllm.outputs import CompletionOutput
+
 _ENVIRONMENT = {
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     # Hides warnings about intended settings: eager mode, no tokenizer, no Triton on a CPU.
@@ -42,7 +45,6 @@ class VllmRuntime:
     Attributes:
         llm: `vllm.v1.engine.async_llm.AsyncLLM`.
         backend: Model class and version of vLLM.
-        has_invalid_logits: Whether a finished request had non-finite logits.
     """
 
     def __init__(
@@ -65,7 +67,6 @@ class VllmRuntime:
             ImportError: vLLM is not installed.
             ValueError: vLLM is installed for another device, or an argument is unknown or reserved.
         """
-        self.has_invalid_logits = False
         self._stats = stats
         with quiet_start():
             check_platform(device, num_replicas=defaults.get("data_parallel_size", 1))
@@ -79,7 +80,7 @@ class VllmRuntime:
             }
             self._loop = LoopThread("vllm")
             self.llm = self.submit(
-                _start({**common, **defaults, **arguments}, self._record_step)
+                _start({**common, **defaults, **arguments}, self._count_step)
             ).result()
         # Interpreter shutdown would otherwise destroy vLLM's objects in an order that logs errors.
         atexit.register(self.close)
@@ -92,6 +93,33 @@ class VllmRuntime:
     def submit(self, work: Coroutine[Any, Any, _Result]) -> Future[_Result]:
         """Schedule a coroutine on vLLM's event loop."""
         return self._loop.submit(work)
+
+    async def complete(
+        self, ids: Sequence[int], request_id: str, **sampling: Any
+    ) -> CompletionOutput:
+        """Generate one completion.
+
+        Args:
+            ids: Prompt.
+            request_id: Unique name of the request; errors state it.
+            sampling: Arguments of `vllm.SamplingParams`.
+
+        Raises:
+            FloatingPointError: The logits of a generated token have a NaN or are infinite.
+        """
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        # The log-probability of a token is NaN if any logit of its position is NaN or infinite.
+        # vLLM's own check (VLLM_COMPUTE_NANS_IN_LOGITS) counts NaNs only, for whole batches.
+        parameters = SamplingParams(
+            logprobs=0, flat_logprobs=True, output_kind=RequestOutputKind.FINAL_ONLY, **sampling
+        )
+        outputs = self.llm.generate({"prompt_token_ids": list(ids)}, parameters, request_id)
+        completion: CompletionOutput = [output.outputs[0] async for output in outputs][-1]
+        if not math.isfinite(completion.cumulative_logprob or 0.0):
+            raise FloatingPointError(f"puzzle {request_id}: the model's logits are not finite")
+        return completion
 
     def close(self) -> None:
         """Stop vLLM's processes; also called at interpreter exit."""
@@ -106,9 +134,8 @@ class VllmRuntime:
             self.llm = None
             gc.collect()
 
-    def _record_step(self, num_not_finite: int) -> None:
+    def _count_step(self) -> None:
         self._stats.num_forward_passes += 1
-        self.has_invalid_logits |= num_not_finite > 0
 
 
 def check_platform(device: torch.device, *, num_replicas: int) -> None:
@@ -153,7 +180,6 @@ def _check_arguments(arguments: Mapping[str, Any]) -> None:
 @contextlib.contextmanager
 def quiet_start() -> Iterator[None]:
     """Set environment variables for a quiet start of vLLM, unless the user has set them."""
-    os.environ.setdefault(_COUNT_NANS, "1")
     added = {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
     os.environ.update(added)
     if "VLLM_LOGGING_LEVEL" in added:
@@ -188,22 +214,19 @@ def _version() -> str:
     return str(vllm.__version__)
 
 
-async def _start(arguments: dict[str, Any], record_step: Callable[[int], None]) -> Any:
+async def _start(arguments: dict[str, Any], count_step: Callable[[], None]) -> Any:
     from vllm import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.metrics.loggers import StatLoggerBase
 
     class StepLogger(StatLoggerBase):  # type: ignore[misc]
-        """Forwards the number of corrupted requests of each engine step."""
+        """Counts the engine steps."""
 
         def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
             del vllm_config, engine_index
 
-        def record(
-            self, scheduler_stats: Any, iteration_stats: Any, *_others: Any, **_named: Any
-        ) -> None:
-            del scheduler_stats
-            record_step(iteration_stats.num_corrupted_reqs if iteration_stats else 0)
+        def record(self, *_stats: Any, **_named: Any) -> None:
+            count_step()
 
         def log_engine_initialized(self) -> None:
             pass

@@ -10,14 +10,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from data.model_format.precision import get_precision
 from eval.engines.contract import EngineStats
 from eval.engines.factory import make_engine
+from eval.engines.options import EngineOptions
+from eval.engines.text.engine import Prompt, ReplySampling
+from eval.engines.text.hf import HfTextModel
+from eval.engines.text.vllm import VllmTextModel
 from eval.engines.vllm import VllmEngine
 from eval.engines.vllm_runtime import VllmRuntime, quiet_start
 from eval.network.model_folder import ModelFolder
-from tests.eval.toy_models import export, make_model
+from eval.text_protocol.prompt import TextProtocol, load_examples
+from solver.boards import get_board
+from tests.eval.language_models import write_language_model
+from tests.eval.toy_models import NUM_IDS, export, make_model, toy_requests
 
 needs_vllm = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None,
@@ -96,7 +104,6 @@ def test_the_environment_is_as_before_and_the_users_settings_win(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")
-    monkeypatch.setenv("VLLM_COMPUTE_NANS_IN_LOGITS", "1")
     monkeypatch.delenv("PYTHONWARNINGS", raising=False)
     before = dict(os.environ)
     with quiet_start():
@@ -104,6 +111,63 @@ def test_the_environment_is_as_before_and_the_users_settings_win(
         assert os.environ["PYTHONWARNINGS"] == "ignore"
         assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
     assert dict(os.environ) == before
+
+
+@needs_vllm
+@pytest.mark.timeout(900)
+def test_infinite_logits_stop_with_the_key(tmp_path: Path) -> None:
+    """Greedy decoding would choose the infinite logit, and vLLM's own check ignores it."""
+    config = LlamaConfig(
+        vocab_size=NUM_IDS,
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=256,
+    )
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        model.lm_head.weight[5, 0] = torch.inf
+    engine = start(ModelFolder.open(export(model, tmp_path / "model")), "cpu")
+    requests = toy_requests(2, mode="cot", max_new_tokens=20, segment=20)
+    try:
+        with pytest.raises(FloatingPointError, match=r"puzzle p\d/0: the model's logits are not f"):
+            list(engine.decode(requests))
+    finally:
+        engine.close()
+
+
+@needs_vllm
+@pytest.mark.timeout(900)
+def test_text_replies_are_those_of_hf(tmp_path: Path) -> None:
+    options = EngineOptions(
+        precision=get_precision("fp32"), device=torch.device("cpu"), num_slots=2
+    )
+    sampling = ReplySampling(num_samples=1, temperature=0.0, top_p=1.0)
+    model = str(write_language_model(tmp_path / "chat"))
+    board = get_board("4x4")
+    prompts = [
+        Prompt(
+            key=str(number),
+            sample=0,
+            givens=example.givens,
+            protocol=TextProtocol(board=board, num_shots=0),
+            max_new_tokens=8,
+            seed=0,
+        )
+        for number, example in enumerate(load_examples(board)[:3])
+    ]
+    hf = HfTextModel.load(model, options, sampling=sampling, form="auto")
+    vllm = VllmTextModel.load(model, options, sampling=sampling, form="auto")
+    try:
+        replies = [
+            {reply.key: reply.reply for reply in loaded.generate(prompts)} for loaded in (hf, vllm)
+        ]
+    finally:
+        vllm.close()
+    assert replies[0] == replies[1]
+    assert len(replies[0]) == 3
 
 
 def test_importing_the_engine_imports_neither_vllm_nor_cuda() -> None:

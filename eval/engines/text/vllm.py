@@ -51,23 +51,17 @@ class VllmTextModel(LocalTextModel):
         self._runtime.close()
 
     async def _ask(self, prompt: Prompt) -> StoredReply:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
         start_time = time.perf_counter()
         ids = self._encoder.encode(prompt)
-        sampling = SamplingParams(
+        completion = await self._runtime.complete(
+            ids,
+            f"{prompt.key}/{prompt.sample}",
             temperature=self._sampling.temperature,
             top_p=self._sampling.top_p,
             seed=prompt.seed,
             max_tokens=prompt.max_new_tokens,
             stop=self._encoder.stop_strings(prompt) or None,
-            output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        outputs = self._runtime.llm.generate(
-            {"prompt_token_ids": ids}, sampling, f"{prompt.key}/{prompt.sample}"
-        )
-        completion = [output.outputs[0] async for output in outputs][-1]
         return StoredReply(
             key=prompt.key,
             sample=prompt.sample,
