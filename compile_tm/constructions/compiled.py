@@ -23,6 +23,7 @@ from compile_tm.constructions.turing import tm_program
 from compile_tm.constructions.vocabulary import Mode, TmVocabulary
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.files import machine_to_data
+from compile_tm.machines.interpreter import Run
 from compile_tm.machines.turing import TuringMachine
 from compile_tm.program.program import Program
 from compile_tm.program.register_file import RegisterEntry, written_registers
@@ -135,6 +136,10 @@ class CompiledMachine(_CompiledMachine):
         """
         run = checked_run(self.machine, word)
         check_enough_bits(run, mode=self.mode, bits=self.bits)
+        return self.segments_of(run)
+
+    def segments_of(self, run: Run) -> list[tuple[Ids, int]]:
+        """Return the sequences of a run, as `expected_segments`; r must be large enough."""
         if self.mode == "scot":
             return list(scot_segments(self.vocabulary, run, bits=self.bits))
         return [(cot_ids(self.vocabulary, run, bits=self.bits), len(run.word) + 2)]

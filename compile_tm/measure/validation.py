@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compile_tm.constructions.compiled import CompiledMachine, compile_machine
-from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
+from compile_tm.constructions.sequences import min_bits
 from compile_tm.constructions.vocabulary import Mode
 from compile_tm.conversion.convert import convert
 from compile_tm.conversion.rope.blueprint import Blueprint, Positions, make_blueprint
@@ -167,7 +167,7 @@ def check_pair(
     for mode in MODES:
         bits = min_bits(run, mode=mode) + 2 * int(rng.integers(max_extra_bits // 2 + 1))
         compiled = compile_machine(run.machine, mode=mode, bits=bits, reachable_only=True)
-        expected = _expected_segments(compiled, run)
+        expected = compiled.segments_of(run)
         for form in forms:
             try:
                 margin = _compare(compiled, run, expected, form)
@@ -247,13 +247,6 @@ def summarize(results: list[PairResult]) -> Summary:
         num_with_blocks=sum(result.num_blocks > 0 for result in results),
         num_with_summaries=sum(result.num_segments > 1 for result in results),
     )
-
-
-def _expected_segments(compiled: CompiledMachine, run: Run) -> Segments:
-    bits = compiled.bits
-    if compiled.mode == "scot":
-        return list(scot_segments(compiled.vocabulary, run, bits=bits))
-    return [(cot_ids(compiled.vocabulary, run, bits=bits), len(run.word) + 2)]
 
 
 def _compare(

@@ -139,7 +139,7 @@ def _attend(head: Head, x: Stream) -> tuple[Stream, HeadFacts]:
                 num_best,
                 greatest[:, 0] - scores.max(axis=1),
                 # Cauchy-Schwarz: n sum(v^2) = sum(v)^2 if and only if all n values are equal.
-                # Values are integers, so both sides are exact.
+                # Values are integers, so both sides are exact, unless an earlier tie is mixed.
                 (num_best[:, None] * total_squared != total**2).any(axis=1),
             )
         )

@@ -105,12 +105,12 @@ class VllmRuntime:
             sampling: Arguments of `vllm.SamplingParams`.
 
         Raises:
-            FloatingPointError: The logits of a generated token have a NaN or are infinite.
+            FloatingPointError: A logit of a generated token is NaN or positive infinity.
         """
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        # The log-probability of a token is NaN if any logit of its position is NaN or infinite.
+        # The log-probability of a token is NaN if a logit of its position is NaN or infinity.
         # vLLM's own check (VLLM_COMPUTE_NANS_IN_LOGITS) counts NaNs only, for whole batches.
         parameters = SamplingParams(
             logprobs=0, flat_logprobs=True, output_kind=RequestOutputKind.FINAL_ONLY, **sampling

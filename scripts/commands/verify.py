@@ -71,10 +71,10 @@ def verify(path: Path) -> tuple[str, list[str]]:
     }
     if path.is_file():
         checks = {"": ("table of lengths", _check_table)}
-    elif path.exists() and not path.is_dir():
-        raise ValueError(f"{path}: neither a folder nor a regular file")
-    elif not path.is_dir():
+    elif not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder")
+    elif not path.is_dir():
+        raise ValueError(f"{path}: neither a folder nor a regular file")
     for marker, (kind, check) in checks.items():
         if (path / marker).exists():
             try:
