@@ -9,11 +9,21 @@ A training that several experiments share has the same name in all of them, and 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from data.stats import PAPER_TABLE
-from scripts.experiments.trainings import STUDY_TOKENS, Training, cot, scot_large, scot_small, small
+from scripts.experiments.trainings import (
+    STUDY_TOKENS,
+    Mode,
+    Training,
+    cot,
+    scot_large,
+    scot_small,
+    small,
+    small_6x6,
+)
 from training.schedule import OptimizerConfig
 
 
@@ -82,34 +92,57 @@ def _study_trainings() -> tuple[Training, ...]:
     )
 
 
-def _optimizer_trainings(model: str) -> tuple[Training, ...]:
-    """Return the ablation from the paper's recipe to preset `small`, for a model preset."""
+def _study_6x6_trainings() -> tuple[Training, ...]:
+    modes: tuple[tuple[Mode, str], ...] = (("cot", "CoT"), ("scot", "SCoT"))
+    by_depth = tuple(
+        small_6x6(
+            # The name under which the ablation of the optimizer shares the training.
+            "small" if (mode, num_layers) == ("cot", 4) else f"{mode}-l{num_layers}",
+            f"{title} L={num_layers}",
+            mode=mode,
+            architecture={"num_layers": num_layers},
+        )
+        for num_layers in (2, 4, 6, 8)
+        for mode, title in modes
+    )
+    fp32 = tuple(
+        small_6x6(f"{mode}-l4-fp32", f"{title} L=4, fp32", mode=mode, precision="fp32")
+        for mode, title in modes
+    )
+    return by_depth + fp32
+
+
+def _optimizer_trainings(
+    training: Callable[..., Training] = small,
+) -> tuple[Training, ...]:
+    """Return the ablation from the paper's recipe to preset `small`.
+
+    Args:
+        training: `small` or `small_6x6`.
+    """
     plain: dict[str, Any] = {"architecture": _NO_QK_NORM, "board_state_weight": 0.0}
     return (
-        small(
+        training(
             "adamw-100k",
             "AdamW 5e-4, 100,000 tokens per update (the paper's)",
-            model=model,
             optimizer=PAPER_ADAMW,
             tokens_per_update=100_000,
             **plain,
         ),
-        small(
+        training(
             "adamw-2k",
             "AdamW 2e-3, 2,048 tokens per update",
-            model=model,
             optimizer=ADAMW,
             **plain,
         ),
-        small("muon-2k", "Muon 2e-3, 2,048 tokens per update", model=model, **plain),
-        small("muon-2k-qk-norm", "muon-2k with QK norm", model=model, board_state_weight=0.0),
-        small(
+        training("muon-2k", "Muon 2e-3, 2,048 tokens per update", **plain),
+        training("muon-2k-qk-norm", "muon-2k with QK norm", board_state_weight=0.0),
+        training(
             "muon-2k-board-state",
             "muon-2k with board-state loss",
-            model=model,
             architecture=_NO_QK_NORM,
         ),
-        small("small", "muon-2k with QK norm and board-state loss (preset small)", model=model),
+        training("small", "muon-2k with QK norm and board-state loss (preset small)"),
     )
 
 
@@ -211,7 +244,7 @@ _SMALL = (
         title="From the paper's recipe to preset small, on 4x4",
         place="not reported; the training recipe is fixed there",
         finding="Which recipe reaches a loss and a solve rate with the fewest tokens?",
-        trainings=_optimizer_trainings("small-4x4"),
+        trainings=_optimizer_trainings(),
         setup="study",
     ).with_changes(tokens=None, seeds=3),
     Experiment(
@@ -219,13 +252,20 @@ _SMALL = (
         title="From the paper's recipe to preset small, on 6x6",
         place="not reported; the training recipe is fixed there",
         finding="Do the changes that save tokens on 4x4 save them on 6x6?",
-        trainings=tuple(
-            training
-            for training in _optimizer_trainings("small-6x6")
-            if training.arm != "muon-2k-board-state"
-        ),
+        trainings=_optimizer_trainings(small_6x6),
         setup="study-6x6",
-    ).with_changes(tokens=None, seeds=3),
+    ).with_changes(tokens=None, seeds=2),
+    Experiment(
+        name="study-6x6",
+        title="CoT and SCoT, depth and precision on 6x6",
+        place="not reported; the paper's questions at a size for two CPU cores",
+        finding=(
+            "At an equal number of loss tokens, on puzzles that need search: does SCoT need fewer "
+            "layers than CoT? What is the effect of fp32 instead of bf16?"
+        ),
+        trainings=_study_6x6_trainings(),
+        setup="study-6x6",
+    ).with_changes(tokens=None, seeds=2),
     Experiment(
         name="optimizers-long",
         title="The paper's recipe with more tokens, on 4x4",
@@ -236,7 +276,7 @@ _SMALL = (
         ),
         trainings=tuple(
             dataclasses.replace(training, arm=f"{training.arm}-long")
-            for training in _optimizer_trainings("small-4x4")[:1]
+            for training in _optimizer_trainings()[:1]
         ),
         setup="study",
     ).with_changes(tokens=10 * STUDY_TOKENS, seeds=3),

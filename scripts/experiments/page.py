@@ -105,6 +105,7 @@ def _render(
     )
     environment.filters["md"] = escape_markdown
     accuracy_columns, accuracy = accuracy_table(settings, results)
+    shared_options, trainings = training_table(settings)
     return environment.get_template("experiment.md.j2").render(
         arguments=shlex.join(settings.words),
         experiment=settings.experiment,
@@ -112,7 +113,8 @@ def _render(
         results=results,
         accuracy_columns=accuracy_columns,
         accuracy=accuracy,
-        trainings=training_rows(settings),
+        shared_options=shared_options,
+        trainings=trainings,
         means=list(mean_rows(results)),
         by_length=list(length_rows(results)),
         speed=list(speed_rows(results.curves)),
@@ -165,17 +167,22 @@ def short_rows(results: Results) -> list[Cells]:
     ]
 
 
-def training_rows(settings: Settings) -> list[Cells]:
-    """Return the rows of the table of trainings, one per arm."""
+def training_table(settings: Settings) -> tuple[Words, list[Cells]]:
+    """Return the options that all trainings have, and a table of the trainings, a row per arm."""
     setup = settings.setup
     arms: dict[str, list[Training]] = {}
     for training in settings.experiment.trainings:
         arms.setdefault(training.arm, []).append(training)
-    return [
+    words = {arm: _options(trainings[0]) for arm, trainings in arms.items()}
+    shared: Words = ()
+    if len(words) > 1:
+        first, *others = words.values()
+        shared = tuple(word for word in first if all(word in other for other in others))
+    return shared, [
         (
             arm,
             trainings[0].label,
-            " ".join(_options(trainings[0])) or "-",
+            " ".join(word for word in words[arm] if word not in shared) or "-",
             trainings[0].config.precision,
             columns.compact(setup.num_tokens(trainings[0])),
             str(len(trainings)),

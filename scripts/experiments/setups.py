@@ -87,6 +87,7 @@ class ExperimentSetup:
             max_cot_length=self._cutoff(config.max_cot_length),
             budget=min(config.budget, TINY_TOKENS),
             precision=config.precision,
+            compile=None,
         )
 
     def _cutoff(self, max_cot_length: int | None) -> int | None:
@@ -155,8 +156,7 @@ STUDY_6X6 = dataclasses.replace(
     board="6x6",
     segment_tokens=32,
     num_puzzles=100_000,
-    # Few puzzles suffice: inaccurate models generate long outputs, and no accuracy is close to 1.
-    num_test_puzzles=300,
+    num_test_puzzles=1_000,
     evaluation=(
         *("--engine", "verify", "--num-slots", "32"),
         *("--max-new-tokens", "600", "--max-segment-tokens", "200"),

@@ -15,6 +15,9 @@ Mode = Literal["cot", "scot"]
 SampleName = Literal["random", "targets", "hardest", "all"]
 PAPER_TOKENS = 20_000_000_000
 STUDY_TOKENS = 500_000
+"""Loss tokens of a training of the studies on 4x4."""
+STUDY_TOKENS_6X6 = 4_000_000
+"""Loss tokens of one on 6x6; a tenth of them trains no model that solves a puzzle."""
 LONGEST = 2**14
 """Largest N of the paper; its data set contains the puzzles of every smaller N."""
 _FOLDERS: dict[str, Any] = {"data": Path("DATA"), "out": Path("RUN")}
@@ -145,9 +148,36 @@ def small(
         config=dataclasses.replace(
             config,
             architecture=dataclasses.replace(config.architecture, **(architecture or {})),
-            max_cot_length=LONGEST,
-            budget=STUDY_TOKENS,
             budget_unit="loss_tokens",
-            **changes,
+            **{"max_cot_length": LONGEST, "budget": STUDY_TOKENS, **changes},
         ),
+    )
+
+
+def small_6x6(
+    arm: str,
+    label: str,
+    *,
+    mode: Mode = "cot",
+    architecture: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> Training:
+    """Return a training of the studies on 6x6, with the arguments of `small`.
+
+    The models are narrow and compiled, and most output blocks, which the trace determines, are
+    left out, so that a core trains one in minutes.
+    """
+    base: dict[str, Any] = {
+        "budget": STUDY_TOKENS_6X6,
+        "precision": "bf16",
+        "compile": True,
+        "output_share": 0.2,
+    }
+    return small(
+        arm,
+        label,
+        mode=mode,
+        model="small-6x6",
+        architecture={"hidden_size": 128, "num_heads": 2, **(architecture or {})},
+        **{**base, **changes},
     )

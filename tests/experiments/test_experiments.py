@@ -106,7 +106,7 @@ def test_stages_are_commands_that_exist(name: str, configs: list[Any]) -> None:
 def test_command_line_of_a_training_gives_its_config(scale: Any) -> None:
     """Of the trainings with the same options, which differ only in values, one is parsed."""
     kinds: dict[tuple[str, ...], tuple[Stage, TrainConfig]] = {}
-    for name in ("all", "study", "optimizers-6x6", "variations"):
+    for name in ("all", "study", "study-6x6", "optimizers-6x6", "variations"):
         settings = Settings(name=name, scale=scale)
         trainings = {t.name: t for t in settings.experiment.trainings}
         for stage in stages_of(name, scale=scale):

@@ -37,7 +37,7 @@ HEADROOM = 1.1
 QUICKSTART = Path(__file__).parents[2] / "scripts" / "quickstart.sh"
 
 
-@pytest.mark.parametrize("name", ["all", "study", "optimizers-6x6"])
+@pytest.mark.parametrize("name", ["all", "study", "study-6x6", "optimizers-6x6"])
 def test_all_recipes_fit_a_gpu_of_80_gb(name: str) -> None:
     recipe = make_recipe(Settings(name=name), resources=Resources(gpus=1))
     planned = {memory.name: memory for memory in recipe_memory(recipe)}
