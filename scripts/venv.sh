@@ -8,7 +8,7 @@
 # VERSIONS  tested  versions of scripts/constraints.txt (default); skipped if already installed
 #           newest  newest versions that pyproject.toml allows, including transitive dependencies
 #           oldest  lowest versions that pyproject.toml allows
-# BASE      an environment that provides torch and all packages that are up to date
+# BASE      an environment that provides torch, numba, and all packages that are up to date
 #
 # $PYTHON chooses the interpreter (default python3).
 set -euo pipefail
@@ -46,8 +46,9 @@ esac
 if [[ -n $base ]]; then
     # Packages on a .pth path are importable but not modified by pip.
     site_packages "$base/bin/python" >"$(site_packages "$python")/base.pth"
+    # The kernels that it has compiled remain valid with its numba only.
     "$base/bin/python" -c 'from importlib.metadata import version
-print("torch==" + version("torch"))' >"$folder/base.txt"
+for name in ("torch", "numba"): print(f"{name}=={version(name)}")' >"$folder/base.txt"
     options+=(--constraint "$folder/base.txt")
 fi
 "${install[@]}" "${options[@]}" --editable "$project"
