@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Leaderboard with every kind of model that `sudocot report` supports, on small puzzle lists: the
-# compiled solver, the trained models included in the package, a randomly initialized Qwen3 (text
+# compiled solver, the trained models included in the repository, a randomly initialized Qwen3 (text
 # protocol), the compiled solver served by vLLM's OpenAI-compatible server (engine api), and imported
 # predictions of which every tenth is wrong.
 #

@@ -45,9 +45,9 @@ if [ "$has_gpu" = 1 ]; then
     cutoff=${CUTOFF:-16384} updates=${UPDATES:-8} num_slots=${NUM_SLOTS:-512}
     resume_tokens=${RESUME_TOKENS:-2000000} decode_tokens=${DECODE_TOKENS:-400}
     resume_preset=small save_every=20 num_generated=2000 num_agreeing=300
-    speed_options=(--tokens-per-update 131072 --max-micro-tokens 65536
+    speed_options=(--tokens-per-update 131072 --max-tokens-per-micro-batch 65536
         --trainer-micro-tokens 32768 --compile)
-    train_options=(--tokens-per-update 100000 --max-micro-tokens 100000)
+    train_options=(--tokens-per-update 100000 --max-tokens-per-micro-batch 100000)
 else
     models=${MODELS:-small-9x9} precisions=${PRECISIONS:-fp32}
     train_seconds=${TRAIN_SECONDS:-5} train_model=${TRAIN_MODEL:-small-9x9}
@@ -55,7 +55,7 @@ else
     cutoff=${CUTOFF:-1024} updates=${UPDATES:-1} num_slots=${NUM_SLOTS:-8}
     resume_tokens=${RESUME_TOKENS:-20000} decode_tokens=${DECODE_TOKENS:-30}
     resume_preset=tiny save_every=2 num_generated=100 num_agreeing=8
-    speed_options=(--tokens-per-update 2048 --max-micro-tokens 2048 --trainer-micro-tokens 2048)
+    speed_options=(--tokens-per-update 2048 --max-tokens-per-micro-batch 2048 --trainer-micro-tokens 2048)
     train_options=(--tokens-per-update 4096)
 fi
 mkdir -p "$out/runs"

@@ -79,7 +79,7 @@ class TrainConfig:
     first token, which halves short traces."""
     tokens_per_update: Annotated[int, Ge(1), Le(10**9)] = 100_000
     """Mean non-padding tokens per update, over all processes."""
-    max_micro_tokens: Annotated[int, Ge(1), Le(2**30)] = 32_768
+    max_tokens_per_micro_batch: Annotated[int, Ge(1), Le(2**30)] = 32_768
     """Maximum positions per micro-batch. Lower it when memory runs out, or so that every process
     has a micro-batch per update. It does not affect the updates, so it may change on resume."""
     window_rows: Annotated[int, Ge(1), Le(10**8)] = 8_192
@@ -122,7 +122,7 @@ class TrainConfig:
         return SamplerConfig(
             seed=self.data_seed,
             tokens_per_update=self.tokens_per_update,
-            max_micro_tokens=self.max_micro_tokens,
+            max_tokens_per_micro_batch=self.max_tokens_per_micro_batch,
             layout=layout,
             window_rows=self.window_rows,
             max_cot_length=self.max_cot_length,
@@ -143,7 +143,7 @@ MUTABLE_ON_RESUME = frozenset(
         "model",
         "init_from",
         "compile",
-        "max_micro_tokens",
+        "max_tokens_per_micro_batch",
         "log_every",
         "save_every",
         "eval_every",
@@ -211,7 +211,7 @@ def small_preset(*, data: Path, out: Path) -> TrainConfig:
         precision="fp32",
         budget=5_000_000,
         tokens_per_update=2_048,
-        max_micro_tokens=8_192,
+        max_tokens_per_micro_batch=8_192,
         log_every=20,
         save_every=500,
         eval_every=500,

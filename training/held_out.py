@@ -38,7 +38,7 @@ class HeldOut:
     """Held-out data set."""
     parts: list[Indices]
     """Row numbers of each part; a puzzle is never split between parts."""
-    max_micro_tokens: int
+    max_tokens_per_micro_batch: int
     """Maximum positions per micro-batch."""
     num_puzzles: int
     """Number of puzzles."""
@@ -76,8 +76,10 @@ def open_held_out(config: TrainConfig, *, train: TokenStore) -> HeldOut | None:
     puzzles = np.unique(store.puzzle_ids[rows])
     return HeldOut(
         store=store,
-        parts=split_puzzles(store, rows, tokens=PART_MICRO_BATCHES * config.max_micro_tokens),
-        max_micro_tokens=max(config.max_micro_tokens, longest),
+        parts=split_puzzles(
+            store, rows, tokens=PART_MICRO_BATCHES * config.max_tokens_per_micro_batch
+        ),
+        max_tokens_per_micro_batch=max(config.max_tokens_per_micro_batch, longest),
         num_puzzles=puzzles.size,
         num_training_puzzles=np.intersect1d(puzzles, train.puzzle_ids).size,
     )
@@ -106,7 +108,7 @@ def evaluate(
                 model,
                 held_out.store,
                 rows,
-                max_micro_tokens=held_out.max_micro_tokens,
+                max_tokens_per_micro_batch=held_out.max_tokens_per_micro_batch,
                 device=accelerator.device,
             )
         )

@@ -1,10 +1,10 @@
 """Memory of a training update, computed on fake tensors: shapes and dtypes without values.
 
-So a model for a GPU of 80 GB is measured on any machine. `measure_update` runs whole updates and
-reports their peak. `estimate_update` runs the forward pass only and counts what autograd saves,
-in a third of the time or less. Both are of the eager model: a compiled one saves fewer activations.
-PyTorch's context and kernels, a few hundred megabytes, are not counted, nor is what the allocator
-loses to fragmentation.
+A model that requires an 80 GB GPU can therefore be measured on any machine. `measure_update` runs
+whole updates and reports their peak. `estimate_update` runs the forward pass only and counts what
+autograd saves, in a third of the time or less. Both apply to the eager model; a compiled model
+saves fewer activations. PyTorch's context and kernels, a few hundred megabytes, are not counted,
+nor is allocator fragmentation.
 """
 
 from __future__ import annotations

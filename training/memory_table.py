@@ -1,6 +1,6 @@
 """Memory of an update by model preset, as `training.memory.estimate_update` computes it.
 
-Plans of many trainings read it here, since an estimate imports torch and transformers and runs a
+`sudocot paper plan` reads this table, since an estimate imports torch and transformers and runs a
 forward pass on fake tensors. Tests compare both.
 """
 
@@ -15,7 +15,7 @@ STATE_BYTES = 16
 """Bytes of a parameter: weight, gradient and the two moments of AdamW, each in fp32."""
 _BF16_BYTES = 2
 _FEWEST_POSITIONS = 1_025
-"""Shorter rows attend by whole score matrices in bf16, whose size is quadratic."""
+"""Shorter sequences materialize the attention matrix in bf16, so memory is quadratic in length."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

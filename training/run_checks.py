@@ -70,7 +70,8 @@ def warn_about_idle_processes(sampler: Sampler, *, num_processes: int) -> None:
     num_micro_batches = -(-config.tokens_per_update // config.micro_tokens)
     if num_micro_batches < num_processes:
         logger.warning(
-            "%d processes share %d micro-batches per update: set max_micro_tokens to %d or less",
+            "%d processes share %d micro-batches per update: set max_tokens_per_micro_batch to %d "
+            "or less",
             num_processes,
             num_micro_batches,
             config.tokens_per_update // num_processes,

@@ -138,7 +138,7 @@ def resolve_config(config: TrainConfig, *, device: torch.device) -> TrainConfig:
     )
     can_compile = attention.name != "looped"
     if config.compile and not can_compile:
-        raise ValueError(f"compile: got True, allowed with attention {attention.name} is False")
+        raise ValueError(f"compile: got True, not supported with attention {attention.name}")
     is_compiled = config.compile
     if is_compiled is None:
         is_compiled = can_compile and device.type == "cuda"

@@ -120,7 +120,7 @@ def held_out_match(
     store: TokenStore,
     rows: Indices,
     *,
-    max_micro_tokens: int,
+    max_tokens_per_micro_batch: int,
     device: torch.device,
 ) -> MatchResult:
     """Count the rows that the model predicts exactly; its train or eval mode is restored.
@@ -129,7 +129,7 @@ def held_out_match(
         model: Model with an attention of `training.models.attention`, wrapped or not.
         store: Held-out data set.
         rows: Row numbers of whole puzzles, from `held_out_rows`.
-        max_micro_tokens: Positions of a micro-batch, at least the longest row.
+        max_tokens_per_micro_batch: Positions of a micro-batch, at least the longest row.
         device: Device of the model.
 
     Raises:
@@ -140,7 +140,7 @@ def held_out_match(
     model.eval()
     order: list[Indices] = []
     wrong_counts, losses = [], []
-    for members, batch in _held_out_batches(model, store, rows, max_micro_tokens):
+    for members, batch in _held_out_batches(model, store, rows, max_tokens_per_micro_batch):
         batch = batch.to(device)
         logits = forward_logits(model, batch)
         wrong = (logits.argmax(dim=-1) != batch.labels) & (batch.labels != IGNORE_INDEX)
@@ -177,7 +177,7 @@ def _check_whole_puzzles(store: TokenStore, rows: Indices) -> None:
 
 
 def _held_out_batches(
-    model: nn.Module, store: TokenStore, rows: Indices, max_micro_tokens: int
+    model: nn.Module, store: TokenStore, rows: Indices, max_tokens_per_micro_batch: int
 ) -> Iterator[tuple[Indices, Batch]]:
     """Yield row numbers and their batch, of similar lengths or packed.
 
@@ -187,7 +187,7 @@ def _held_out_batches(
     lengths = store.lengths[rows].astype(np.int64)
     shape = None
     if attention_of(model).is_packed:
-        num_positions = -(-max_micro_tokens // POSITIONS_MULTIPLE) * POSITIONS_MULTIPLE
+        num_positions = -(-max_tokens_per_micro_batch // POSITIONS_MULTIPLE) * POSITIONS_MULTIPLE
         shape = PackedShape(
             num_positions=num_positions,
             max_sequences=num_positions // int(store.lengths.min()) + 2,
@@ -195,7 +195,7 @@ def _held_out_batches(
         )
         packs = pack_full(lengths, num_positions)
     else:
-        packs = pack_similar(lengths, max_micro_tokens)
+        packs = pack_similar(lengths, max_tokens_per_micro_batch)
     for pack in packs:
         yield rows[pack], collate(store, rows[pack], shape=shape)
 

@@ -228,4 +228,6 @@ def check_left_out(config: DataclassInstance, names: Iterable[str]) -> None:
     """
     for name in names:
         if getattr(config, name) not in (None, False):
-            raise ValueError(f"{name}: got {getattr(config, name)}, allowed with a folder is none")
+            raise ValueError(
+                f"{name}: got {getattr(config, name)}, not allowed with a model folder"
+            )

@@ -73,7 +73,7 @@ class Config:
         if self.out is None and self.open:
             raise ValueError("open: allowed with --out only")
         if self.out is not None and self.registers:
-            raise ValueError("registers: got some with --out, allowed without")
+            raise ValueError("registers: not allowed with --out")
         if is_folder(self.machine):
             check_left_out(self, ("mode", "bits", "two_way"))
 

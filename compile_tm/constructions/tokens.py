@@ -8,8 +8,8 @@
     (1^,_)                tape cell of a summary, ^ where a head is
     {carry}               state of a summary
 
-Texts are separated by white space, so symbols may have several characters. No two tokens share a
-text: in names of several characters, white space and characters with a meaning here are
+Texts are separated by whitespace, so symbols may have several characters. No two tokens share a
+text: in names of several characters, whitespace and characters with a meaning here are
 percent-encoded. Symbols of one character stand for themselves.
 """
 

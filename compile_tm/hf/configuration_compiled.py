@@ -110,10 +110,10 @@ class CompiledTransformerConfig(PreTrainedConfig):
         periods, heads = self.rotary_periods, self.rotary_heads
         if periods is None:
             if heads is not None:
-                raise ValueError("rotary_heads: allowed without rotary_periods is None")
+                raise ValueError("rotary_heads: must be None without rotary_periods")
             return
         if self.position_coordinates:
-            raise ValueError("position_coordinates: allowed with rotary_periods are none")
+            raise ValueError("position_coordinates: must be empty with rotary_periods")
         if not 1 <= len(periods) <= self.key_size // 2 or not min(periods) > 0 or max(periods) < 4:
             raise ValueError(
                 f"rotary_periods: got {periods}, allowed are 1 to {self.key_size // 2} positive "

@@ -1,4 +1,4 @@
-"""Tokenizers of model folders: one word for each token, split at white space."""
+"""Tokenizers of model folders: one word for each token, split at whitespace."""
 
 from __future__ import annotations
 

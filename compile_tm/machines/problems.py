@@ -31,12 +31,12 @@ def raise_problems(problems: Iterable[str]) -> None:
 
 
 def name_problems(field: str, names: Sequence[str], *, are_symbols: bool) -> Iterator[str]:
-    """Yield empty names, symbols with white space, which separates symbols, and repeated names."""
+    """Yield empty names, symbols with whitespace, which separates symbols, and repeated names."""
     for name in names:
         if not isinstance(name, str) or not name:
             yield f"{field}: got {name!r}, allowed are non-empty strings"
         elif are_symbols and any(c.isspace() for c in name):
-            yield f"{field}: got {name!r}, allowed are symbols without white space"
+            yield f"{field}: got {name!r}, allowed are symbols without whitespace"
     for name, count in Counter(names).items():
         if count > 1:
             yield f"{field}: {name!r} is listed {count} times"
@@ -46,7 +46,7 @@ def split_word(word: str | Sequence[str], *, alphabet: Sequence[str]) -> tuple[s
     """Return the symbols of an input word.
 
     Args:
-        word: Symbols, or a string. A string is split at white space if it contains any or if a
+        word: Symbols, or a string. A string is split at whitespace if it contains any or if a
             symbol of the alphabet has several characters, else into characters.
         alphabet: Allowed symbols.
 

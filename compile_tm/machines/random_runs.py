@@ -23,7 +23,10 @@ _MAX_MUTATIONS = 200
 def random_run(
     rng: np.random.Generator, config: RandomMachineConfig | None = None, *, max_steps: int
 ) -> Run:
-    """Return the run of a random machine on a random input; it may not halt or have no output."""
+    """Return the run of a random machine on a random input.
+
+    The machine may not halt, or may have no output.
+    """
     config = config or RandomMachineConfig()
     machine = random_machine(rng, config)
     word = random_word(rng, machine, max_length=config.max_word)

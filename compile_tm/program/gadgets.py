@@ -32,6 +32,9 @@ def write(*targets: tuple[Wires, int | Sequence[int] | Bits], when: Condition = 
     Args:
         targets: Wires and their values; one number for a flag.
         when: The condition.
+
+    Raises:
+        ValueError: The numbers of values and wires differ.
     """
     outputs = join(wires for wires, _ in targets)
     values = np.concatenate([np.atleast_1d(np.asarray(value)) for _, value in targets])

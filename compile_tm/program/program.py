@@ -114,7 +114,11 @@ class Program:
         return 1 << len(self.position)
 
     def wire_at(self, coordinate: int) -> str:
-        """Return the name of a coordinate, as `register[bit]` or `flag`."""
+        """Return the name of a coordinate, as `register[bit]` or `flag`.
+
+        Raises:
+            ValueError: No wire has the coordinate.
+        """
         for wire in self.wires:
             if coordinate in wire.coordinates:
                 place = wire.coordinates.index(coordinate)

@@ -1,4 +1,4 @@
-"""Exact greedy decoding by look-ups, at a cost per token that does not grow with the context.
+"""Exact greedy decoding by lookups, at a cost per token that does not grow with the context.
 
 By the paper's Lemma on assumptions, all best positions of a head have the same value, so that one
 of them suffices (Appendix "Computational Efficiency and Attention Sparsity"). It is found by the
@@ -46,7 +46,7 @@ class SparseStats:
 
 
 class SparseTransformer:
-    """Greedy decoder of a program by look-ups."""
+    """Greedy decoder of a program by lookups."""
 
     def __init__(self, program: Program, plan: SparsePlan) -> None:
         self.program, self._plan = program, plan

@@ -3,7 +3,7 @@
 All tokens are given, so each layer is applied to a whole block before the next layer. The residual
 stream of a block is two bit planes per coordinate, the positions where it has its maximum, 1, and
 those where it has its minimum, 0 for flags and -1 for other coordinates. Everything but the
-memory's look-ups is bitwise logic on words of 64 positions.
+memory's lookups is bitwise logic on words of 64 positions.
 
 Neurons. A neuron with slack 1 fires where all its inputs have their best values: the AND of one
 plane per input, up to the first word without a position. The value of a neuron with larger slack is

@@ -4,7 +4,7 @@ A key of a head consists of the signs of its slots. Keys with the same nonzero s
 form a class. For a query with nonzero slots T, the keys of a class with support S have the same
 upper bound on their scores, the sum of |Q| over S & T, which is attained by the keys that agree
 with the query's signs there. For each class and each mask M = S & T that has been queried, a table
-maps signs on M to a value, so that one look-up finds the best positions of the class, independent
+maps signs on M to a value, so that one lookup finds the best positions of the class, independent
 of the number of positions. The table of M = S lists the keys of the class.
 
 The constant part of a query gives each key a bonus. Of positions with the same signs, a table keeps

@@ -1,4 +1,4 @@
-"""The paper's transformer in torch: hardmax or softmax attention, rounding, either positions.
+"""The paper's transformer in torch: hardmax or softmax, rounding, both position encodings.
 
 Every step is that of Definition "setting": with hardmax attention it computes the program itself,
 with a `Conversion` the softmax transformer of that conversion, and with `RoundingPoints` every
@@ -151,7 +151,7 @@ class TorchTransformer(nn.Module):
     def streams(self, ids: npt.NDArray[np.integer]) -> list[npt.NDArray[np.floating]]:
         """Return residual streams (n, d) of a sequence (n,), ordered as `Trace.streams`.
 
-        Before layer 1, then after the heads (denoised where they are) and the MLP of each layer.
+        Before layer 1, then after the heads (and denoising, if any) and the MLP of each layer.
         """
         seen: list[Snapshot] = []
         self(self._batch(ids), seen=seen)

@@ -9,8 +9,8 @@ g = C sqrt(J / D) for x and g / C for the constants,
 and the constant, as read by projections, is 1 - delta. The width is D = J 4^a, so that g = C / 2^a
 and g / C = 1 / 2^a are powers of two, which every format represents. If n < 2^12 and C = 2^18, the
 sum of squares in fp32 is J 2^36 in any order of summation, since terms added to a multiple of 2^36
-are less than half a unit in its last place, 2^12. Then s = C / 2^a, and the norm is the identity to
-the bit in fp32, and in bf16, where kernels compute the mean in fp32. Kernels that multiply by a
+are less than half a unit in its last place, 2^12. Then s = C / 2^a, and the norm is bitwise the
+identity in fp32, and in bf16, where kernels compute the mean in fp32. Kernels that multiply by a
 rounded 1/D have delta <= 2^-24.
 
 LayerNorm. The complement -x of every coordinate makes the mean 0. The variance is

@@ -44,7 +44,7 @@ def find_latest(
     known: Register,
     chunks: tuple[int, ...],
 ) -> None:
-    """Place the heads of a search, one a layer.
+    """Place the heads of a search, one per layer.
 
     Args:
         stage: Stage of the heads.

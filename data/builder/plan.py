@@ -66,7 +66,11 @@ class Part:
 
     @classmethod
     def parse(cls, text: str) -> Part:
-        """Parse `i/n`."""
+        """Parse `i/n`.
+
+        Raises:
+            ValueError: The text is not `i/n` with 0 <= i < n.
+        """
         try:
             index, count = map(int, text.split("/"))
         except ValueError:

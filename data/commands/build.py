@@ -78,15 +78,15 @@ class Config:
         if self.generate > 0 and self.board is None:
             raise ValueError("board: --generate needs --board")
         if self.generate > 0 and (self.split is not None or self.revision is not None):
-            raise ValueError("split and revision: allowed without --generate")
+            raise ValueError("split and revision: not allowed with --generate")
         if self.generate > 0 and self.columns != ColumnOptions():
-            raise ValueError("puzzle_column and answer_column: allowed without --generate")
+            raise ValueError("puzzle_column and answer_column: not allowed with --generate")
         if self.extra_givens > 0 and self.generate == 0:
             raise ValueError("extra_givens: requires --generate")
         if self.mine is not None and (self.generate == 0 or self.extra_givens > 0):
             raise ValueError("mine: requires --generate, and excludes --extra-givens")
         if self.resume and self.rebuild:
-            raise ValueError("resume and rebuild: allowed is one of them")
+            raise ValueError("resume and rebuild: only one of them is allowed")
 
 
 def main(config: Config) -> int:

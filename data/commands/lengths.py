@@ -61,7 +61,7 @@ class Config:
         if not self.sources:
             raise ValueError("sources: got none, allowed are files, a folder or a hub name")
         if self.resume and self.rebuild:
-            raise ValueError("resume and rebuild: allowed is one of them")
+            raise ValueError("resume and rebuild: only one of them is allowed")
 
 
 def main(config: Config) -> int:

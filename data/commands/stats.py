@@ -47,7 +47,7 @@ class Config:
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.against_paper and (self.cutoffs is not None or self.json):
-            raise ValueError("against_paper: allowed without cutoffs and json")
+            raise ValueError("against_paper: not allowed with cutoffs or json")
 
 
 def main(config: Config) -> int:
@@ -69,7 +69,7 @@ def main(config: Config) -> int:
     print_table(console, "loss tokens", _BUDGETS, budgets)
     if code:
         sys.stderr.write(
-            f"sudocot: {share:.1%} of the traces branch, required are at least "
+            f"sudocot: {share:.1%} of the traces branch, the required minimum is "
             f"{config.min_branching_share:.1%}\n"
         )
     return code

@@ -78,10 +78,10 @@ class GenerateConfig:
                     "number first"
                 )
             if self.extra_givens:
-                raise ValueError("extra_givens: allowed without givens")
+                raise ValueError("extra_givens: not allowed with givens")
         if self.lengths is not None and self.extra_givens:
             raise ValueError(
-                "extra_givens: allowed without CoT lengths, since mined puzzles are minimal"
+                "extra_givens: not allowed with CoT lengths, since mined puzzles are minimal"
             )
 
     @property

@@ -53,7 +53,7 @@ def main(config: Config) -> int:
         known = found.pop()
         if known is None or found:
             names = ", ".join(sorted({folder.config.data.name for folder in folders}))
-            raise ValueError(f"dataset: got none, required is the hub data set of {names}")
+            raise ValueError(f"dataset: required for {names}: the hub data set of the puzzles")
         dataset, split = known[0], split or known[1]
     match = HUB_NAME.fullmatch(dataset)
     if match is None or match[2]:

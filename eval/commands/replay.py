@@ -67,7 +67,7 @@ class Config:
         if len(self.evaluations) > 2:
             raise ValueError(f"evaluations: got {len(self.evaluations)}, allowed are 0 to 2")
         if is_pair == (self.puzzle is not None):
-            raise ValueError("puzzle: allowed with one evaluation or none, and needed there")
+            raise ValueError("puzzle: required with one evaluation or none, not allowed with two")
         if self.model is None and not is_pair:
             raise ValueError("model: needed, unless two evaluations are compared")
 

@@ -69,14 +69,14 @@ class Config:
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.model is not None and self.evaluation is not None:
-            raise ValueError("evaluation: got one with --model, allowed is one of them")
+            raise ValueError("evaluation and model: only one of them is allowed")
         if self.puzzle is None and self.evaluation is None:
             raise ValueError("puzzle: got none, allowed only with --evaluation")
         if self.board is not None:
             get_board(self.board)
         has_model = self.model is not None or self.evaluation is not None
         if has_model and self.segment_tokens is not None:
-            raise ValueError("segment_tokens: got one with a model, allowed only without")
+            raise ValueError("segment_tokens: not allowed with --model or --evaluation")
 
 
 def main(config: Config) -> int:

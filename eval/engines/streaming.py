@@ -54,7 +54,7 @@ class SlotSequence:
 
 
 def stream_tokens(model: TokenSequence, run: PuzzleRun) -> Iterator[int]:
-    """Decode a puzzle greedily and yield its tokens; `run` holds the result afterwards.
+    """Decode a puzzle greedily and yield its tokens; `run` holds the result afterward.
 
     When a token is yielded, `run.prompt` is the prompt of its segment.
 

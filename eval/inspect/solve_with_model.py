@@ -63,7 +63,7 @@ class CheckedLine:
 def checked_lines(
     model: TokenSequence, run: PuzzleRun, *, segment_tokens: int | None
 ) -> Iterator[CheckedLine]:
-    """Decode a puzzle and yield each line on completion; `run` holds the result afterwards.
+    """Decode a puzzle and yield each line on completion; `run` holds the result afterward.
 
     Args:
         model: The model.

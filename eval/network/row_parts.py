@@ -1,7 +1,7 @@
 """Preallocated buffers and prepared weights for `eval.network.rows`.
 
-A decode step calls dozens of operations of a few microseconds each, which is the cost of converting
-a tensor to a numpy array or of transposing a matrix. Both are therefore done once in advance.
+A decode step calls dozens of operations of a few microseconds each; converting a tensor to a numpy
+array or transposing a matrix costs about as much. Both are therefore done once in advance.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class Drawing:
         self._height = height + 0.22 * -(-num_legend // legend_columns)
 
     def svg(self) -> str:
-        """Return the plot as SVG without time stamps and versions."""
+        """Return the plot as SVG without timestamps and versions."""
         with plot_style():
             return to_svg(self._figure())
 

@@ -127,5 +127,7 @@ def sampling_with_cohort(sampling: SamplingConfig, cohort: str | None) -> Sampli
     if cohort is None:
         return sampling
     if replace(sampling, seed=0) != SamplingConfig():
-        raise ValueError(f"cohort: got {cohort} and options of --sample, allowed is one of them")
+        raise ValueError(
+            f"cohort: got {cohort} and options of --sample, only one of them is allowed"
+        )
     return sampling_of(cohort)

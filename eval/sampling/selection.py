@@ -77,9 +77,9 @@ class SamplingConfig:
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.count is not None and self.sample == "all":
-            raise ValueError(f"count: got {self.count}, allowed is none with sample all")
+            raise ValueError(f"count: got {self.count}, not allowed with sample all")
         if self.targets and self.sample != "targets":
-            raise ValueError(f"targets: got some with sample {self.sample}, allowed with targets")
+            raise ValueError(f"targets: not allowed with sample {self.sample}")
         if len(set(self.targets)) < len(self.targets):
             raise ValueError(f"targets: got {self.targets}, must differ")
         if self.seed < 0:

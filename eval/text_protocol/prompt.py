@@ -128,7 +128,7 @@ def answer_block(board: Board, solution: Grid) -> str:
 
 @functools.cache
 def load_examples(board: Board) -> tuple[Example, ...]:
-    """Return the stored examples of a board: minimal puzzles of `solver.generator`."""
+    """Return the stored examples of a board: minimal puzzles of `solver.generation.generator`."""
     content = resources.files("eval.text_protocol").joinpath("examples.json").read_text("utf-8")
     return tuple(
         Example(

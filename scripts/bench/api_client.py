@@ -135,7 +135,7 @@ def _decode(engine: ApiEngine, requests: list[Request]) -> Turn:
 
 
 def _run_vllm_client(requests: list[Request], config: Config, work: Path) -> Turn:
-    """Run vLLM's client in another process; its duration excludes start-up."""
+    """Run vLLM's client in another process; its duration excludes startup."""
     prompts = work / "prompts.jsonl"
     lines = (
         json.dumps({"prompt": format_ids(request.board, input_prompt(request))})

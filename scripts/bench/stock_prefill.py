@@ -88,7 +88,7 @@ def _measure(folder: Path, precision: str, config: Config) -> list[dict[str, Any
 
 
 def _flops_per_token(model: Any, length: int) -> float:
-    """Return the mean FLOPs of a token of a row, without the embedding look-up."""
+    """Return the mean FLOPs of a token of a row, without the embedding lookup."""
     config = model.config
     num_weights = sum(weight.numel() for weight in model.parameters() if weight.ndim == 2)
     num_weights -= model.get_input_embeddings().weight.numel()

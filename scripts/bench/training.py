@@ -66,7 +66,7 @@ class Config:
     """Precision policy."""
     tokens_per_update: int = 32_768
     """Non-padding tokens per update."""
-    max_micro_tokens: int = 8_192
+    max_tokens_per_micro_batch: int = 8_192
     """Positions per micro-batch in our loop."""
     trainer_micro_tokens: int = 8_192
     """Non-padding tokens per micro-batch of the Trainer, on average."""
@@ -149,7 +149,7 @@ def compare(
         config=SamplerConfig(
             seed=0,
             tokens_per_update=config.tokens_per_update,
-            max_micro_tokens=config.max_micro_tokens,
+            max_tokens_per_micro_batch=config.max_tokens_per_micro_batch,
             layout="packed" if attention.is_packed else "padded",
             window_rows=8_192,
             max_cot_length=config.max_cot_length,

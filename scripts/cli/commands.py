@@ -101,7 +101,7 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
         "eval.commands.merge", "merge the parts of an evaluation with --shard"
     ),
     ("eval", "certify"): CommandEntry(
-        "eval.commands.certify", "prove that the order of summation changes no token"
+        "eval.commands.certify", "check that the order of summation does not change the tokens"
     ),
     ("eval", "score"): CommandEntry(
         "eval.commands.score", "recompute the scores of an evaluation, without the model"

@@ -110,7 +110,7 @@ def run() -> None:
     """Run the command line of this process and exit; `sudocot_cli.run` calls it."""
     if sys.stderr is None:  # closed by the caller
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open for the whole run
-    if sys.stdout is None:  # what a command opens next would get its number, and all output
+    if sys.stdout is None:  # else the next file opened would get descriptor 1 and all output
         sys.exit(_complain("error: the standard output is closed", code=BAD_INPUT))
     # Notebooks set MPLBACKEND for child processes; the backend may not be installed here.
     os.environ.pop("MPLBACKEND", None)
@@ -123,7 +123,7 @@ def run() -> None:
     from scripts.cli.busy_line import busy_line
 
     redeliver_interrupts()
-    # Puzzles that are typed into the terminal would be mixed with the line.
+    # Typed input would be interleaved with the status line.
     is_typed = "-" in argv and sys.stdin is not None and sys.stdin.isatty()
     summary = COMMANDS[words].summary if words and not is_typed else ""
     try:
@@ -245,7 +245,7 @@ def _report_interrupt(stop: KeyboardInterrupt, words: CommandWords) -> int:
 
 
 def _find_interrupt(error: BaseException) -> KeyboardInterrupt | None:
-    """Return the Ctrl-C that a library, such as a module under import, turned into an error."""
+    """Return the `KeyboardInterrupt` that a library converted to another exception, or None."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:

@@ -303,7 +303,7 @@ def _plain(settings: Settings, results: Results) -> dict[str, Any]:
     return {
         "experiment": settings.name,
         "scale": settings.scale,
-        "world": settings.setup.name,
+        "setup": settings.setup.name,
         "evaluations": [
             {
                 "training": _training_record(row.training),

@@ -67,13 +67,13 @@ class ExperimentSetup:
         config = training.config
         if self.is_tiny:
             return self._tiny_config(config)
-        if num_processes > config.tokens_per_update // config.max_micro_tokens + 1:
+        if num_processes > config.tokens_per_update // config.max_tokens_per_micro_batch + 1:
             # A micro-batch must hold the longest sequence.
             longest = self.cutoff(training) if training.mode == "cot" else 2_048
             # Rows do not divide evenly; the margin avoids a further micro-batch.
             share = round(1.0625 * config.tokens_per_update / num_processes)
-            micro = min(config.max_micro_tokens, max(longest, share))
-            config = dataclasses.replace(config, max_micro_tokens=micro)
+            micro = min(config.max_tokens_per_micro_batch, max(longest, share))
+            config = dataclasses.replace(config, max_tokens_per_micro_batch=micro)
         return config
 
     def _tiny_config(self, config: TrainConfig) -> TrainConfig:

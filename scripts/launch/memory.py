@@ -86,13 +86,15 @@ def _config(stage: Stage) -> Any:
 
 def _training(name: str, config: TrainConfig, device: str) -> StageMemory:
     memory = planned_update(
-        config.architecture, precision=config.precision, num_positions=config.max_micro_tokens
+        config.architecture,
+        precision=config.precision,
+        num_positions=config.max_tokens_per_micro_batch,
     )
     return StageMemory(
         name=name,
         device=device,
         total_bytes=memory.state_bytes + memory.activation_bytes,
-        detail=f"activations of {config.max_micro_tokens:,} tokens",
+        detail=f"activations of {config.max_tokens_per_micro_batch:,} tokens",
     )
 
 

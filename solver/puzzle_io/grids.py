@@ -322,7 +322,7 @@ def _parse_grid(board: Board, lines: list[_Line]) -> Grid:
                     0, f"one row too many; allowed are {board.side}, then an empty line"
                 )
             if is_candidate_row(board, line.text):
-                raise CellError(0, "a grid of candidates; allowed is one digit or blank a cell")
+                raise CellError(0, "a grid of candidates; allowed is one digit or blank per cell")
             _refuse_dashes(board, line.text, lines)
             cells += read_cells(board, line.text, num_cells=board.side)
             refuse_mixed_zero(board, cells, offset=0)

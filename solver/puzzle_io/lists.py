@@ -129,7 +129,7 @@ def _refuse_urls(board: Board, grid: Grid, words: list[Word]) -> None:
             if not other.all() and not np.array_equal(other, grid):
                 raise CellError(
                     word.offset + part.offset,
-                    "another puzzle in a URL; allowed is one puzzle a line",
+                    "another puzzle in a URL; allowed is one puzzle per line",
                 )
 
 
@@ -144,7 +144,7 @@ def _refuse_cells(board: Board, words: list[Word]) -> None:
     if 2 * sum(len(word.text) for word in cells) > board.num_cells:
         num_cells = sum(len(word.text) for word in cells)
         raise CellError(
-            cells[0].offset, f"{num_cells} more cells on the line; allowed is one puzzle a line"
+            cells[0].offset, f"{num_cells} more cells on the line; allowed is one puzzle per line"
         )
 
 
@@ -201,5 +201,5 @@ def _parse_answer(board: Board, grid: Grid, answer: Grid | None, word: Word) -> 
     with naming("answer"):
         answer = parse_answer(board, word.text, offset=word.offset)
     if answer is not None and grid.all() and not np.array_equal(grid, answer):
-        raise CellError(word.offset, "a second complete grid; allowed is one puzzle a line")
+        raise CellError(word.offset, "a second complete grid; allowed is one puzzle per line")
     return answer

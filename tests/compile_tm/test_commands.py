@@ -201,9 +201,9 @@ def test_folders_without_positional_embeddings(
     assert "position 4: 1, followed by <false>" in out
     assert "4 [001]" in out
     assert "embedding" not in out
-    with pytest.raises(ValueError, match="bits: got 3, allowed with a folder is none"):
+    with pytest.raises(ValueError, match="bits: got 3, not allowed with a model folder"):
         run.Config(machine=str(folder), word="1", bits=3)
-    with pytest.raises(ValueError, match="mode: got cot, allowed with a folder is none"):
+    with pytest.raises(ValueError, match="mode: got cot, not allowed with a model folder"):
         show.Config(machine=str(folder), word="1", position=1, mode="cot")
 
 

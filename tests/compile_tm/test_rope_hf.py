@@ -259,11 +259,11 @@ def test_rotations_that_cannot_be_are_refused() -> None:
         ({"rotary_periods": [4, 8, 16]}, r"rotary_periods: got \[4, 8, 16\], allowed are 1 to 2"),
         ({"rotary_periods": [4, 0]}, "rotary_periods: got"),
         ({"rotary_periods": [2]}, "the longest 4 or more"),
-        ({"rotary_periods": None}, "rotary_heads: allowed without rotary_periods is None"),
+        ({"rotary_periods": None}, "rotary_heads: must be None without rotary_periods"),
         ({"rotary_heads": None}, "rotary_heads: allowed are 2 rows of numbers below 2"),
         ({"rotary_heads": [[0]]}, "rotary_heads: allowed are 2 rows"),
         ({"rotary_heads": [[2], []]}, "rotary_heads: allowed are 2 rows"),
-        ({"position_coordinates": [0]}, "position_coordinates: allowed with rotary_periods"),
+        ({"position_coordinates": [0]}, "position_coordinates: must be empty with rotary_periods"),
     ):
         with pytest.raises(ValueError, match=message):
             CompiledTransformerConfig(**sizes, **(good | wrong))

@@ -187,7 +187,7 @@ def test_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[s
         publish_page(out, "<html>\n")
     with pytest.raises(ValueError, match="open: allowed with --out only"):
         show.Config(machine="parity", word="1", open=True)
-    with pytest.raises(ValueError, match="registers: got some with --out"):
+    with pytest.raises(ValueError, match="registers: not allowed with --out"):
         show.Config(machine="parity", word="1", out=out, registers=("state",))
 
 

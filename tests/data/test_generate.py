@@ -216,7 +216,7 @@ def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
         ({"min_cot_length": 0}, "min_cot_length: got 0"),
         ({"min_cot_length": 9, "max_cot_length": 8}, "max_cot_length: got 8"),
         ({"patience": 0}, "patience: got 0"),
-        ({"min_cot_length": 9, "extra_givens": 1}, "extra_givens: allowed without"),
+        ({"min_cot_length": 9, "extra_givens": 1}, "extra_givens: not allowed with CoT"),
     ],
 )
 def test_bad_choices_are_named(options: dict[str, Any], message: str) -> None:
@@ -242,7 +242,7 @@ def test_few_givens_make_traces_branch(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"givens": (6, 3)}, "givens: got 6 3, allowed are 0 to 16"),
-        ({"givens": (3, 6), "extra_givens": 1}, "extra_givens: allowed without givens"),
+        ({"givens": (3, 6), "extra_givens": 1}, "extra_givens: not allowed with givens"),
     ],
 )
 def test_wrong_givens_are_refused(options: dict[str, Any], message: str) -> None:

@@ -143,7 +143,7 @@ def test_what_is_no_result_is_not_published(
     refuse("two are 'random 9 scot fp32'", folders[0], folders[0])
     hub = ["eval", "card", str(folders[0]), "--model", str(model)]
     assert main(hub) == 2
-    assert "dataset: got none, required is the hub data set" in capsys.readouterr().err
+    assert "dataset: required for" in capsys.readouterr().err
     assert main([*hub, "--dataset", "sudoku"]) == 2
     assert "allowed is owner/name" in capsys.readouterr().err
     other = export(make_model("neox"), tmp_path / "other")

@@ -252,8 +252,8 @@ def test_command_shows_token_margin_and_board(
     ("words", "message"),
     [
         (["a", "b", "c"], "allowed are 0 to 2"),
-        (["a", "b", "--puzzle", "x"], "puzzle: allowed with one"),
-        (["a", "--model", "m"], "puzzle: allowed with one"),
+        (["a", "b", "--puzzle", "x"], "puzzle: required with one evaluation"),
+        (["a", "--model", "m"], "puzzle: required with one evaluation"),
         (["a", "--puzzle", "x"], "model: needed"),
         (["a", "b", "--limit", "-1"], "limit: got -1, allowed is 0 to"),
     ],

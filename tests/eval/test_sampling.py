@@ -296,7 +296,7 @@ def test_capped_puzzles_are_a_warning_among_the_hardest(
     [
         ({"count": 0}, "count"),
         ({"sample": "all", "count": 5}, "count"),
-        ({"targets": (5,)}, "targets: got some with sample random"),
+        ({"targets": (5,)}, "targets: not allowed with sample random"),
         ({"sample": "targets", "targets": (0,)}, "targets"),
         ({"sample": "targets", "targets": (5, 5)}, "must differ"),
         ({"seed": -1}, "seed"),

@@ -182,10 +182,10 @@ def test_wrong_options_are_named(tmp_path: Path) -> None:
     page, folder = tmp_path / "p.html", tmp_path
     for options, message in (
         ({}, "puzzle: got none"),
-        ({"puzzle": SMALL, "model": folder, "evaluation": folder}, "allowed is one of them"),
+        ({"puzzle": SMALL, "model": folder, "evaluation": folder}, "only one of them is allowed"),
         ({"puzzle": SMALL, "segment_tokens": 0}, "segment_tokens: got 0"),
         ({"puzzle": SMALL, "max_page_tokens": 0}, "max_page_tokens: got 0"),
-        ({"puzzle": SMALL, "model": folder, "segment_tokens": 8}, "allowed only without"),
+        ({"puzzle": SMALL, "model": folder, "segment_tokens": 8}, "not allowed with --model"),
         ({"puzzle": SMALL, "board": "5x5"}, "board '5x5'"),
     ):
         with pytest.raises(ValueError, match=message):

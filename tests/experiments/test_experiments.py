@@ -156,8 +156,8 @@ def test_stages_get_the_resources_that_they_can_use() -> None:
     assert given("cot-l6-n1024-seed0") == (1, 2, 8)
     assert given("cot-l6-n1024-seed0-targets") == (4, 1, 1)
     # 16 GPUs share an update of 100,000 tokens; a micro-batch holds the longest sequence.
-    assert stages["cot-l6-n1024-seed0"].option("--max-micro-tokens") == "6641"
-    assert stages["cot-l6-n16384-seed0"].option("--max-micro-tokens") == "16384"
+    assert stages["cot-l6-n1024-seed0"].option("--max-tokens-per-micro-batch") == "6641"
+    assert stages["cot-l6-n16384-seed0"].option("--max-tokens-per-micro-batch") == "16384"
 
 
 def test_the_same_recipe_goes_to_slurm(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_a_study_on_another_board_names_its_board(tmp_path: Path) -> None:
     assert "segments of\n32 trace tokens" in page
     assert "--optimizer.peak-lr=0.0005 --board-state-weight=0.0 --tokens-per-update=100000" in page
     shared = "--architecture.hidden-size=128 --architecture.num-heads=2 --output-share=0.2"
-    assert f"All trainings have the options `{shared} --compile=True`." in page
+    assert f"All runs have the options `{shared} --compile=True`." in page
     assert page.count("--output-share") == 1
     assert "| small | muon-2k with QK norm and board-state loss (preset small) | - |" in page
     assert "## Tokens to reach a loss or accuracy" in page

@@ -42,7 +42,7 @@ OUTSIDE = (
     "training.models.rotary.RotaryPhases._apply",
     "training.models.attention.check_no_leak",
     "training.checkpoints.state.gather_state",
-    "training.models.fused.quarter_turn",
+    "training.models.fused.rotate_half_matrix",
     "tests.gpu.test_training.varlen_attn",
 )
 """Where a run reads device memory before its first update or once, and when it saves."""

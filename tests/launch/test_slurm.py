@@ -25,7 +25,7 @@ pytestmark = [
 BUILD = ("data", "build", "--generate", "300", "--board", "4x4", "--mode", "scot")
 TRAIN = (
     *("train", "run", "--preset", "tiny", "--log-every", "1", "--budget", "100000"),
-    *("--max-micro-tokens", "500"),
+    *("--max-tokens-per-micro-batch", "500"),
 )
 SMALL = ("--cpus", "1", "--time", "10")
 RECIPE = """\

@@ -133,7 +133,7 @@ def test_commands_of_a_page_run_in_order(shell: Shell, guide_folder: Path, name:
 def test_readme_is_short_and_names_limits_before_it_starts() -> None:
     text = README.read_text(encoding="utf-8")
     assert len(text.split()) <= 900
-    assert text.index("## Limits first") < text.index("## Start")
+    assert text.index("## Limitations") < text.index("## Getting started")
     assert "Nothing here has run on a GPU" in text
 
 

@@ -111,7 +111,7 @@ def test_fast_path_reads_the_same_kinds(kind: str) -> None:
         (f"{P} {ANSWER} {Q}", 165, "a third grid on the line; allowed are a puzzle and an answer"),
         (f"{P} name {Q}", 88, "answer: an answer with blanks"),
         (f"{xml(P)}{xml(Q)}", 109, "answer: an answer with blanks"),
-        (f"{P} 7 1 {' '.join(Q)}", 85, "82 more cells on the line; allowed is one puzzle a line"),
+        (f"{P} 7 1 {' '.join(Q)}", 85, "82 more cells on the line; allowed is one puzzle per line"),
         (f"{P} name {' '.join(rows_of(Q))}", 88, "81 more cells on the line"),
         (f"{P[1:]} {Q}", 1, "80 more cells on the line"),
         (f"{ANSWER} {ANSWER[9:]}{ANSWER[:9]}", 83, "a second complete grid; allowed is one"),
@@ -125,7 +125,7 @@ def test_fast_path_reads_the_same_kinds(kind: str) -> None:
         (
             f"{P} https://e.org/?bd={Q}",
             101,
-            "another puzzle in a URL; allowed is one puzzle a line",
+            "another puzzle in a URL; allowed is one puzzle per line",
         ),
         (f"https {P} //e.org/{Q}", 97, "another puzzle in a URL"),
     ],
@@ -220,7 +220,7 @@ def test_grid_of_candidates_is_named() -> None:
     texts, errors, _ = read(f"{drawn(P)}\n\n{CANDIDATES}\n\n{drawn(Q)}")
     assert texts == [P, Q]
     assert len(errors) == 1
-    assert "13:1: a grid of candidates; allowed is one digit or blank a cell" in errors[0]
+    assert "13:1: a grid of candidates; allowed is one digit or blank per cell" in errors[0]
     assert "a grid of candidates" in read(CANDIDATES)[1][0]
 
 

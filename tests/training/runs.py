@@ -37,7 +37,7 @@ def small_config(data: Path, out: Path, **changes: Any) -> TrainConfig:
         "board_state_weight": 1.0,
         "budget": 6_000,
         "tokens_per_update": 450,
-        "max_micro_tokens": 240,
+        "max_tokens_per_micro_batch": 240,
         "log_every": 3,
         "save_every": 4,
         "eval_every": 5,

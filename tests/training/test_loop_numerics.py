@@ -122,7 +122,9 @@ class TestGradients:
     def test_any_split_gives_the_reference(
         self, finished: TrainConfig, num_parts: int, attention: str
     ) -> None:
-        config = dataclasses.replace(finished, max_micro_tokens=800, tokens_per_update=800)
+        config = dataclasses.replace(
+            finished, max_tokens_per_micro_batch=800, tokens_per_update=800
+        )
         splits = [part.tolist() for part in np.array_split(np.array(self.ROWS), num_parts)]
         ours = self.gradients(config, splits, attention)
         theirs = self.reference(config)

@@ -26,7 +26,11 @@ from training.batching.sampler import (
 )
 
 CONFIG = SamplerConfig(
-    seed=7, tokens_per_update=4_000, max_micro_tokens=1_500, layout="padded", window_rows=500
+    seed=7,
+    tokens_per_update=4_000,
+    max_tokens_per_micro_batch=1_500,
+    layout="padded",
+    window_rows=500,
 )
 
 
@@ -110,12 +114,12 @@ class TestUpdates:
     ) -> None:
         store = fake_store(10_000)
 
-        def updates(max_micro_tokens: int) -> list[Update]:
+        def updates(max_tokens_per_micro_batch: int) -> list[Update]:
             sampler = sampler_over(
                 store,
                 layout=layout,
                 tokens_per_update=tokens_per_update,
-                max_micro_tokens=max_micro_tokens,
+                max_tokens_per_micro_batch=max_tokens_per_micro_batch,
                 window_rows=4_096,
             )
             return take(sampler, 30)
@@ -134,7 +138,7 @@ class TestUpdates:
                 store,
                 layout="packed",
                 tokens_per_update=100_000,
-                max_micro_tokens=limit,
+                max_tokens_per_micro_batch=limit,
                 window_rows=8_192,
             )
             counts = [len(u.micro_batches) for u in take(sampler, 50)]
@@ -146,7 +150,7 @@ class TestUpdates:
     def test_joined_packs_are_evenly_distributed(self, limit: int, num_joined: int) -> None:
         """Four packs of 25,000 tokens are not joined by three, which would leave a single one."""
         config = dataclasses.replace(
-            CONFIG, layout="packed", tokens_per_update=100_000, max_micro_tokens=limit
+            CONFIG, layout="packed", tokens_per_update=100_000, max_tokens_per_micro_batch=limit
         )
         assert (config.num_packs, config.pack_tokens) == (4, 25_000)
         assert config.packs_per_micro_batch == num_joined
@@ -176,7 +180,9 @@ class TestUpdates:
     def test_little_padding(self) -> None:
         store = fake_store(10_000)
         padded = sampler_over(store, window_rows=4_096)
-        packed = sampler_over(store, window_rows=4_096, layout="packed", max_micro_tokens=4_000)
+        packed = sampler_over(
+            store, window_rows=4_096, layout="packed", max_tokens_per_micro_batch=4_000
+        )
         for sampler, limit in ((padded, 0.05), (packed, 0.08)):
             updates = take(sampler, 200)
             padding = sum(u.num_pad_tokens for u in updates)
@@ -228,8 +234,8 @@ class TestUpdates:
 
     def test_refuses_what_cannot_work(self) -> None:
         store = fake_store(100)
-        with pytest.raises(ValueError, match="max_micro_tokens must be at least"):
-            sampler_over(store, max_micro_tokens=100)
+        with pytest.raises(ValueError, match="max_tokens_per_micro_batch must be at least"):
+            sampler_over(store, max_tokens_per_micro_batch=100)
         with pytest.raises(ValueError, match="max_cot_length 5 leaves none of 100 rows"):
             sampler_over(store, max_cot_length=5)
         with pytest.raises(ValueError, match="window_rows must be at least 1, got 0"):

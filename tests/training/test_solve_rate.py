@@ -79,7 +79,7 @@ def model_with(form: str, *, seed: int = 0) -> PreTrainedModel:
 
 
 def match(model: nn.Module, store: Any, rows: npt.NDArray[np.int64]) -> MatchResult:
-    return held_out_match(model, store, rows, max_micro_tokens=256, device=CPU)
+    return held_out_match(model, store, rows, max_tokens_per_micro_batch=256, device=CPU)
 
 
 @forms

@@ -82,6 +82,9 @@ def collate(
             micro-batch left in an update.
         shape: Sizes of a packed micro-batch, or None for a padded one.
         with_planes: Add the search planes of `solver.mrv.board_state`.
+
+    Raises:
+        ValueError: `rows` have more tokens than `shape` has positions.
     """
     batch = _padded(store, rows) if shape is None else _packed(store, rows, shape)
     if not with_planes:

@@ -9,9 +9,10 @@ windows of `window_rows` samples, and each window, on its own, into updates:
     shuffle   of the packs, seeded by the window
     updates   consecutive packs, each update as close to `tokens_per_update` as possible
 
-The size of a pack follows from `tokens_per_update` alone. `max_micro_tokens` only determines how
-the rows of an update are divided into micro-batches, by joining or splitting packs. So the updates
-do not depend on it, and a run that ran out of memory can be resumed with a smaller value.
+The size of a pack follows from `tokens_per_update` alone. `max_tokens_per_micro_batch` only
+determines how the rows of an update are divided into micro-batches, by joining or splitting packs.
+The updates therefore do not depend on it, and a run that ran out of memory can be resumed with a
+smaller value.
 
 The position is the number of samples drawn since the start of the run. It determines the window and
 the offset in it, so a resume plans one window and replays nothing. Processes take different
@@ -49,7 +50,7 @@ class SamplerConfig:
     """Seed of the order."""
     tokens_per_update: int
     """Mean non-padding tokens per update."""
-    max_micro_tokens: int
+    max_tokens_per_micro_batch: int
     """Maximum positions per micro-batch, including padding, which bounds the memory."""
     layout: Layout
     """Layout of the micro-batches."""
@@ -59,7 +60,7 @@ class SamplerConfig:
     """Cut-off N: rows of puzzles with a longer CoT are excluded; None for no cut-off."""
 
     def __post_init__(self) -> None:
-        for name in ("tokens_per_update", "max_micro_tokens", "window_rows"):
+        for name in ("tokens_per_update", "max_tokens_per_micro_batch", "window_rows"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
@@ -76,7 +77,7 @@ class SamplerConfig:
     @property
     def packs_per_micro_batch(self) -> int:
         """Packs joined into a micro-batch: as many as fit, evenly distributed."""
-        joined = max(1, self.max_micro_tokens // self.pack_tokens)
+        joined = max(1, self.max_tokens_per_micro_batch // self.pack_tokens)
         if self.layout == "padded":
             return 1  # joining packs of different lengths would add padding
         num_micro_batches = -(-self.num_packs // joined)
@@ -85,7 +86,7 @@ class SamplerConfig:
     @property
     def micro_tokens(self) -> int:
         """Capacity of a micro-batch in positions."""
-        return min(self.packs_per_micro_batch * self.pack_tokens, self.max_micro_tokens)
+        return min(self.packs_per_micro_batch * self.pack_tokens, self.max_tokens_per_micro_batch)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,12 +205,12 @@ class Sampler:
         return updates
 
     def _micro_batches(self, packs: Sequence[Indices]) -> tuple[Indices, ...]:
-        """Join or split the packs of an update to fit `max_micro_tokens`."""
+        """Join or split the packs of an update to fit `max_tokens_per_micro_batch`."""
         config = self.config
         if self.shape is None:
             return tuple(part for rows in packs for part in self._split(rows))
-        if config.pack_tokens > config.max_micro_tokens:
-            # Split all packs together: split one by one, each would leave a nearly empty rest.
+        if config.pack_tokens > config.max_tokens_per_micro_batch:
+            # Split all packs together; one by one, each would end with a nearly empty micro-batch.
             return tuple(self._split(np.concatenate(packs)))
         micro_batches: list[list[Indices]] = []
         room = 0
@@ -223,13 +224,15 @@ class Sampler:
         return tuple(np.concatenate(joined) for joined in micro_batches)
 
     def _split(self, rows: Indices) -> list[Indices]:
-        """Split rows into micro-batches of at most `max_micro_tokens` positions."""
+        """Split rows into micro-batches of at most `max_tokens_per_micro_batch` positions."""
         lengths = self.lengths[rows].astype(np.int64)
         if self.shape is None:
-            return [rows[part] for part in pack_similar(lengths, self.config.max_micro_tokens)]
+            return [
+                rows[part] for part in pack_similar(lengths, self.config.max_tokens_per_micro_batch)
+            ]
         # Longest first, so that short sequences fill the gaps.
         order = np.argsort(-lengths, kind="stable")
-        budget = self.config.max_micro_tokens
+        budget = self.config.max_tokens_per_micro_batch
         return [rows[order[part]] for part in pack_full(lengths[order], budget)]
 
     def _update(self, position: int, micro_batches: tuple[Indices, ...]) -> Update:
@@ -254,7 +257,8 @@ def make_sampler(store: TokenStore, *, config: SamplerConfig) -> Sampler:
     """Create a sampler over the rows of a data set up to the cut-off N.
 
     Raises:
-        ValueError: No row is within the cut-off, or the longest one exceeds `max_micro_tokens`.
+        ValueError: No row is within the cut-off, or the longest one exceeds
+            `max_tokens_per_micro_batch`.
     """
     rows = None
     if config.max_cot_length is not None:
@@ -263,10 +267,10 @@ def make_sampler(store: TokenStore, *, config: SamplerConfig) -> Sampler:
     if lengths.size == 0:
         raise ValueError(f"max_cot_length {config.max_cot_length} leaves none of {len(store)} rows")
     longest, shortest = int(lengths.max()), int(lengths.min())
-    if longest > config.max_micro_tokens:
+    if longest > config.max_tokens_per_micro_batch:
         raise ValueError(
-            f"max_micro_tokens must be at least {longest}, the longest sequence, "
-            f"got {config.max_micro_tokens}"
+            f"max_tokens_per_micro_batch must be at least {longest}, the longest sequence, "
+            f"got {config.max_tokens_per_micro_batch}"
         )
     shape = None
     if config.layout == "packed":

@@ -33,7 +33,11 @@ def attend_padded(
     scaling: float,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention over right-padded rows."""
+    """Causal attention over right-padded rows.
+
+    Raises:
+        ValueError: Queries and keys differ in shape, as in decoding with a KV cache.
+    """
     if query.shape != key.shape:
         raise ValueError(
             f"training attention: got {query.shape[2]} queries for {key.shape[2]} keys, "

@@ -79,7 +79,7 @@ def fuse_layers(model: PreTrainedModel, *, compile_dynamic: bool | None = None) 
             # Only this implementation uses a mask, which takes gigabytes for long sequences.
             if attends_by_matrices(length, device, is_bf16=torch.is_autocast_enabled("cpu")):
                 mask = causal_mask(length, device)
-        phases.append(quarter_turn(phases[0].shape[-1], hidden_states.device))
+        phases.append(rotate_half_matrix(phases[0].shape[-1], hidden_states.device))
         output: Tensor = forward(layer, hidden_states, phases, mask, attention.function, options)
         return output
 
@@ -95,7 +95,7 @@ def causal_mask(length: int, device: torch.device) -> Tensor:
 
 
 @functools.lru_cache(maxsize=8)
-def quarter_turn(head_dim: int, device: torch.device) -> Tensor:
+def rotate_half_matrix(head_dim: int, device: torch.device) -> Tensor:
     """Matrix that maps (first half, second half) to (-second half, first half)."""
     identity = torch.eye(head_dim // 2, device=device)
     return torch.kron(torch.tensor([[0.0, 1.0], [-1.0, 0.0]], device=device), identity)
@@ -115,7 +115,7 @@ def forward_layer(
         layer: Layer of a Llama or Qwen3 model with the weights.
         x: Residual stream (B, T, d).
         phases: Cosines and sines of the rotary angles, each (B or 1, T, 1, head_dim), and the
-            matrix of `quarter_turn`.
+            matrix of `rotate_half_matrix`.
         mask: Additive mask (T, T), for the implementation that needs it.
         attend: Attention function of `training.models.attention_kernels`.
         options: Further arguments of `attend`, such as the borders of packed sequences.

@@ -151,7 +151,7 @@ class RunRecords:
         self._write("stop", signal=signal)
         if self._log is not None:
             step = self._run.usage.step
-            logger.warning("%s: saved at step %d, to be continued", signal, step)
+            logger.warning("%s: saved at step %d; the same command resumes the run", signal, step)
 
     def sync(self) -> None:
         """Flush the metrics file to the disk."""

@@ -11,7 +11,7 @@ _NUM_LOOKS = 7  # Colors and markers repeat after this number of series.
 
 
 def draw(plot: Plot) -> str:
-    """Return a plot as SVG without time stamps and versions."""
+    """Return a plot as SVG without timestamps and versions."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator

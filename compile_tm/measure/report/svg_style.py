@@ -64,7 +64,7 @@ def plot_style() -> Iterator[None]:
 
 
 def to_svg(figure: Any) -> str:
-    """Render a figure as SVG without time stamps and versions."""
+    """Render a figure as SVG without timestamps and versions."""
     stream = io.BytesIO()
     figure.savefig(stream, format="svg", dpi=160, metadata={"Date": None, "Creator": None})
     return re.sub(r"[ \t]+$", "", stream.getvalue().decode(), flags=re.MULTILINE)

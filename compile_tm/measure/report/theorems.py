@@ -1,7 +1,7 @@
 """The statements that have numbers, as functions: lengths, exponent bits and context limits.
 
 Dimensions are in `constructions.sizes`, those with denoising here; scales c are in
-`softmax.bounds`. Names of theorems and lemmas are the paper's labels.
+`conversion.bounds`. Names of theorems and lemmas are the paper's labels.
 """
 
 from __future__ import annotations
