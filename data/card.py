@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from itertools import groupby
 from typing import Any
 
-import jinja2
 import yaml
 
+from data.runtime.templates import markdown_environment
 from data.store import Manifest, hub_features
 from solver.boards import Board, get_board
 from solver.vocabulary import Vocabulary
@@ -61,11 +60,8 @@ def dataset_card(
     """
     manifest = parts[0].manifest
     board = get_board(manifest.board)
-    template = resources.files("data").joinpath("templates", "dataset_card.md.j2").read_text()
-    environment = jinja2.Environment(  # noqa: S701 - Markdown, not HTML
-        undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
-    )
-    return environment.from_string(template).render(
+    template = markdown_environment("data").get_template("templates/dataset_card.md.j2")
+    return template.render(
         front_matter=yaml.safe_dump(_front_matter(board, parts, license_id), sort_keys=False),
         board=board,
         repository=repository,

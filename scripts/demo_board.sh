@@ -94,7 +94,8 @@ else
     trap 'kill $server 2>/dev/null || true' EXIT
     until [[ -s $out/url ]]; do sleep 0.2; done
     export OPENAI_API_KEY=none
-    evaluate stub 4x4 --model stub-model --engine api --base-url "$(<"$out/url")" --name "stub server"
+    "$bin/sudocot" eval run --data "$out/4x4.csv" --sample all --model stub-model --engine api \
+        --base-url "$(<"$out/url")" --name "stub server" --out "$out/evaluations/stub"
 fi
 
 step "leaderboard, in $out/report/report.html"

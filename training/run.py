@@ -89,5 +89,7 @@ def _run_session(run: Run, stop: StopSignal) -> bool:
         records = RunRecords(run, log=log, mirror=mirror)
         is_finished = run_loop(run, records=records, stop=stop, advance=advance)
         if is_finished:
-            mirror.log_results(model=run.folder.final, data=config.data)
+            mirror.log_results(
+                model=run.folder.final, data=config.data, data_digest=run.store.manifest.digest
+            )
         return is_finished

@@ -65,16 +65,25 @@ def check_checkpoint(checkpoint: Checkpoint, *, config: TrainConfig, data_digest
 
 
 def warn_about_idle_processes(sampler: Sampler, *, num_processes: int) -> None:
-    """Warn if an update has fewer micro-batches than there are processes."""
+    """Warn if an update has fewer micro-batches than there are processes.
+
+    A micro-batch holds the longest sequence, so a smaller one is advised only down to its length.
+    """
     config = sampler.config
     num_micro_batches = -(-config.tokens_per_update // config.micro_tokens)
     if num_micro_batches < num_processes:
+        most = config.tokens_per_update // num_processes
+        advice = f"set max_tokens_per_micro_batch to {sampler.longest} to {most}"
+        if most < sampler.longest:
+            advice = (
+                f"the longest sequence has {sampler.longest} tokens, so set tokens_per_update to "
+                f"{num_processes * sampler.longest} or more, or use fewer processes"
+            )
         logger.warning(
-            "%d processes share %d micro-batches per update: set max_tokens_per_micro_batch to %d "
-            "or less",
+            "%d processes share %d micro-batches per update: %s",
             num_processes,
             num_micro_batches,
-            config.tokens_per_update // num_processes,
+            advice,
         )
 
 

@@ -79,7 +79,10 @@ def main(config: Config) -> int:
         return _run_dfa(compiled, decoder, config)
     if isinstance(compiled, CompiledSudoku):
         return solve_puzzle(
-            Console(highlight=False, markup=False, emoji=False), compiled, decoder, config.word
+            Console(highlight=False, markup=False, emoji=False),
+            compiled,
+            decoder,
+            compiled.board.parse(config.word),
         )
     assert isinstance(compiled, CompiledMachine)
     run = checked_run(compiled.machine, config.word, max_steps=config.max_steps)

@@ -93,8 +93,10 @@ class Config:
 def main(config: Config) -> int:
     """Compile the solver; print, solve or write."""
     bits = DEFAULT_BITS[config.mode] if config.bits is None else config.bits
+    board = BOARDS[config.board]
+    givens = None if config.puzzle is None else board.parse(config.puzzle)
     compiled = compile_sudoku(
-        BOARDS[config.board], mode=config.mode, bits=bits, segment_tokens=config.segment_tokens
+        board, mode=config.mode, bits=bits, segment_tokens=config.segment_tokens
     )
     console = Console(highlight=False, markup=False, emoji=False)
     sizes = compiled.program.sizes
@@ -116,10 +118,8 @@ def main(config: Config) -> int:
         print_folder(
             export_sudoku(compiled, config.out, conversion=conversion), config.out, conversion
         )
-    if config.puzzle is not None:
-        return solve_puzzle(
-            console, compiled, _runtime(compiled, conversion, points), config.puzzle
-        )
+    if givens is not None:
+        return solve_puzzle(console, compiled, _runtime(compiled, conversion, points), givens)
     return 0
 
 
@@ -149,9 +149,10 @@ def _bits_for(compiled: CompiledSudoku, givens: list[int]) -> str:
     return f"at least {num_bits_for(max(map(len, segments)) - 1)}"
 
 
-def solve_puzzle(console: Console, compiled: CompiledSudoku, model: Decoder, puzzle: str) -> int:
+def solve_puzzle(
+    console: Console, compiled: CompiledSudoku, model: Decoder, givens: list[int]
+) -> int:
     """Decode a puzzle, print its solution, and return the exit code."""
-    givens = [int(char) if char.isdigit() else 0 for char in puzzle]
     segments = list(generate_segments(model, compiled, givens))
     last = segments[-1].tolist()
     if last[-1] not in compiled.stop_ids:

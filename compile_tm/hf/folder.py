@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
 from compile_tm.constructions.sequences import MAX_BITS
 from compile_tm.program.compiled import CompiledProgram
+from data.model_format.facts import FACTS_FILE, FACTS_FORMAT
+from data.model_format.weights import weights_digest
 
-FACTS_FILE = "sudocot.json"
 MACHINE_FILE = "machine.json"
 
 
@@ -40,17 +40,11 @@ def write_evaluation_facts(
     facts = compiled.evaluation_facts
     if facts is None:
         return
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        # numpy has no bf16.
-        raw = tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor
-        digest.update(raw.numpy().tobytes())
     vocabulary = "\n".join(compiled.token_texts).encode()
     content = {
-        "format": 1,
+        "format": FACTS_FORMAT,
         "vocabulary_digest": hashlib.sha256(vocabulary).hexdigest(),
-        "weights_digest": digest.hexdigest(),
+        "weights_digest": weights_digest(tensors),
         **facts,
     }
     write_json(content, folder / FACTS_FILE, indent=indent)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,13 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
-from transformers import PreTrainedTokenizerFast
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from compile_tm.constructions.compiled import Compiled
 from compile_tm.constructions.tokens import token_text
 from compile_tm.conversion.rope.bounds import least_stack_gap
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
 from compile_tm.hf.export import Matrix, Weights, config_fields, layer_matrices, matrices
+from compile_tm.hf.file_checks import check_cases, tokenizer_problems
 from compile_tm.hf.modeling_compiled import SparseMatrix
 from compile_tm.hf.self_test import SelfTestCase, read_cases, self_test_case
 from compile_tm.hf.source import FolderSource, load_model, model_snapshots, read_config, read_source
@@ -36,7 +36,6 @@ from compile_tm.measure.checks import (
 )
 from compile_tm.measure.failures import first_failure
 from compile_tm.runtime.transformer import TorchTransformer
-from data.model_format.weights import clear_read_errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,8 @@ class FolderCheck:
 def check_folder(folder: Path) -> FolderCheck:
     """Check a folder.
 
-    If the weights do not fit the configuration, the model is not run.
+    If the weights do not fit the configuration, the model is not run. Words of the self-test whose
+    tokens differ from the definition are not run either.
 
     Raises:
         ValueError: the folder holds no compiled machine, or a file in it is malformed.
@@ -66,17 +66,20 @@ def check_folder(folder: Path) -> FolderCheck:
     """
     config = read_config(folder)
     source = read_source(folder, config)
-    compiled, cases = source.compiled, read_cases(folder)
+    compiled = source.compiled
+    cases, case_problems = check_cases(read_cases(folder), partial(self_test_case, compiled))
     weights = matrices(source.blueprint, source.conversion)
     problems = [
-        *_tokenizer_problems(folder, compiled),
-        *_case_problems(compiled, cases),
+        *tokenizer_problems(folder, compiled.token_texts),
+        *case_problems,
         *_config_problems(config, source, weights),
     ]
     stored = _stored_matrices(folder, config)
     if isinstance(stored, Problem):
         return FolderCheck(source=source, problems=(*problems, stored))
     problems += _weight_problems(stored, source, weights)
+    if not cases:
+        return FolderCheck(source=source, problems=tuple(problems))
     model = load_model(folder)
     rows = [(case, n) for case in cases for n in range(len(case.segments))]
     problems += _generation_problems(model, source, rows)
@@ -92,24 +95,6 @@ def check_folder(folder: Path) -> FolderCheck:
         num_words=len(cases),
         num_tokens=sum(len(ids) - length for case in cases for ids, length in case.segments),
     )
-
-
-def _tokenizer_problems(folder: Path, compiled: Compiled) -> Iterator[Problem]:
-    with clear_read_errors(folder):
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
-    vocabulary = tokenizer.get_vocab()
-    for number, token in enumerate(compiled.vocabulary.tokens(range(compiled.vocabulary.size))):
-        text = token_text(token)
-        if vocabulary.get(text) != number:
-            yield Problem("tokenizer", f"{text!r} has id {vocabulary.get(text)}, must be {number}")
-            return
-
-
-def _case_problems(compiled: Compiled, cases: list[SelfTestCase]) -> Iterator[Problem]:
-    for case in cases:
-        if case != self_test_case(compiled, case.word):
-            where = f"self-test, word {' '.join(case.word)!r}"
-            yield Problem(where, "its tokens differ from the definition")
 
 
 def _stored_matrices(
@@ -234,7 +219,6 @@ def _first_departure(model: Any, source: FolderSource, ids: tuple[int, ...]) -> 
         hardmax.streams(np.array(ids)),
         blueprint=source.blueprint,
         conversion=source.conversion,
-        sequence=0,
         token_position=len(ids) - 1,
     )
     if failure is not None:

@@ -16,6 +16,7 @@ from compile_tm.constructions.compiled import Compiled, CompiledDfa
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.interpreter import run_machine
 from compile_tm.machines.random_machines import random_word
+from data.runtime.documents import load_json
 
 SELF_TEST_FILE = "self_test.json"
 _MAX_WORDS = 12
@@ -99,10 +100,10 @@ def read_cases(folder: Path) -> list[SelfTestCase]:
         OSError: it is missing.
     """
     path = folder / SELF_TEST_FILE
+    rows = load_json(path)
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
         cases = [_read_case(row) for row in rows]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path}: no self-test: {reprlib.repr(error)}") from error
     if not cases:
         raise ValueError(f"{path}: holds no words")

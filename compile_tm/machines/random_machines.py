@@ -11,6 +11,7 @@ from annotated_types import Ge, Le
 
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.turing import MOVES, Rule, TuringMachine
+from data.runtime.ranges import check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +30,7 @@ class RandomMachineConfig:
     """Maximum length of the input; the least is 0."""
 
     def __post_init__(self) -> None:
-        low = {"max_states": 2, "max_extra_symbols": 0, "max_word": 0}
-        for field in self.__slots__:
-            if getattr(self, field) < low.get(field, 1):
-                raise ValueError(
-                    f"{field}: got {getattr(self, field)}, allowed are {low.get(field, 1)} and more"
-                )
+        check_ranges(self)
 
 
 def random_machine(

@@ -169,7 +169,6 @@ def find_failure(case: Case, conversion: Conversion, points: RoundingPoints) -> 
                 trace.streams if case.rope is None else _rope_streams(case, trace.ids),
                 blueprint=case.blueprint,
                 conversion=conversion,
-                sequence=number,
                 token_position=int(differing[0]) + start,
             )
             assert failure is not None, "a token is wrong, but no activation exceeds its bound"

@@ -21,8 +21,6 @@ Streams = Sequence[npt.NDArray[np.floating]]
 class Failure:
     """A wrong token, and the first activation that exceeds its error bound."""
 
-    sequence: int
-    """Index of the sequence."""
     token_position: int
     """Position whose predicted next token is wrong."""
     layer: int
@@ -59,7 +57,6 @@ def first_failure(
     *,
     blueprint: Blueprint,
     conversion: Conversion | None,
-    sequence: int,
     token_position: int,
 ) -> Failure | None:
     """Return the first activation, in the order of layers, that exceeds its error bound.
@@ -69,7 +66,6 @@ def first_failure(
         reference: Residual streams of the hardmax transformer.
         blueprint: Hardmax transformer.
         conversion: Conversion to softmax; None for the hardmax transformer.
-        sequence: Index of the sequence.
         token_position: Position of the wrong token; later positions are ignored.
 
     Returns:
@@ -85,7 +81,6 @@ def first_failure(
             if snapshot.part in (Part.HEADS, Part.DENOISING):
                 writer = blueprint.writer(snapshot.layer, coordinate)
             return Failure(
-                sequence=sequence,
                 token_position=token_position,
                 layer=snapshot.layer,
                 part=snapshot.part,

@@ -13,7 +13,7 @@ few steps; any other error is a failure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
@@ -48,6 +48,7 @@ from compile_tm.measure.checks import (
 from compile_tm.runtime.generation import generate_words
 from compile_tm.runtime.sparse import SparseError, SparseTransformer
 from compile_tm.runtime.trace import trace_program
+from data.runtime.parallel import map_in_order
 
 MODES: tuple[Mode, ...] = ("cot", "scot")
 _CHUNK = 16
@@ -229,8 +230,17 @@ def validate(
         return
     start = _use_one_thread if set(forms) != {Form()} else None
     context = get_context("spawn")
-    with ProcessPoolExecutor(num_workers, mp_context=context, initializer=start) as pool:
-        yield from pool.map(check, range(num_pairs), chunksize=_CHUNK)
+    pool = ProcessPoolExecutor(num_workers, mp_context=context, initializer=start)
+    chunks = (range(first, min(first + _CHUNK, num_pairs)) for first in range(0, num_pairs, _CHUNK))
+    for results in map_in_order(
+        partial(_check_chunk, check), chunks, workers=num_workers, pool=pool
+    ):
+        yield from results
+
+
+def _check_chunk(check: Callable[[int], PairResult], numbers: range) -> list[PairResult]:
+    """Check pairs in one process; chunks reduce the communication between processes."""
+    return list(map(check, numbers))
 
 
 def summarize(results: list[PairResult]) -> Summary:

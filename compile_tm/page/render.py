@@ -10,13 +10,15 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import partial
 from importlib import resources
 from typing import Any
 
-import jinja2
 import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
+
+from data.runtime.templates import template_environment
 
 _PACKAGE = "compile_tm.page"
 
@@ -31,14 +33,7 @@ def render_page(package: str, template: str, **values: Any) -> str:
         template: File name of the template.
         values: Variables of the template.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: _read(package, name)),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = template_environment(partial(_read, package), is_html=True)
     hashes: list[str] = []
 
     def script(name: str) -> Markup:

@@ -12,10 +12,12 @@ the values that the kinds describe.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from compile_tm.program.program import Program
+import numpy as np
+
+from compile_tm.program.program import Head, Layer, Program, Span
 from compile_tm.program.registers import Flag, Kind, Register
 
 REGISTERS_FILE = "registers.json"
@@ -48,8 +50,9 @@ def written_registers(program: Program) -> list[RegisterEntry]:
     """
     depth = len(program.layers)
     found = []
+    writers = [_writers_by_coordinate(layer) for layer in program.layers]
     for wire in program.wires:
-        starts = _writers(program, wire)
+        starts = _writers(program, writers, wire)
         stops = [layer - 1 for layer, _ in starts[1:]] + [depth]
         for (first, writer), last in zip(starts, stops, strict=True):
             written = f"Written by {writer}" + (f" in layer {first}" if first else "")
@@ -78,26 +81,38 @@ def registers_content(entries: Iterable[RegisterEntry]) -> dict[str, object]:
     }
 
 
-def _writers(program: Program, wire: Register | Flag) -> list[tuple[int, str]]:
+_Writers = dict[int, set[int]]
+
+
+def _writers_by_coordinate(layer: Layer) -> _Writers:
+    """Return, for each coordinate that a layer writes, the indices of its heads and spans.
+
+    Spans are numbered after the heads.
+    """
+    found: _Writers = {}
+    for number, head in enumerate(layer.heads):
+        for coordinate in head.outputs.coordinates:
+            found.setdefault(coordinate, set()).add(number)
+    for number, span in enumerate(layer.spans, len(layer.heads)):
+        is_own = (layer.down.neuron >= span.start) & (layer.down.neuron < span.stop)
+        for coordinate in np.unique(layer.down.coordinate[is_own]).tolist():
+            found.setdefault(coordinate, set()).add(number)
+    return found
+
+
+def _writers(
+    program: Program, layer_writers: Sequence[_Writers], wire: Register | Flag
+) -> list[tuple[int, str]]:
     """Layers that write a register, from 1, and the stages that do; 0 stands for the embedding."""
     found: list[tuple[int, str]] = []
     if wire == program.position:
         found.append((0, "the position layers"))
     elif program.embedding[:, wire.index].any():
         found.append((0, "the embedding"))
-    wanted = set(wire.coordinates)
-    for number, layer in enumerate(program.layers, 1):
-        names = [head.name for head in layer.heads if wanted & set(head.outputs.coordinates)]
-        neurons = {
-            int(neuron)
-            for neuron, coordinate in zip(layer.down.neuron, layer.down.coordinate, strict=True)
-            if int(coordinate) in wanted
-        }
-        names += [
-            span.name
-            for span in layer.spans
-            if any(span.start <= neuron < span.stop for neuron in neurons)
-        ]
+    for number, (layer, writers) in enumerate(zip(program.layers, layer_writers, strict=True), 1):
+        indices = set().union(*(writers.get(each, ()) for each in wire.coordinates))
+        stages: list[Head | Span] = [*layer.heads, *layer.spans]
+        names = [stages[index].name for index in sorted(indices)]
         if names:
             found.append((number, ", ".join(dict.fromkeys(names))))
     return found

@@ -43,24 +43,25 @@ def expected_case(compiled: CompiledProgram, word: str | Sequence[str]) -> SelfT
     """Return the tokens of a word or puzzle.
 
     Raises:
-        ValueError: it does not end with an output within the positions.
+        ValueError: it is malformed, or does not end with an output within the positions.
     """
     if isinstance(compiled, CompiledSudoku):
-        return _puzzle_case(compiled, SparseTransformer.from_program(compiled.program), word)
+        return _puzzle_case(
+            compiled, SparseTransformer.from_program(compiled.program), "".join(word)
+        )
     assert isinstance(compiled, Compiled)
     return self_test_case(compiled, word)
 
 
-def _puzzle_case(
-    compiled: CompiledSudoku, model: SparseTransformer, puzzle: Sequence[str]
-) -> SelfTestCase:
+def _puzzle_case(compiled: CompiledSudoku, model: SparseTransformer, puzzle: str) -> SelfTestCase:
     """Return the segments of a puzzle with the lengths of their prompts.
 
     Raises:
-        ValueError: the solver does not find a solution within the positions of a segment.
+        ValueError: the puzzle is malformed, or the solver does not find a solution within the
+            positions of a segment.
     """
     board = compiled.board
-    givens = [int(char) if char in "123456789"[: board.side] else 0 for char in puzzle]
+    givens = board.parse(puzzle)
     segments: list[tuple[tuple[int, ...], int]] = []
     prompt_length = len(board.input_ids(givens))
     for ids in generate_segments(model, compiled, givens):
@@ -70,7 +71,7 @@ def _puzzle_case(
             raise ValueError("puzzle: its segments are too long for a self-test")
     grid = _output(board, segments[-1][0])
     if grid is None or not _is_solution(board, np.array(givens), grid):
-        raise ValueError(f"puzzle: got {''.join(puzzle)}, which is not solved within the positions")
+        raise ValueError(f"puzzle: got {puzzle}, which is not solved within the positions")
     return SelfTestCase(word=tuple(puzzle), segments=tuple(segments))
 
 

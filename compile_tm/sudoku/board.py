@@ -115,6 +115,28 @@ class SudokuBoard:
         is_same: npt.NDArray[np.bool_] = np.logical_or.reduce(same)
         return is_same & ~np.eye(self.num_cells, dtype=np.bool_)
 
+    def parse(self, puzzle: str) -> list[int]:
+        """Return the givens (S,) of a puzzle, 0 for blank.
+
+        Args:
+            puzzle: Digits 1 to D row by row, `.` or `0` for blanks.
+
+        Raises:
+            ValueError: wrong number of cells, another character, or givens that clash.
+        """
+        if len(puzzle) != self.num_cells:
+            raise ValueError(f"puzzle: got {len(puzzle)} cells, allowed are {self.num_cells}")
+        allowed = ".0123456789"[: self.side + 2]
+        for number, char in enumerate(puzzle, 1):
+            if char not in allowed:
+                raise ValueError(
+                    f"puzzle: got {char!r} in cell {number}, allowed are 1 to {self.side}, and "
+                    ". or 0 for blanks"
+                )
+        givens = [0 if char == "." else int(char) for char in puzzle]
+        self.input_ids(givens)  # raises for givens that clash
+        return givens
+
     def input_ids(self, givens: npt.ArrayLike) -> npt.NDArray[np.int32]:
         """Return the ids of `<input>`, the givens and `</input>`.
 

@@ -13,6 +13,7 @@ from annotated_types import Ge, Le
 from data.builder.ingest import Choice, Spool, choose_puzzles, fill_spool
 from data.builder.shards import Recipe
 from data.puzzle_sources.sources import Source
+from data.runtime.files import resolve_output
 from data.runtime.ranges import CotLength, Seed, SegmentTokens, check_ranges
 from data.store import TokenStore
 from solver.mrv.tracer import DEFAULT_MAX_TOKENS, TRACE_RULE
@@ -84,7 +85,8 @@ def part_folder(out: Path, part: Part) -> Path:
 
 
 def parts_folder(out: Path) -> Path:
-    """Return the folder of all parts of `out`: `NAME.parts` next to it."""
+    """Return the folder of all parts of `out`: `NAME.parts` next to it, or to a link's target."""
+    out = resolve_output(out)
     return out.with_name(f"{out.name}.parts")
 
 

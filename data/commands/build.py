@@ -53,7 +53,8 @@ class Config:
     extra_givens: Annotated[int, Ge(0), Le(256)] = 0
     """Givens to add to each generated puzzle to make it easier."""
     mine: tuple[CotLength, CotLength] | None = None
-    """Minimum and maximum CoT length; puzzles within these lengths are mined by local search."""
+    """Minimum and maximum CoT length to mine for by local search; a puzzle whose search ends
+    outside of these lengths is kept."""
     build: OmitArgPrefixes[BuildConfig] = field(default_factory=BuildConfig)
     """Build configuration."""
     exclude: tuple[Path, ...] = ()

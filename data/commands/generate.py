@@ -60,9 +60,10 @@ def main(config: Config) -> int:
     missing = config.count - num_written
     text = f"{config.out}: {num_written:,} puzzles"
     if missing:
+        kind = "mined puzzles" if config.puzzles.givens is None else "puzzles"
         text += (
-            f", {missing:,} fewer than requested: {config.puzzles.patience:,} mined puzzles in a "
-            "row missed the target lengths"
+            f", {missing:,} fewer than requested: {config.puzzles.patience:,} {kind} in a row "
+            "missed the target lengths"
         )
     Console(markup=False).print(text, markup=False, highlight=False, soft_wrap=True)
     return 1 if missing else 0

@@ -55,8 +55,8 @@ def main(config: Config) -> int:
     statistics = compute_statistics(config.input, cutoffs=config.cutoffs)
     if config.against_paper:
         check_comparable(statistics)
-    share = statistics.branching_share or 0.0
-    code = int(config.min_branching_share is not None and share < config.min_branching_share)
+    share, minimum = statistics.branching_share, config.min_branching_share
+    code = int(minimum is not None and (share or 0.0) < minimum)
     if config.json:
         sys.stdout.write(to_json(asdict(statistics)).decode())
         return code
@@ -68,10 +68,8 @@ def main(config: Config) -> int:
     budgets.append(_budget("all", statistics.total))
     print_table(console, "loss tokens", _BUDGETS, budgets)
     if code:
-        sys.stderr.write(
-            f"sudocot: {share:.1%} of the traces branch, the required minimum is "
-            f"{config.min_branching_share:.1%}\n"
-        )
+        found = "no puzzles" if share is None else f"{share:.1%} of the traces branch"
+        sys.stderr.write(f"sudocot: {found}, the required minimum is {minimum:.1%}\n")
     return code
 
 

@@ -39,6 +39,12 @@ class ModelFacts:
         get_board(self.board)
 
 
+def model_name(folder: Path) -> str:
+    """Return the name of a model folder, or that of its run for the folder `final` of a run."""
+    folder = folder.resolve()
+    return folder.parent.name if folder.name == "final" else folder.name
+
+
 def check_model_folder(folder: Path) -> None:
     """Check that a folder contains a model, without loading it.
 

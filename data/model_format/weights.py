@@ -23,7 +23,10 @@ def weights_digest(weights: nn.Module | Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted((canonical_name(name), value) for name, value in weights.items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+        dense = tensor.detach().cpu().contiguous()
+        # A view as bytes requires stride 1, which contiguous tensors of 0 or 1 elements may lack.
+        flat = dense.as_strided((dense.numel(),), (1,))
+        digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -155,9 +155,12 @@ def generate_file(
         if is_interrupted and (num_written == 0 or out.exists()):
             raise KeyboardInterrupt
         if num_written == 0:
+            lengths, options = config.lengths, "lengths"
+            if config.givens is not None:
+                lengths, options = lengths or (0, DEFAULT_MAX_COT_LENGTH), "lengths, other givens"
             raise ValueError(
                 f"patience: {config.patience} puzzles in a row have no CoT of "
-                f"{config.lengths} tokens; set other lengths or more patience"
+                f"{lengths} tokens; set other {options} or more patience"
             )
     if is_interrupted:
         raise KeyboardInterrupt(
@@ -182,7 +185,11 @@ def _is_generated(path: Path) -> bool:
 
 
 def generate(config: GenerateConfig, *, workers: int = 1) -> Generator[Puzzle, None, None]:
-    """Yield puzzles in the order of their numbers until patience runs out, if ever."""
+    """Yield puzzles in the order of their numbers until patience runs out, if ever.
+
+    Patience counts mined puzzles one by one. Puzzles of a number of givens are drawn in blocks of
+    `_BLOCK`, and count only in blocks of which all puzzles missed the lengths.
+    """
     board = get_board(config.board)
     block = _BLOCK if config.lengths is None or config.givens is not None else 1
 

@@ -81,7 +81,8 @@ class GeneratorSource:
     extra_givens: int
     """Givens added to each minimal puzzle."""
     cot_lengths: tuple[int, int] | None
-    """Minimum and maximum CoT length to mine for; None for no mining."""
+    """Minimum and maximum CoT length to mine for; None for no mining. Puzzles that miss these
+    lengths are kept, so that there are always `count` puzzles."""
     workers: int
     """Number of threads."""
 

@@ -50,8 +50,10 @@ class LineLog:
         traceback: TracebackType | None,
     ) -> None:
         """Sync and close the file."""
-        self._sync()
-        self._file.close()
+        try:
+            self._sync()
+        finally:
+            self._file.close()
 
     def append(self, record: dict[str, Any]) -> None:
         """Append one object as one line."""

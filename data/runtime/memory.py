@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from data.runtime.cgroups import control_groups
+
 _PROC = Path("/proc")
-_CGROUPS = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> tuple[int, str]:
@@ -29,26 +30,14 @@ def _machine_bytes() -> int:
 
 def _cgroup_bytes() -> Iterator[tuple[int, str]]:
     """Yield the remaining memory of this process's control group and of its ancestors."""
-    try:
-        lines = (_PROC / "self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            root, names = _CGROUPS, ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            root = _CGROUPS / "memory"
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    for group in control_groups("memory"):
+        if group.version == 2:
+            names = ("memory.max", "memory.current", "inactive_file")
         else:
-            continue
-        folder = root / path.lstrip("/")
-        for group in (folder, *folder.parents):
-            if not group.is_relative_to(root):
-                break
-            left = _left_in_group(group, *names)
-            if left is not None:
-                yield left, "cgroup limit"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        left = _left_in_group(group.folder, *names)
+        if left is not None:
+            yield left, "cgroup limit"
 
 
 def _left_in_group(group: Path, limit: str, used: str, cached: str) -> int | None:

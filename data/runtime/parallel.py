@@ -1,11 +1,11 @@
-"""Ordered parallel map over threads, for kernels that release the GIL."""
+"""Ordered parallel map, by default over threads, for kernels that release the GIL."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from data.runtime.cpus import available_cpus
@@ -29,10 +29,11 @@ def map_in_order(
     *,
     workers: int,
     items_per_worker: int = 8,
+    pool: Executor | None = None,
 ) -> Generator[Result, None, None]:
-    """Apply a function to items on threads and yield the results in the order of the items.
+    """Apply a function to items in parallel and yield the results in the order of the items.
 
-    While a slow item delays the results, other threads process later items, up to
+    While a slow item delays the results, other workers process later items, up to
     `items_per_worker * workers` in flight, which also bounds the memory. Items are drawn by the
     calling thread. After an exception, or when the generator is closed, no further items are
     started.
@@ -40,17 +41,18 @@ def map_in_order(
     Args:
         function: Thread-safe function.
         items: Possibly endless.
-        workers: Number of threads.
+        workers: Number of threads, or of the workers of `pool`.
         items_per_worker: Maximum items in flight per worker.
+        pool: Executor that runs the function, and is shut down at the end (default: threads).
     """
-    pool = ThreadPoolExecutor(workers)
+    executor = pool or ThreadPoolExecutor(workers)
     in_flight: deque[Future[Result]] = deque()
     try:
         for item in items:
-            in_flight.append(pool.submit(function, item))
+            in_flight.append(executor.submit(function, item))
             if len(in_flight) == items_per_worker * workers:
                 yield in_flight.popleft().result()
         while in_flight:
             yield in_flight.popleft().result()
     finally:
-        pool.shutdown(cancel_futures=True)
+        executor.shutdown(cancel_futures=True)

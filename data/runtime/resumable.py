@@ -121,7 +121,10 @@ def _check_same(
     try:
         found = find_identity(path)
     except (OSError, ValueError):
-        raise ValueError(f"{path}: no readable {BUILD_FILE}; --rebuild replaces it") from None
+        raise ValueError(
+            f"{path}: damaged or not made by sudocot, so it is not resumed; --rebuild replaces "
+            "only what sudocot made"
+        ) from None
     different = sorted(_differences(found, identity))
     if different:
         raise ValueError(

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from data.model_format.facts import model_name
+
 DEFAULT_URL = "https://api.wandb.ai"
 CONNECT_TIMEOUT_S = 3.0
 LONGEST_NAME = 128
@@ -50,9 +52,8 @@ def log_folder(run: Any, folder: Path, *, kind: str, metadata: Mapping[str, Any]
     import wandb
 
     folder = folder.resolve()
-    owner = folder.parent if folder.name == "final" else folder
     # W&B allows 128 characters; the end of a run's name is the most specific part.
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", owner.name)[-(LONGEST_NAME - len(kind) - 1) :]
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", model_name(folder))[-(LONGEST_NAME - len(kind) - 1) :]
     name = f"{stem}-{kind}"
     artifact = wandb.Artifact(name, type=kind, metadata=dict(metadata))
     for path in sorted(folder.rglob("*")):

@@ -7,7 +7,7 @@ import logging
 import platform
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
@@ -18,7 +18,7 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes
 
 from data.builder.plan import Part, part_folder
-from data.model_format.facts import Mode
+from data.model_format.facts import Mode, model_name
 from data.model_format.precision import UNKNOWN_PRECISION, PrecisionName, get_precision
 from data.puzzle_sources.columns import ColumnOptions
 from data.runtime.code_commit import code_commit
@@ -29,7 +29,7 @@ from data.runtime.signals import REQUEUE_EXIT_CODE, StopRequested, stop_at_once
 from eval.commands.tables import print_evaluation
 from eval.commands.text_run import TextOptions, make_text_engine, text_settings, uses_text
 from eval.engines.contract import Caps, Engine, paper_caps
-from eval.engines.factory import AnyEngineName, check_replicas, load_engine
+from eval.engines.factory import AnyEngineName, check_replicas, close_engine, load_engine
 from eval.engines.options import EngineOptions, ServerOptions, parse_engine_args
 from eval.results.folder import EvaluationFolder
 from eval.results.records import EvaluationConfig, ModelRecord, Session
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 NOT_FINITE = 1
 _LONGEST_STEM = 160
 """Maximum length of the stem of a table of lengths; file names are limited to 255 characters."""
+_ID_OPTIONS = ("mode", "max_segment_tokens", "keep_tokens")
+"""Options that only apply to models of token ids."""
 
 logger = logging.getLogger(__name__)
 
@@ -163,6 +165,7 @@ def main(config: Config) -> int:
 
 def _run(config: Config) -> EvaluationFolder:
     is_text = uses_text(config.model, engine=config.engine, protocol=config.text.protocol)
+    _check_protocol(config, is_text=is_text)
     part = Part.parse(config.shard) if config.shard else None
     out = part_folder(config.out, part) if part else config.out
     model = None if is_text else _open_model(config.model)
@@ -197,6 +200,26 @@ def _run(config: Config) -> EvaluationFolder:
         return _evaluate(config, model, settings, sample, arguments=arguments, out=out, part=part)
 
 
+def _check_protocol(config: Config, *, is_text: bool) -> None:
+    """Check that no option of the other protocol is given.
+
+    Raises:
+        ValueError: An option of text is given for token ids, or the reverse.
+    """
+    values: dict[str, Any] = {name: getattr(config, name) for name in _ID_OPTIONS}
+    defaults = {f.name: f.default for f in fields(Config)}
+    protocol = "the text protocol"
+    if not is_text:
+        values, defaults = asdict(config.text), asdict(TextOptions())
+        del values["protocol"]
+        protocol = "token ids"
+    for name, value in values.items():
+        if value != defaults[name]:
+            raise ValueError(
+                f"{name}: got {value}, allowed with {protocol} is the default, {defaults[name]}"
+            )
+
+
 def _evaluate(
     config: Config,
     model: ModelFolder | None,
@@ -226,9 +249,7 @@ def _evaluate(
         folder = open_or_create(out, settings, sample.puzzles)
         return evaluate(folder, engine, part=part)
     finally:
-        close = getattr(engine, "close", None)
-        if close is not None:
-            close()
+        close_engine(engine)
 
 
 def _open_model(model: str) -> ModelFolder:
@@ -299,13 +320,11 @@ def _device(config: Config) -> torch.device:
 def _settings(
     config: Config, model: ModelFolder, sample: Sample, *, mode: Mode, caps: Caps
 ) -> EvaluationConfig:
-    path = Path(config.model).resolve()
-    default_name = path.parent.name if path.name == "final" else path.name
     return EvaluationConfig(
         board=model.board.name,
         mode=mode,
         model=ModelRecord(
-            name=config.name or default_name,
+            name=config.name or model_name(Path(config.model)),
             digest=model.weights_digest,
             model_type=model.family,
             num_parameters=model.num_parameters,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Le
 
 from data.model_format.facts import FACTS_FILE
 from data.model_format.precision import UNKNOWN_PRECISION, PrecisionPolicy
@@ -16,7 +16,7 @@ from data.runtime.ranges import Seed
 from eval.engines.contract import Caps
 from eval.engines.factory import REGISTRY, check_engine, make_text_model
 from eval.engines.options import EngineOptions
-from eval.engines.text.engine import PromptForm, ReplySampling, TextEngine
+from eval.engines.text.engine import PromptForm, ReplySampling, Temperature, TextEngine, TopP
 from eval.engines.text.replies import ReplyLog
 from eval.results.records import EvaluationConfig, ModelRecord, ProtocolRecord
 from eval.sampling.selection import Sample
@@ -39,9 +39,9 @@ class TextOptions:
     """Number of solved examples before the question (text)."""
     samples: Annotated[int, Ge(1), Le(10000)] = 1
     """Replies per puzzle; with more than one, the majority is scored and pass@k reported (text)."""
-    temperature: Annotated[float, Ge(0), Le(100)] | None = None
+    temperature: Temperature | None = None
     """Sampling temperature; by default 0 (greedy), or 1 with several samples (text)."""
-    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
+    top_p: TopP = 1.0
     """Cumulative probability of nucleus sampling (text)."""
     reply_seed: Seed = 0
     """Sampling seed (text)."""

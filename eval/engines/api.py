@@ -6,13 +6,10 @@ folder. Each segment of an SCoT is a request, as with the engine `vllm`.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator
-from typing import cast
-
-import numpy as np
 
 from data.model_format.precision import UNKNOWN_PRECISION
+from data.text import text_to_tokens, tokens_to_text
 from eval.engines.contract import EngineStats, Request, Result
 from eval.engines.in_flight import run_in_flight
 from eval.engines.loop_thread import LoopThread
@@ -22,7 +19,7 @@ from eval.engines.run_queue import begin_run
 from eval.engines.server import Completion, Server
 from eval.network.model_folder import ModelFolder
 from solver.boards import Board
-from solver.vocabulary import DECODING_STOPS, Tokens, Vocabulary
+from solver.vocabulary import DECODING_STOPS, Tokens
 
 _FIELDS = {
     "temperature": 0.0,
@@ -61,8 +58,8 @@ class ApiEngine:
         arguments = dict(options.arguments)
         name = str(arguments.pop("model", folder.path))
         self._fields = {**_FIELDS, **arguments}
-        self._loop = LoopThread("api")
         self._server = Server(name, self._options, num_in_flight=options.num_slots)
+        self._loop = LoopThread("api")
         self.device = self._server.url
         try:
             served = self._loop.submit(self._server.max_model_len()).result()
@@ -98,7 +95,7 @@ class ApiEngine:
     async def _decode_puzzle(self, run: PuzzleRun) -> Result:
         board = run.request.board
         while run.finish_reason is None:
-            prompt = format_ids(board, run.prompt)
+            prompt = tokens_to_text(board, run.prompt)
             fields = {"max_new_tokens": run.token_budget, **self._fields}
             reply = await self._server.complete(prompt, fields)
             tokens = read_ids(board, reply)
@@ -110,29 +107,15 @@ class ApiEngine:
         return run.result()
 
 
-def format_ids(board: Board, ids: Tokens) -> str:
-    """Format token ids as words of the tokenizer, separated by spaces."""
-    words = Vocabulary(board).tokens
-    return " ".join(words[token] for token in ids.tolist())
-
-
 def read_ids(board: Board, reply: Completion) -> Tokens:
     """Parse the ids of a reply.
 
     Raises:
         OSError: A word is not a token of the board.
     """
-    ids = _ids(board)
-    unknown = [word for word in reply.text.split() if word not in ids]
-    if unknown:
+    try:
+        return text_to_tokens(board, reply.text)
+    except ValueError as error:
         raise OSError(
-            f"the server wrote {unknown[0]!r}, allowed are tokens of the {board.name} board; it "
-            "must serve a folder of sudocot with its tokenizer"
-        )
-    dtype = Vocabulary(board).dtype
-    return cast("Tokens", np.array([ids[word] for word in reply.text.split()], dtype=dtype))
-
-
-@functools.cache
-def _ids(board: Board) -> dict[str, int]:
-    return {word: token for token, word in enumerate(Vocabulary(board).tokens)}
+            f"reply of the server: {error}; it must serve a folder of sudocot with its tokenizer"
+        ) from error

@@ -137,6 +137,13 @@ def make_text_model(
     return loaded
 
 
+def close_engine(engine: Engine) -> None:
+    """Close the connections and the worker processes of an engine; most engines have none."""
+    close = getattr(engine, "close", None)
+    if close is not None:
+        close()
+
+
 def check_engine(name: str, options: EngineOptions) -> None:
     """Check the options of an engine before loading it.
 

@@ -17,7 +17,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from data.model_format.precision import PrecisionPolicy
 from eval.engines.contract import EngineStats, Request, Result
 from eval.engines.options import EngineOptions
-from eval.engines.puzzle_run import PuzzleRun
+from eval.engines.puzzle_run import PuzzleRun, join
 from eval.engines.run_queue import begin_run
 from eval.network.model_folder import ModelFolder
 from eval.network.transformers_model import load_model
@@ -93,14 +93,14 @@ class HfEngine:
         written: list[Tokens] = [run.prompt[:0] for run in runs]
         active = list(range(len(runs)))
         while active:
-            sequences = [_joined(runs[row].prompt, written[row]) for row in active]
+            sequences = [join(runs[row].prompt, written[row]) for row in active]
             missing = max(runs[row].token_budget - len(written[row]) for row in active)
             room = self._max_positions - max(map(len, sequences))
             keys = [runs[row].request.key for row in active]
             new = self._generate_batch(sequences, min(missing, room), keys)
             finished = set()
             for row, tokens in zip(active, new, strict=True):
-                written[row] = _cut(_joined(written[row], tokens)[: runs[row].token_budget])
+                written[row] = _cut(join(written[row], tokens)[: runs[row].token_budget])
                 is_stopped = int(written[row][-1]) in DECODING_STOPS
                 if is_stopped or len(written[row]) == runs[row].token_budget:
                     finished.add(row)
@@ -161,10 +161,6 @@ def _pad_left(prompts: Sequence[Tokens], device: torch.device) -> tuple[Tensor, 
         ids[row, width - len(prompt) :] = prompt
         mask[row, width - len(prompt) :] = 1
     return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
-
-
-def _joined(ids: Tokens, more: Tokens) -> Tokens:
-    return cast("Tokens", np.concatenate([ids, more]).astype(ids.dtype))
 
 
 def _cut(ids: Tokens) -> Tokens:

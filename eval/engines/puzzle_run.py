@@ -27,6 +27,11 @@ from solver.vocabulary import (
 )
 
 
+def join(first: Tokens, second: Tokens) -> Tokens:
+    """Concatenate two sequences of ids of one board."""
+    return cast("Tokens", np.concatenate((first, second)))
+
+
 def input_prompt(request: Request) -> Tokens:
     """Return the input block of a puzzle: `<input>` givens in row-major order `</input>`."""
     vocabulary = Vocabulary(request.board)

@@ -79,9 +79,13 @@ class VllmRuntime:
                 "disable_log_stats": True,
             }
             self._loop = LoopThread("vllm")
-            self.llm = self.submit(
-                _start({**common, **defaults, **arguments}, self._count_step)
-            ).result()
+            try:
+                self.llm = self.submit(
+                    _start({**common, **defaults, **arguments}, self._count_step)
+                ).result()
+            except BaseException:
+                self._loop.close()
+                raise
         # Interpreter shutdown would otherwise destroy vLLM's objects in an order that logs errors.
         atexit.register(self.close)
         model_config = self.llm.vllm_config.model_config

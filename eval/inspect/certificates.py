@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from eval.engines.contract import Request
-from eval.engines.puzzle_run import PuzzleRun, input_prompt
+from eval.engines.puzzle_run import PuzzleRun, input_prompt, join
 from eval.engines.streaming import SlotSequence, stream_tokens
 from eval.inspect.first_wrong import first_wrong
 from eval.inspect.replay import Logits
@@ -48,7 +48,7 @@ def measure_bound(
         num_additions: Number of additions per logit (`count_additions`).
     """
     longest = min(_MAX_LENGTH, network.max_positions)
-    sequences = [cast("Tokens", np.concatenate(pair)[:longest]) for pair in pairs]
+    sequences = [join(*pair)[:longest] for pair in pairs]
     alone = [_score(network, [ids])[0] for ids in sequences]
     worst, worst_case = 0.0, "none"
 
@@ -140,7 +140,7 @@ def _margins(network: TokenNetwork, request: Request, segments: Sequence[Tokens]
     """Return the logit of each generated token minus the largest other logit."""
     margins = [np.empty(0, dtype=np.float32)]
     for prompt, tokens in sequences_of(request, segments):
-        ids = cast("Tokens", np.concatenate((prompt, tokens)))
+        ids = join(prompt, tokens)
         logits = _score(network, [ids[:-1]])[0][len(prompt) - 1 :]
         rows = np.arange(len(tokens))
         chosen = logits[rows, tokens]

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
 from eval.engines.contract import Request
-from eval.engines.puzzle_run import input_prompt
+from eval.engines.puzzle_run import input_prompt, join
 from eval.inspect.replay import Preference, logits_after, preference_of
 from eval.network.types import TokenNetwork
 from eval.results.folder import TOKENS_FILE, EvaluationFolder
@@ -121,7 +120,7 @@ def first_difference(
         position = int(wrong[0]) if len(wrong) else common
         num_same += position
         if len(wrong) or len(ours) != len(theirs):
-            before = cast("Tokens", np.concatenate((prompt, ours[:position])))
+            before = join(prompt, ours[:position])
             return num_same, Difference(
                 key=request.key,
                 segment=segment,

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from eval.engines.contract import Request
 from eval.engines.drafts import draft_segment
-from eval.engines.puzzle_run import input_prompt
+from eval.engines.puzzle_run import input_prompt, join
 from eval.network.types import Span, TokenNetwork
 from solver.mrv.tracer import DEFAULT_MAX_TOKENS
 from solver.vocabulary import END_SUMMARY, SUMMARY, Tokens
@@ -100,7 +99,7 @@ def replay(network: TokenNetwork, request: Request, *, segment_tokens: int | Non
             deviation = Deviation(
                 segment=num_segments - 1,
                 position=num,
-                before=_join(prompt, answer[:num]),
+                before=join(prompt, answer[:num]),
                 solver_token=token,
                 preference=preference_of(logits),
                 gap=float(logits.max() - logits[token]),
@@ -145,7 +144,7 @@ def _follow(
         difference, if there is one.
     """
     num, least = 0, float("inf")
-    ids = _join(prompt, answer)[:-1]
+    ids = join(prompt, answer)[:-1]
     for logits in logits_after(network, ids, first=len(prompt) - 1):
         wrong = np.flatnonzero(logits.argmax(axis=1) != answer[num : num + len(logits)])
         num_right = int(wrong[0]) if len(wrong) else len(logits)
@@ -176,7 +175,3 @@ def _solver_segments(
         yield prompt, answer
         is_over = answer[-1] != END_SUMMARY
         prompt = None if is_over else answer[np.flatnonzero(answer == SUMMARY)[-1] :]
-
-
-def _join(first: Tokens, second: Tokens) -> Tokens:
-    return cast("Tokens", np.concatenate((first, second)))

@@ -216,13 +216,29 @@ def _weight_files(path: Path) -> list[Path]:
         return [path / WEIGHTS_FILE]
     if not (path / INDEX_FILE).exists():
         raise FileNotFoundError(f"{path}: neither {WEIGHTS_FILE} nor {INDEX_FILE}")
-    names = read_json(path / INDEX_FILE)["weight_map"].values()
-    return [path / name for name in sorted(set(names))]
+    file_of_tensor = read_json(path / INDEX_FILE).get("weight_map")
+    if not isinstance(file_of_tensor, dict) or not file_of_tensor:
+        raise ValueError(
+            f"{path / INDEX_FILE}: weight_map: got {file_of_tensor!r:.80}, "
+            "allowed is an object with the file of each tensor"
+        )
+    for tensor, name in file_of_tensor.items():
+        # Files outside the folder are not part of the model.
+        if not isinstance(name, str) or name in ("", "..") or Path(name).name != name:
+            raise ValueError(
+                f"{path / INDEX_FILE}: weight_map: {tensor}: got {name!r:.80}, "
+                "allowed is the name of a file in the folder"
+            )
+    return [path / name for name in sorted(set(file_of_tensor.values()))]
 
 
 def _digest(tensors: dict[str, Tensor], config: dict[str, Any]) -> str:
-    """Return the digest of the state dict as saved by training, which lists tied weights twice."""
-    if config.get("tie_word_embeddings"):
-        prefix = "gpt_neox.embed_in" if config["model_type"] == "gpt_neox" else "model.embed_tokens"
-        tensors = {**tensors, OUTPUT_MATRIX: tensors[f"{prefix}.weight"]}
+    """Return the digest of the state dict as saved by training, which lists tied weights twice.
+
+    Other families than `FAMILIES` may have an embedding of another name, which is listed once.
+    """
+    is_neox = config["model_type"] == "gpt_neox"
+    embedding = tensors.get(f"{'gpt_neox.embed_in' if is_neox else 'model.embed_tokens'}.weight")
+    if config.get("tie_word_embeddings") and embedding is not None:
+        tensors = {**tensors, OUTPUT_MATRIX: embedding}
     return weights_digest(tensors)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from eval.predictions.records import Prediction, PredictionFile
-from eval.predictions.tables import read_cells
+from eval.predictions.tables import Row, jsonl_rows, read_cells
 from eval.text_protocol.prompt import MAX_SHOTS, TextProtocol
 from eval.text_protocol.score import Reply
 from solver.boards import Board, Grid, get_board
@@ -22,15 +23,21 @@ from solver.boards import Board, Grid, get_board
 _ZSTD = 93
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 _CUT = ("max_tokens", "model_length", "length")
+_SampleReader = Callable[[Mapping[str, Any], str], tuple[Mapping[str, Any], str, Prediction]]
+"""Returns the document, the question and the prediction of a sample."""
 
 
-def read_inspect_log(path: Path) -> PredictionFile:
-    """Read a log of `inspect eval` (`.eval` or `.json`).
+def read_inspect_log(path: Path, *, suffix: str) -> PredictionFile:
+    """Read a log of `inspect eval`.
+
+    Args:
+        path: The file.
+        suffix: File extension in lower case, `.eval` or `.json`.
 
     Raises:
         ValueError: The file is not a log, or its samples are of another task.
     """
-    samples = list(_inspect_samples(path))
+    samples = list(_inspect_json(path) if suffix == ".json" else _inspect_archive(path))
     return _read(samples, file=str(path), read=_read_inspect_sample)
 
 
@@ -46,11 +53,7 @@ def read_lm_eval_samples(path: Path) -> PredictionFile:
     Raises:
         ValueError: The file is not a log, or its samples are of another task.
     """
-    samples = []
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            samples.append((f"{path}:{number}", json.loads(line)))
-    return _read(samples, file=str(path), read=_read_lm_eval_sample)
+    return _read(jsonl_rows(path), file=str(path), read=_read_lm_eval_sample)
 
 
 def is_lm_eval_line(row: Mapping[str, Any]) -> bool:
@@ -58,18 +61,22 @@ def is_lm_eval_line(row: Mapping[str, Any]) -> bool:
     return {"doc", "resps", "arguments"} <= row.keys()
 
 
-def _inspect_samples(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if path.suffix == ".json":
-        content = json.loads(path.read_text(encoding="utf-8"))
-        for number, sample in enumerate(content["samples"], start=1):
-            yield f"{path}:{number}", sample
-        return
+def _inspect_json(path: Path) -> Iterator[Row]:
+    samples = json.loads(path.read_text(encoding="utf-8"))["samples"]
+    if not isinstance(samples, list):
+        raise ValueError(f"{path}: samples: got {type(samples).__name__}, allowed is a list")
+    for number, sample in enumerate(samples, start=1):
+        yield f"{path}:{number}", sample
+
+
+def _inspect_archive(path: Path) -> Iterator[Row]:
     try:
         with zipfile.ZipFile(path) as archive:
             names = sorted(name for name in archive.namelist() if name.startswith("samples/"))
             for name in names:
                 yield f"{path}:{name}", json.loads(read_member(archive, name))
-    except (zipfile.BadZipFile, NotImplementedError) as error:
+    # zipfile raises `RuntimeError` for encrypted members, and does not convert errors of zlib.
+    except (zipfile.BadZipFile, RuntimeError, zlib.error) as error:
         raise ValueError(f"{path}: not a log of inspect_ai: {error}") from error
 
 
@@ -168,24 +175,39 @@ def _text(content: Any) -> str:
     return "".join(part["text"] for part in content if part.get("type") == "text")
 
 
-def _read(samples: list[tuple[str, Any]], *, file: str, read: Any) -> PredictionFile:
+def _read(samples: Iterable[Row], *, file: str, read: _SampleReader) -> PredictionFile:
     predictions: list[Prediction] = []
-    board: Board | None = None
-    num_shots = 0
+    task: tuple[Board, int] | None = None
     for where, sample in samples:
         try:
             document, question, prediction = read(sample, where)
-            board = get_board(document["board"])
-            num_shots = int(document.get("num_shots", 0))
+            board, num_shots = get_board(document["board"]), int(document.get("num_shots", 0))
             _check_question(board, prediction.givens, question, num_shots=num_shots)
+            task = task or (board, num_shots)
+            _check_task((board, num_shots), first=task)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"{where}: {error}") from error
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{where}: not a sample of a task of sudocot ({type(error).__name__}: {error})"
             ) from error
         predictions.append(prediction)
-    if board is None:
+    if task is None:
         raise ValueError(f"{file}: no samples")
-    return PredictionFile(board=board, predictions=predictions, errors=[], num_shots=num_shots)
+    return PredictionFile(board=task[0], predictions=predictions, errors=[], num_shots=task[1])
+
+
+def _check_task(task: tuple[Board, int], *, first: tuple[Board, int]) -> None:
+    """Check that a sample has the board and the prompt of the first one."""
+    (board, num_shots), (first_board, first_shots) = task, first
+    if board is not first_board:
+        raise ValueError(
+            f"board: got {board.name}, allowed is that of the first sample, {first_board.name}"
+        )
+    if num_shots != first_shots:
+        raise ValueError(
+            f"num_shots: got {num_shots}, allowed is that of the first sample, {first_shots}"
+        )
 
 
 def _check_question(board: Board, givens: Grid, question: str, *, num_shots: int) -> None:

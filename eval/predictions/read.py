@@ -49,9 +49,9 @@ def _read(path: Path) -> PredictionFile:
     try:
         if suffix == ".jsonl":
             is_log = is_lm_eval_line(_first_object(path))
-            return read_lm_eval_samples(path) if is_log else read_table(path)
+            return read_lm_eval_samples(path) if is_log else read_table(path, suffix=suffix)
         if suffix in (".csv", ".tsv", ".parquet"):
-            return read_table(path)
+            return read_table(path, suffix=suffix)
         if suffix == ".npy":
             return read_npy(path)
         if suffix == ".npz":
@@ -59,11 +59,13 @@ def _read(path: Path) -> PredictionFile:
         if suffix in (".pt", ".pth") or _DUMP.fullmatch(path.name):
             return read_torch_dump(path)
         if suffix == ".eval" or (suffix == ".json" and is_inspect_json(path)):
-            return read_inspect_log(path)
+            return read_inspect_log(path, suffix=suffix)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not text in UTF-8: {error}") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{path}: brackets nested too deep") from None
     raise ValueError(f"{path}: unknown format, allowed are {_FORMATS}")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +23,24 @@ _SECONDS, _TOKENS, _COST = ("seconds", "time"), ("tokens", "num_tokens"), ("cost
 Row = tuple[str, Mapping[str, Any]]
 
 
-def read_table(path: Path) -> PredictionFile:
-    """Read a table; the format is given by the file extension.
+def read_table(path: Path, *, suffix: str) -> PredictionFile:
+    """Read a table.
+
+    Args:
+        path: The file.
+        suffix: File extension in lower case, which gives the format.
 
     Raises:
         ValueError: There is no column of puzzles or answers, or no readable puzzle.
         OSError: The file cannot be read.
     """
-    readers = {
-        ".jsonl": _jsonl_rows,
-        ".csv": _csv_rows,
-        ".tsv": _csv_rows,
+    readers: dict[str, Callable[[Path], Iterator[Row]]] = {
+        ".jsonl": jsonl_rows,
+        ".csv": partial(_csv_rows, delimiter=","),
+        ".tsv": partial(_csv_rows, delimiter="\t"),
         ".parquet": _parquet_rows,
     }
-    rows = list(readers[path.suffix](path))
+    rows = list(readers[suffix](path))
     if not rows:
         raise ValueError(f"{path}: no rows")
     return predictions_of_rows(rows, file=str(path))
@@ -128,14 +133,20 @@ def _number(row: Mapping[str, Any], names: tuple[str, ...], *, where: str) -> fl
         return 0.0
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # an integer can exceed the range of floats
         number = math.nan
     if not (math.isfinite(number) and number >= 0):
         raise ValueError(f"{where}: {name}: got {value!r}, allowed are numbers of at least 0")
     return number
 
 
-def _jsonl_rows(path: Path) -> Iterator[Row]:
+def jsonl_rows(path: Path) -> Iterator[Row]:
+    """Yield `file:line` and the object of each line; blank lines are skipped.
+
+    Raises:
+        ValueError: A line is not a JSON object.
+        OSError: The file cannot be read.
+    """
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
@@ -149,12 +160,19 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
             yield f"{path}:{number}", row
 
 
-def _csv_rows(path: Path) -> Iterator[Row]:
-    delimiter = "\t" if path.suffix == ".tsv" else ","
+def _csv_rows(path: Path, *, delimiter: str) -> Iterator[Row]:
+    last_line = 0
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, delimiter=delimiter)
-        for row in reader:
-            yield f"{path}:{reader.line_num}", {str(k): v for k, v in row.items() if k is not None}
+        try:
+            if reader.fieldnames:  # reads the header
+                last_line = reader.line_num
+            for row in reader:
+                last_line = reader.line_num
+                yield f"{path}:{last_line}", {str(k): v for k, v in row.items() if k is not None}
+        except csv.Error as error:
+            # A stray quote joins lines into one field: name the first line of the row.
+            raise ValueError(f"{path}:{last_line + 1}: {error}") from error
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:

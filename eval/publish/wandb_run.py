@@ -147,7 +147,7 @@ def _boards(folder: EvaluationFolder) -> Iterator[list[Any]]:
 
 
 def _sample_trace(folder: EvaluationFolder) -> list[list[Any]]:
-    """Return the lines of the model and of the solver on the first sample with stored tokens."""
+    """Return the lines of the model and of the solver on the first sample, if tokens are stored."""
     samples = _samples(folder)
     generated = folder.generated([samples[0].key]) if samples else {}
     if not generated:

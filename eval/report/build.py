@@ -5,11 +5,11 @@ Evaluations are ranked within one sample of puzzles only. Published results are 
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from eval.report.command import reproducing_command
 from eval.report.compare import Comparison, compare_all, shared_ranks
 from eval.report.entries import Entry, Failure, PuzzleSample, group_by_sample
 from eval.report.published import PublishedResult, Regime, read_published
@@ -76,7 +76,8 @@ class LeaderboardRow:
     commit: str
     """Commit of the code of the last session; empty if unknown."""
     command: str
-    """Command that reproduces the evaluation, with names in place of paths."""
+    """Command that reproduces the evaluation, with names in place of paths; empty for imported
+    predictions."""
     lead: str | None
     """Label of the best row with the same weights, under which the page collapses this row."""
     num_certified: int | None = None
@@ -201,19 +202,6 @@ def _leads(ordered: Sequence[Entry]) -> dict[str, str]:
     return leads
 
 
-def _command(entry: Entry) -> str:
-    """Return the command of an evaluation, with the names of model and data in place of paths."""
-    config = entry.config
-    words = ["sudocot", "eval", "run", "--model", config.model.name, "--data", config.data.name]
-    words += ["--sample", config.sampling.kind]
-    if config.sampling.count is not None:
-        words += ["--count", str(config.sampling.count)]
-    words += ["--engine", config.engine, "--precision", config.precision.name]
-    words += ["--max-new-tokens", str(config.caps.max_new_tokens)]
-    words += ["--max-segment-tokens", str(config.caps.max_segment_tokens)]
-    return shlex.join([*words, "--out", entry.label])
-
-
 def _is_ranked(entry: Entry) -> bool:
     return entry.summary.is_complete and not entry.is_reference
 
@@ -283,7 +271,7 @@ def _build_row(
         usd_per_puzzle=summary.cost.usd / summary.accuracy.num_puzzles or None,
         started_at=sessions[0].started_at if sessions else "",
         commit=sessions[-1].versions.get("commit", "") if sessions else "",
-        command=_command(entry),
+        command=reproducing_command(config, out=entry.label),
         lead=lead,
         num_certified=_count(entry, Status.CERTIFIED),
         num_replayed=_count(entry, Status.REPLAYED),

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from eval.inspect.first_wrong import WrongToken, first_wrong, segment_tokens_of
 from eval.network.families import COMPILED_FAMILY
 from eval.results.certificates import Certificates, read_certificates
 from eval.results.folder import EvaluationFolder
-from eval.results.records import EvaluationConfig
+from eval.results.records import EvaluationConfig, ResultRow
 from eval.results.summary import GroupSummary, Summary
 from eval.sampling.cohorts import cohort_of
+from solver.boards import get_board
 from solver.puzzles import parse_puzzle
+from solver.vocabulary import Tokens
 
 TRACES_FOLDER = "traces"
 """Folder of trace pages in the report's."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Entry:
-    """One evaluation."""
+    """One evaluation; without slots, for `cached_property`."""
 
     label: str
     """Unique name in the report."""
@@ -34,10 +37,54 @@ class Entry:
     """Statistics."""
     solved: dict[str, bool]
     """Whether each puzzle was solved, by puzzle hash."""
-    failures: tuple[Failure, ...] = ()
-    """Unsolved puzzles, by CoT length."""
-    certificates: Certificates | None = None
+    unsolved: tuple[ResultRow, ...]
+    """Results of the unsolved puzzles, by CoT length."""
+    certificates: Certificates | None
     """Certificates, if `sudocot eval certify` was run."""
+    num_traces: int
+    """Failed puzzles, those with the shortest CoT, that get a trace page."""
+    traces: str
+    """Trace pages, relative to the report, without the puzzle hash and the extension."""
+
+    @cached_property
+    def failures(self) -> tuple[Failure, ...]:
+        """Facts on the unsolved puzzles; the solver traces those whose tokens were stored.
+
+        Raises:
+            ValueError: The stored tokens are damaged.
+        """
+        generated: dict[str, tuple[Tokens, ...]] = {}
+        if self.config.keeps_tokens:
+            folder = EvaluationFolder(self.path, self.config)
+            generated = folder.generated(row.key for row in self.unsolved)
+        certified = self.certificates.puzzles if self.certificates else ()
+        margins = {certificate.key: certificate.wrong_margin for certificate in certified}
+        failures: list[Failure] = []
+        num_shown = 0
+        for row in self.unsolved:
+            wrong = self._first_wrong(row, generated.get(row.key))
+            is_shown = wrong is not None and num_shown < self.num_traces
+            num_shown += is_shown
+            failures.append(
+                Failure(
+                    key=row.key,
+                    puzzle=row.puzzle.givens,
+                    cot_length=row.puzzle.cot_length,
+                    reason=str(row.finish_reason),
+                    num_new_tokens=row.num_new_tokens,
+                    wrong=wrong,
+                    wrong_margin=margins.get(row.key),
+                    trace=f"{self.traces}-{row.key}.html" if is_shown else "",
+                )
+            )
+        return tuple(failures)
+
+    def _first_wrong(self, row: ResultRow, segments: Sequence[Tokens] | None) -> WrongToken | None:
+        if segments is None:
+            return None
+        board, givens = parse_puzzle(row.puzzle.givens, board=get_board(self.config.board))
+        segment_tokens = segment_tokens_of(self.config)
+        return first_wrong(board, givens, segments, segment_tokens=segment_tokens)
 
     @property
     def sample(self) -> PuzzleSample:
@@ -159,53 +206,22 @@ def _read_entry(
             f"{folder.path}: {num_rows:,} of {num_sampled:,} puzzles have a result; finish it, or "
             "take it unranked with --partial"
         )
-    certificates = read_certificates(folder.path)
-    failures = _failures(folder, certificates)
-    shown = [failure.key for failure in failures if failure.wrong][:num_traces]
     return Entry(
         label=label,
         path=folder.path,
         config=folder.config,
         summary=folder.summary,
         solved={row.key: row.is_solved for row in folder.rows},
-        failures=tuple(
-            replace(failure, trace=f"{traces}-{failure.key}.html")
-            if failure.key in shown
-            else failure
-            for failure in failures
+        unsolved=tuple(
+            sorted(
+                (row for row in folder.rows if not row.is_solved),
+                key=lambda row: (row.puzzle.cot_length, row.key),
+            )
         ),
-        certificates=certificates,
+        certificates=read_certificates(folder.path),
+        num_traces=num_traces,
+        traces=traces,
     )
-
-
-def _failures(folder: EvaluationFolder, certificates: Certificates | None) -> tuple[Failure, ...]:
-    config = folder.config
-    rows = [row for row in folder.rows if not row.is_solved]
-    generated = folder.generated(row.key for row in rows) if config.keeps_tokens else {}
-    margins = {c.key: c.wrong_margin for c in certificates.puzzles} if certificates else {}
-    segment_tokens = segment_tokens_of(config)
-    failures = (
-        Failure(
-            key=row.key,
-            puzzle=row.puzzle.givens,
-            cot_length=row.puzzle.cot_length,
-            reason=str(row.finish_reason),
-            num_new_tokens=row.num_new_tokens,
-            wrong=(
-                first_wrong(
-                    folder.board,
-                    parse_puzzle(row.puzzle.givens, board=folder.board)[1],
-                    generated[row.key],
-                    segment_tokens=segment_tokens,
-                )
-                if row.key in generated
-                else None
-            ),
-            wrong_margin=margins.get(row.key),
-        )
-        for row in rows
-    )
-    return tuple(sorted(failures, key=lambda failure: (failure.cot_length, failure.key)))
 
 
 def _split_label(run: str) -> tuple[str | None, Path]:

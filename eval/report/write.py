@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from compile_tm.measure.report.svg_style import themed_svg
 from compile_tm.page.render import render_page
 from data.runtime.files import staged_directory, to_json
+from data.runtime.templates import markdown_environment
 from eval.report import columns
 from eval.report.build import Report, Section
 from eval.report.columns import COLUMNS, shown_columns
@@ -93,7 +91,8 @@ def write_report(
         }
         page = render_page(_PACKAGE, "report.html.j2", figures=figures, **values)
         (folder / PAGE_FILE).write_text(page, encoding="utf-8")
-        markdown = _render_markdown(plots=plots, plots_folder=PLOTS_FOLDER, **values)
+        template = markdown_environment(_PACKAGE).get_template("report.md.j2")
+        markdown = template.render(plots=plots, plots_folder=PLOTS_FOLDER, **values)
         (folder / MARKDOWN_FILE).write_text(markdown, encoding="utf-8")
         (folder / CSV_FILE).write_text(leaderboard_csv(report), encoding="utf-8")
         (folder / JSON_FILE).write_bytes(to_json(report.to_json()))
@@ -177,22 +176,3 @@ def _csv_cell(value: columns.Value) -> columns.Value:
     if isinstance(value, str) and value.startswith(_FORMULA_STARTS):
         return f"'{value}"
     return value
-
-
-def _render_markdown(**values: object) -> str:
-    environment = jinja2.Environment(  # noqa: S701 - Markdown; `md` escapes
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["md"] = escape_markdown
-    template = resources.files(_PACKAGE).joinpath("report.md.j2").read_text(encoding="utf-8")
-    return environment.from_string(template).render(**values)
-
-
-def escape_markdown(text: str) -> str:
-    """Escape a text for a cell of a Markdown table."""
-    line = " ".join(text.split())
-    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_{}\[\]|~$#!])", r"\\\1", line)

@@ -60,7 +60,8 @@ def _score(folder: EvaluationFolder, row: ResultRow, replies: Replies) -> Result
     request = request_of(folder.board, row.puzzle, folder.config)
     if folder.config.mode == "grid":
         grid = read_output(request, row.output)
-        assert grid is not None, row.key
+        if grid is None:
+            raise ValueError(f"{folder.path}: puzzle {row.key}: malformed output")
         return replace(
             row, finish_reason=FinishReason(score_grid(folder.board, request.givens, grid))
         )

@@ -23,6 +23,7 @@ from data.puzzle_sources.puzzle_sets import ListedPuzzles, PuzzleSet, TracedPuzz
 from data.puzzle_sources.sources import FileSource, open_files
 from eval.sampling.choices import Indices, PuzzleIds
 from solver.boards import Board, Grid
+from solver.mrv.tracer import TRACE_RULE
 from solver.puzzles import NO_COLUMN_NAMES, ColumnNames, puzzle_id
 
 logger = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ def open_pool(
     Raises:
         OSError: The input cannot be read.
         ValueError: There are no puzzles, the board differs, columns are named for a data set, or
-            the table of lengths belongs to another list.
+            the table of lengths belongs to another list or trace rule.
     """
     puzzles: PuzzleSet
     if len(names) == 1:
@@ -188,5 +189,10 @@ def _open_lengths(source: FileSource, path: Path, *, may_measure: bool) -> Lengt
     if theirs.get("columns") != ours.get("columns"):
         raise ValueError(
             f"lengths: {path} is the table of other columns of the list; set another --lengths"
+        )
+    if (rule := table.identity.get("trace_rule")) != TRACE_RULE:
+        raise ValueError(
+            f"lengths: {path} has lengths of trace rule {rule!r}, allowed is {TRACE_RULE!r}; set "
+            "another --lengths"
         )
     return table

@@ -82,8 +82,6 @@ class SamplingConfig:
             raise ValueError(f"targets: not allowed with sample {self.sample}")
         if len(set(self.targets)) < len(self.targets):
             raise ValueError(f"targets: got {self.targets}, must differ")
-        if self.seed < 0:
-            raise ValueError(f"seed: got {self.seed}, must be at least 0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

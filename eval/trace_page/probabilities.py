@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eval.engines.contract import Request
+from eval.engines.puzzle_run import join
 from eval.inspect.certificates import sequences_of
 from eval.inspect.replay import logits_after
 from eval.network.types import TokenNetwork
@@ -46,7 +47,7 @@ def read_probabilities(
         num_left -= len(generated)
         start = 0
         if len(generated):
-            ids = cast("Tokens", np.concatenate([prompt, generated]))[:-1]
+            ids = join(prompt, generated)[:-1]
             for logits in logits_after(network, ids, first=len(prompt) - 1):
                 parts.append(_probabilities(logits, generated[start : start + len(logits)]))
                 start += len(logits)

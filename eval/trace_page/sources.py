@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from data.model_format.facts import model_name
 from data.model_format.precision import PrecisionPolicy
 from eval.engines.contract import Request, paper_caps
-from eval.engines.factory import EngineName, make_engine, make_network
+from eval.engines.factory import EngineName, close_engine, make_engine, make_network
 from eval.engines.puzzle_run import input_prompt
+from eval.inspect.first_wrong import segment_tokens_of
 from eval.results.folder import EvaluationFolder
 from eval.results.records import ResultRow
 from eval.trace_page.register_facts import read_register_facts
@@ -64,7 +66,6 @@ def attempt_of_evaluation(path: Path, *, puzzle: str | None) -> Attempt:
     segments = folder.generated([row.key]).get(row.key)
     if segments is None:
         raise ValueError(f"{path}: its tokens were not stored: `sudocot eval run --keep-tokens`")
-    facts: dict[str, Any] = config.model.facts
     _, givens = parse_puzzle(row.puzzle.givens, board=folder.board)
     return Attempt(
         board=folder.board,
@@ -72,7 +73,7 @@ def attempt_of_evaluation(path: Path, *, puzzle: str | None) -> Attempt:
         segments=segments,
         model_name=config.model.name,
         finish_reason=str(row.finish_reason),
-        segment_tokens=facts.get("segment_tokens") if config.mode == "scot" else None,
+        segment_tokens=segment_tokens_of(config),
     )
 
 
@@ -139,7 +140,10 @@ def attempt_of_model(
         mode=mode,
         caps=paper_caps(mode),
     )
-    (result,) = decoder.decode([request])
+    try:
+        (result,) = decoder.decode([request])
+    finally:
+        close_engine(decoder)
     readings = None
     if registers is not None and max_register_tokens > 0:
         readings = read_registers(
@@ -161,7 +165,7 @@ def attempt_of_model(
         board=board,
         givens=givens,
         segments=result.segments,
-        model_name=path.resolve().parent.name if path.name == "final" else path.resolve().name,
+        model_name=model_name(path),
         finish_reason=str(result.finish_reason),
         segment_tokens=folder.facts.segment_tokens if mode == "scot" else None,
         readings=readings,

@@ -20,10 +20,11 @@ from tyro.conf import OmitArgPrefixes
 
 from data.model_format.precision import get_precision
 from eval.engines.contract import FinishReason, Request, Result
+from eval.engines.factory import close_engine
 from eval.inspect.differences import Difference, first_difference, preference_at
 from eval.network.model_folder import ModelFolder
 from eval.network.network import Network
-from scripts.bench.decoding import CaseConfig, close_engine, describe, use_all_cpus
+from scripts.bench.decoding import CaseConfig, describe, use_all_cpus
 from scripts.bench.harness import Report
 
 TIE = 1e-4

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import tyro
 
 from data.model_format.precision import UNKNOWN_PRECISION
-from eval.engines.api import ApiEngine, format_ids
+from data.text import tokens_to_text
+from eval.engines.api import ApiEngine
 from eval.engines.contract import Request
 from eval.engines.options import EngineOptions, ServerOptions
 from eval.engines.puzzle_run import input_prompt
@@ -138,7 +139,7 @@ def _run_vllm_client(requests: list[Request], config: Config, work: Path) -> Tur
     """Run vLLM's client in another process; its duration excludes startup."""
     prompts = work / "prompts.jsonl"
     lines = (
-        json.dumps({"prompt": format_ids(request.board, input_prompt(request))})
+        json.dumps({"prompt": tokens_to_text(request.board, input_prompt(request))})
         for request in requests
     )
     prompts.write_text("\n".join(lines) + "\n", encoding="utf-8")

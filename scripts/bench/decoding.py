@@ -26,10 +26,11 @@ import torch
 import tyro
 from tyro.conf import OmitArgPrefixes
 
+from data.model_format.facts import model_name
 from data.model_format.precision import PrecisionName, get_precision
 from data.runtime.cpus import available_cpus
 from eval.engines.contract import Caps, Engine, FinishReason, Request, Result, paper_caps
-from eval.engines.factory import ENGINES, make_engine
+from eval.engines.factory import ENGINES, close_engine, make_engine
 from eval.engines.puzzle_run import input_prompt
 from eval.network.model_folder import ModelFolder
 from scripts.bench.harness import Report, best_time, load_grids
@@ -189,10 +190,8 @@ def use_all_cpus() -> None:
 
 def describe(folder: ModelFolder) -> str:
     """Return a name for a model: run, board, mode and a prefix of its digest."""
-    path = folder.path.resolve()
-    name = path.parent.name if path.name == "final" else path.name
     facts = folder.facts
-    return f"{name} ({facts.board} {facts.mode}, {folder.weights_digest[:8]})"
+    return f"{model_name(folder.path)} ({facts.board} {facts.mode}, {folder.weights_digest[:8]})"
 
 
 def load_requests(folder: ModelFolder, puzzles: Path, config: CaseConfig) -> list[Request]:
@@ -279,15 +278,6 @@ def roofline(
             prompt = len(segment) - int(starts[-1]) if starts.size else 0
     num_bytes = num_entries * entry + turn.num_forward_passes * folder.num_parameters * item_size
     return turn.num_tokens * bandwidth / num_bytes
-
-
-def close_engine(engine: Engine) -> None:
-    """Stop the worker processes of vLLM; other engines have none."""
-    if engine.name == "vllm":
-        from eval.engines.vllm import VllmEngine
-
-        assert isinstance(engine, VllmEngine)
-        engine.close()
 
 
 def take_turn(engine: Engine, requests: Sequence[Request], device: torch.device) -> Turn:

@@ -24,6 +24,7 @@ import tyro
 
 from scripts.bench.stock_vllm import IN_PROCESS, open_llm, prompt_logprobs
 from solver.boards import Board, get_board
+from solver.puzzle_io.cells import CellError, read_grid
 from solver.vocabulary import DECODING_STOPS, END_INPUT, INPUT, Vocabulary
 
 if TYPE_CHECKING:
@@ -98,14 +99,15 @@ def read_prompts(path: Path, board: Board) -> list[list[int]]:
     """Read puzzles and return their input blocks.
 
     Raises:
-        ValueError: A line is not a puzzle of the board.
+        ValueError: A line is not a puzzle of the board; the message has file, line and column.
     """
     vocabulary = Vocabulary(board)
     prompts = []
     for number, line in enumerate(path.read_text().splitlines(), start=1):
-        cells = [0 if char in ".0" else int(char) for char in line.strip()]
-        if len(cells) != board.num_cells or max(cells) > board.side:
-            raise ValueError(f"{path}:{number}: not a puzzle of a {board.name} board")
+        try:
+            cells = read_grid(board, line).tolist()
+        except CellError as error:
+            raise ValueError(f"{path}:{number}:{error.offset + 1}: {error}") from None
         givens = [
             (vocabulary.first_coordinate + cell, vocabulary.first_digit + digit - 1)
             for cell, digit in enumerate(cells)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import jinja2
-
 from data.runtime.files import mark_page
+from data.runtime.templates import markdown_environment
 from scripts.experiments.costs import (
     NUM_TEST_PUZZLES,
     Cost,
@@ -31,14 +30,8 @@ def costs_page() -> str:
     entries = read_rates()
     rates = rates_by_name(entries)
     trainings = EXPERIMENTS["all"].trainings
-    environment = jinja2.Environment(  # noqa: S701 - Markdown of our own numbers
-        loader=jinja2.PackageLoader("scripts.experiments", "templates"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    page = environment.get_template("costs.md.j2").render(
+    environment = markdown_environment("scripts.experiments")
+    page = environment.get_template("templates/costs.md.j2").render(
         entries=entries,
         num_gpus=NUM_GPUS,
         num_cores=NUM_CORES,

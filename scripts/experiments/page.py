@@ -14,12 +14,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from data.runtime.files import publish_page, staged_directory, to_json
+from data.runtime.templates import markdown_environment
 from eval.report import columns
 from eval.report.plots import draw_accuracy_by_length
-from eval.report.write import escape_markdown
 from eval.results.summary import Accuracy
 from scripts.experiments.command_line import changed_fields, options
 from scripts.experiments.model_sizes import read_model_sizes
@@ -96,17 +94,10 @@ def _draw(settings: Settings, results: Results, folder: Path) -> list[tuple[str,
 def _render(
     settings: Settings, results: Results, *, folder: str, plots: list[tuple[str, str]]
 ) -> str:
-    environment = jinja2.Environment(  # noqa: S701 - Markdown; `md` escapes
-        loader=jinja2.PackageLoader("scripts.experiments", "templates"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["md"] = escape_markdown
+    environment = markdown_environment("scripts.experiments")
     accuracy_columns, accuracy = accuracy_table(settings, results)
     shared_options, trainings = training_table(settings)
-    return environment.get_template("experiment.md.j2").render(
+    return environment.get_template("templates/experiment.md.j2").render(
         arguments=shlex.join(settings.words),
         experiment=settings.experiment,
         setup=settings.setup,

@@ -32,6 +32,7 @@ import yaml
 from annotated_types import Ge, Le
 
 from data.runtime.documents import PlainLoader, load_yaml
+from data.runtime.options import option_value
 from data.runtime.ranges import Workers, check_ranges
 from scripts.cli.commands import command_words, unknown_command
 
@@ -169,14 +170,12 @@ class Stage:
         """Return the value of an option of the command line.
 
         Raises:
-            ValueError: If it is not given.
+            ValueError: If it is not given or empty.
         """
-        for word, following in zip(self.words, (*self.words[1:], ""), strict=True):
-            if word == name and following:
-                return following
-            if word.startswith(f"{name}="):
-                return word.removeprefix(f"{name}=")
-        raise ValueError(f"{self.name}: {' '.join(self.command)} needs {name} to be launched")
+        value = option_value(self.words, name)
+        if not value:
+            raise ValueError(f"{self.name}: {' '.join(self.command)} needs {name} to be launched")
+        return value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,11 +7,11 @@ weights.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import eval as evaluation_package
+from data.runtime.digests import file_digest
 from data.runtime.files import publish_file, to_json
 from data.runtime.intervals import wilson_interval
 from data.runtime.schema import read_record
@@ -89,13 +89,7 @@ def trained_model_folder(model: TrainedModel, folder: Path | None = None) -> Pat
             f"model {model.name}: its files are not part of this installation; copy "
             f"eval/models/{model.name} from the source repository and pass the path of the copy"
         )
-    digest = sha256_of(weights)
+    digest = file_digest(weights)
     if digest != model.sha256:
         raise ValueError(f"{weights}: got sha256 {digest}, allowed is {model.sha256}")
     return weights.parent
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file, hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -20,6 +20,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from data.model_format.facts import ModelFacts, read_facts
+from data.runtime.digests import file_digest
 from data.runtime.files import publish_file
 from eval.results.folder import EvaluationFolder
 from eval.results.records import SampledPuzzle
@@ -30,7 +31,6 @@ from scripts.models.catalog import (
     Score,
     TrainedModel,
     read_catalog,
-    sha256_of,
     write_catalog,
 )
 from solver.mrv.tracer import trace
@@ -121,7 +121,7 @@ def catalog_entry(
         segment_tokens=facts.segment_tokens,
         num_parameters=model.num_parameters,
         num_tokens=num_tokens or _num_tokens(facts),
-        sha256=sha256_of(folder / WEIGHTS_FILE),
+        sha256=file_digest(folder / WEIGHTS_FILE),
         scores=tuple(
             Score(
                 test_set=test_set,

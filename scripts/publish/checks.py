@@ -16,7 +16,6 @@ from huggingface_hub.utils import validate_repo_id
 from solver.boards import Board
 
 CARD_FILE = "README.md"
-SUMS_FILE = "SHA256SUMS"
 UNKNOWN_LICENSE = "unknown"
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _NEEDED_BY_MODEL = (

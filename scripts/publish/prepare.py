@@ -11,7 +11,6 @@ published.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import shutil
 from collections.abc import Sequence
@@ -20,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from data.export import export_datasets
-from data.runtime.files import publish_file
-from scripts.publish.checks import CARD_FILE, SUMS_FILE, read_card
+from data.runtime.digests import DIGESTS_FILE, file_digest, read_digests, write_digests
+from scripts.publish.checks import CARD_FILE, read_card
 
 _MODEL_FILES = (
     CARD_FILE,
@@ -93,10 +92,13 @@ def prepare_dataset(
 
 def write_sums(folder: Path) -> list[PreparedFile]:
     """Write the digests of all files into the folder, and return all files."""
-    files = [_describe(folder, name) for name in file_names(folder)]
-    lines = (f"{file.sha256}  {file.name}\n" for file in files)
-    publish_file(folder / SUMS_FILE, "".join(lines).encode())
-    return [*files, _describe(folder, SUMS_FILE)]
+    names = file_names(folder)
+    write_digests(folder, names)
+    digests = {**read_digests(folder), DIGESTS_FILE: file_digest(folder / DIGESTS_FILE)}
+    return [
+        PreparedFile(name, (folder / name).stat().st_size, digests[name])
+        for name in (*names, DIGESTS_FILE)
+    ]
 
 
 def file_names(folder: Path) -> list[str]:
@@ -109,12 +111,6 @@ def _belongs_to_model(name: str) -> bool:
     return any(
         fnmatch(name, pattern) and name.count("/") == pattern.count("/") for pattern in _MODEL_FILES
     )
-
-
-def _describe(folder: Path, name: str) -> PreparedFile:
-    with (folder / name).open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return PreparedFile(name, (folder / name).stat().st_size, digest)
 
 
 def _set_license(path: Path, license_id: str) -> None:

@@ -13,13 +13,14 @@ from typing import Literal, Protocol
 from rich.console import Console
 
 from data.commands.tables import print_table
+from data.runtime.digests import DIGESTS_FILE
 from data.runtime.files import (
     check_replaceable,
     publish_directory,
     remove_leftovers,
     temporary_directory,
 )
-from scripts.publish.checks import SUMS_FILE, check_repo
+from scripts.publish.checks import check_repo
 from scripts.publish.prepare import PreparedFile, write_sums
 
 RepoType = Literal["model", "dataset"]
@@ -98,7 +99,7 @@ def publish(
         OSError: the hub cannot be reached, or returns an error.
     """
     if destination.out is not None:
-        check_replaceable(destination.out, marker=SUMS_FILE)
+        check_replaceable(destination.out, marker=DIGESTS_FILE)
     final = destination.out or Path(tempfile.gettempdir(), "sudocot-publish")
     with temporary_directory(final.absolute()) as work:
         folder = work / "folder"

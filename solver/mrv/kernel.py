@@ -24,7 +24,6 @@ from solver.vocabulary import END_INPUT, END_OUTPUT, INPUT, NONE, NUM_SPECIALS, 
 
 SOLVED, UNSOLVABLE, CAPPED, CONFLICT = range(4)
 
-_U = np.uint64
 _ONE = np.uint64(1)
 
 

@@ -1,7 +1,8 @@
 """Detection of compressed and binary inputs by their first bytes.
 
 gzip, bz2, xz and zip archives of one file are decompressed, also nested up to `MAX_NESTING` deep.
-Other binary formats are rejected with their name.
+Only the outermost format may be zip, whose directory is at the end of the file: reading it needs
+seeks. Other binary formats are rejected with their name.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import BinaryIO, cast
 
 HEAD_BYTES = 4096
 """Number of bytes inspected to detect a format."""
-MAX_NESTING = 3
+MAX_NESTING = 2
 """Maximum depth of nested compression."""
 _MAX_NUL_SHARE = 0.1
 _BOM = b"\xef\xbb\xbf"
@@ -72,13 +73,14 @@ def open_text(source: Path | BinaryIO, *, file: str) -> Iterator[io.BufferedIOBa
             source = stack.enter_context(source.open("rb", buffering=0))
         stream = _Peekable(source)
         try:
-            for _ in range(MAX_NESTING):
-                inner = _decompressed(stream, source, stack, file=file)
+            for depth in range(MAX_NESTING + 1):
+                archive = source if depth == 0 else None
+                inner = _decompressed(stream, archive, stack, file=file)
                 if inner is None:
                     break
                 stream = _Peekable(inner)
             else:
-                raise ValueError(f"{file}: compressed more than {MAX_NESTING - 1} times")
+                raise ValueError(f"{file}: compressed more than {MAX_NESTING} times")
             _require_text(stream.head, file=file)
             if stream.head.startswith(_BOM):
                 stream.read(len(_BOM))
@@ -128,11 +130,16 @@ def _read_up_to(source: BinaryIO | io.BufferedIOBase, size: int) -> bytes:
 
 
 def _decompressed(
-    stream: _Peekable, source: BinaryIO, stack: ExitStack, *, file: str
+    stream: _Peekable, archive: BinaryIO | None, stack: ExitStack, *, file: str
 ) -> io.BufferedIOBase | None:
-    """Return the content of a compressed stream, or None if it is not compressed."""
+    """Return the content of a compressed stream, or None if it is not compressed.
+
+    `archive` is the source if `stream` is not decompressed itself, else None.
+    """
     if stream.head.startswith(_ZIP_MAGIC):
-        return stack.enter_context(_open_archive(source, file=file))
+        if archive is None:
+            raise ValueError(f"{file}: a zip archive inside compressed data; decompress it first")
+        return stack.enter_context(_open_archive(archive, file=file))
     for magic, opener in _OPENERS.items():
         if stream.head.startswith(magic):
             opened = opener(cast("BinaryIO", stream))

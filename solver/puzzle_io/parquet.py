@@ -268,11 +268,11 @@ def _text_column(array: Any) -> TextColumn:
 
 
 def _read_ratings(array: Any) -> npt.NDArray[np.float64]:
-    """Return numbers, or texts of numbers, as float64; NaN for anything else."""
+    """Return finite numbers, or texts of them, as float64; NaN for anything else."""
     import pyarrow as pa
 
     kind = array.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         numbers = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        return np.array(numbers, dtype=np.float64)
+        return np.where(np.isfinite(numbers), numbers, np.nan)
     return np.array([parse_number(_to_text(value)) for value in array.to_pylist()])

@@ -6,6 +6,7 @@ Rows that they cannot parse go to a line parser, which returns the row or an err
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -186,9 +187,10 @@ def check_cell_size(text: str, *, offset: int) -> None:
 
 
 def parse_number(text: str) -> float:
-    """Parse an ASCII decimal to a float; NaN for any other text."""
+    """Parse an ASCII decimal to a finite float; NaN for any other text, such as `1e999`."""
     text = text.strip(SPACES)
-    return float(text) if _NUMBER.fullmatch(text) else np.nan
+    number = float(text) if _NUMBER.fullmatch(text) else np.nan
+    return number if math.isfinite(number) else np.nan
 
 
 def parse_answer(board: Board, text: str, *, offset: int = 0) -> Grid | None:

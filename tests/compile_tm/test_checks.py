@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -25,30 +26,29 @@ from tests.compile_tm import naive_program
 from tests.compile_tm.machine_cases import example_runs, random_runs
 from tests.compile_tm.weight_checks import assert_selecting
 
-RUN = next(run for run in example_runs() if run.machine.name == "sorting")
 
-
+@functools.cache
 def compiled_and_segment() -> tuple[CompiledMachine, np.ndarray, int]:
-    bits = min_bits(RUN, mode="scot")
-    compiled = compile_machine(RUN.machine, mode="scot", bits=bits, reachable_only=True)
+    run = next(run for run in example_runs() if run.machine.name == "sorting")
+    bits = min_bits(run, mode="scot")
+    compiled = compile_machine(run.machine, mode="scot", bits=bits, reachable_only=True)
     ids, prompt_length = max(
-        scot_segments(compiled.vocabulary, RUN, bits=bits), key=lambda part: len(part[0])
+        scot_segments(compiled.vocabulary, run, bits=bits), key=lambda part: len(part[0])
     )
     return compiled, ids, prompt_length
 
 
-COMPILED, IDS, PROMPT = compiled_and_segment()
-
-
 def with_layer(number: int, **changes: object) -> Program:
-    layers = list(COMPILED.program.layers)
+    sorting, _, _ = compiled_and_segment()
+    layers = list(sorting.program.layers)
     layers[number - 1] = dataclasses.replace(layers[number - 1], **changes)  # type: ignore[arg-type]
-    return dataclasses.replace(COMPILED.program, layers=tuple(layers))
+    return dataclasses.replace(sorting.program, layers=tuple(layers))
 
 
 def test_sound_models_pass() -> None:
-    assert_selecting(dense_weights(COMPILED.program), "W_Q", "W_K", "W_V", "W_O")
-    assert check_trace(trace_program(COMPILED.program, IDS[:-1]), prompt_length=PROMPT) == []
+    sorting, ids, prompt = compiled_and_segment()
+    assert_selecting(dense_weights(sorting.program), "W_Q", "W_K", "W_V", "W_O")
+    assert check_trace(trace_program(sorting.program, ids[:-1]), prompt_length=prompt) == []
     for run in random_runs(8, seed=11, max_tapes=2):
         bits = min_bits(run, mode="scot")
         compiled = compile_machine(run.machine, mode="scot", bits=bits, reachable_only=True)
@@ -59,19 +59,21 @@ def test_sound_models_pass() -> None:
 
 
 def test_the_trace_equals_exact_arithmetic() -> None:
-    ids = IDS[:12]
-    trace = trace_program(COMPILED.program, ids)
+    sorting, ids, _ = compiled_and_segment()
+    ids = ids[:12]
+    trace = trace_program(sorting.program, ids)
     for ours, naive in zip(
-        trace.streams, naive_program.run(COMPILED.program, ids.tolist()), strict=True
+        trace.streams, naive_program.run(sorting.program, ids.tolist()), strict=True
     ):
         assert ours.tolist() == naive
     with pytest.raises(ValueError, match="tokens: got 0"):
-        trace_program(COMPILED.program, ids[:0])
+        trace_program(sorting.program, ids[:0])
 
 
 def test_the_torch_transformer_holds_what_the_trace_holds() -> None:
-    trace = trace_program(COMPILED.program, IDS[:-1])
-    streams = TorchTransformer(COMPILED.program).streams(IDS[:-1])
+    sorting, ids, _ = compiled_and_segment()
+    trace = trace_program(sorting.program, ids[:-1])
+    streams = TorchTransformer(sorting.program).streams(ids[:-1])
     assert len(streams) == len(trace.streams)
     assert all(np.array_equal(*pair) for pair in zip(streams, trace.streams, strict=True))
 
@@ -97,18 +99,20 @@ def test_mixed_values_wrong_values_and_small_gaps_are_found() -> None:
 
 
 def test_hidden_values_above_one_are_found() -> None:
-    layer = COMPILED.program.layers[0]
+    sorting, ids, prompt = compiled_and_segment()
+    layer = sorting.program.layers[0]
     program = with_layer(1, bias=layer.bias + 1)
-    problems = check_trace(trace_program(program, IDS[:-1]), prompt_length=PROMPT)
+    problems = check_trace(trace_program(program, ids[:-1]), prompt_length=prompt)
     assert any("layer 1: a hidden neuron has the value 2" in str(problem) for problem in problems)
 
 
 def test_margins_of_sound_models_are_whole_numbers_of_every_head() -> None:
-    margins = trace_margins(trace_program(COMPILED.program, IDS[:-1]))
-    assert len(margins) == sum(len(layer.heads) for layer in COMPILED.program.layers)
+    sorting, ids, _ = compiled_and_segment()
+    margins = trace_margins(trace_program(sorting.program, ids[:-1]))
+    assert len(margins) == sum(len(layer.heads) for layer in sorting.program.layers)
     assert margin_problems(margins) == []
     assert min(item.margin for item in margins) == 1
-    fewer = trace_margins(trace_program(COMPILED.program, IDS[:5]))
+    fewer = trace_margins(trace_program(sorting.program, ids[:5]))
     assert least_margins([*fewer, *margins, *fewer]) == margins
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +45,7 @@ from tests.compile_tm.machine_cases import colliding_machine, example_runs, rand
 WEIGHTS_FILE = "model.safetensors"
 
 
+@functools.cache
 def increment(mode: Mode = "cot") -> Compiled:
     return compile_machine(binary_increment(), mode=mode, bits=6, reachable_only=True)
 
@@ -372,6 +375,26 @@ def test_corrupted_weights_are_found(folder: Path, tmp_path: Path) -> None:
     assert str(problem).startswith("model.safetensors: is damaged")
 
 
+def test_words_that_cannot_be_run_are_problems(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a" / "self_test.json"
+    shutil.copytree(folder, path.parent)
+    parts = {"1": [1, 10**9], "0": [1], "z": [1, 2]}
+    rows = [
+        {"word": [symbol], "segments": [{"ids": ids, "prompt_length": 1}]}
+        for symbol, ids in parts.items()
+    ]
+    stored: list[Any] = json.loads(path.read_text())
+    for others in (stored[:0], stored):
+        path.write_text(json.dumps([*rows, *others]))
+        found = check_folder(path.parent)
+        assert list(map(str, found.problems)) == [
+            "self-test, word '1': its tokens differ from the definition",
+            "self-test, word '0': its tokens differ from the definition",
+            "self-test, word 'z': word: symbol 'z' at place 0 is not in the input alphabet 0 1",
+        ]
+        assert found.num_words == len(others)
+
+
 def test_a_corrupted_self_test_or_tokenizer_is_found(folder: Path, tmp_path: Path) -> None:
     assert broken(folder, tmp_path / "a") == []
     path = tmp_path / "a" / "self_test.json"
@@ -380,7 +403,11 @@ def test_a_corrupted_self_test_or_tokenizer_is_found(folder: Path, tmp_path: Pat
     path.write_text(json.dumps(rows))
     texts = [str(problem) for problem in check_folder(tmp_path / "a").problems]
     assert "self-test, word '1 0 1 1': its tokens differ from the definition" in texts
-    for text, message in (("[]", "holds no words"), ("[{}]", "no self-test: KeyError")):
+    for text, message in (
+        ("[]", "holds no words"),
+        ("[{}]", "no self-test: KeyError"),
+        ("[1,", r"self_test\.json: .* line 1 column 4"),
+    ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
             check_folder(tmp_path / "a")

@@ -217,8 +217,10 @@ def test_random_machines_are_reproducible_and_complete() -> None:
     first, again = (random_machine(np.random.default_rng(5)) for _ in range(2))
     assert first == again
     assert (first.table.next_state[: -(len(first.tape_alphabet) ** first.num_tapes)] >= 0).all()
-    with pytest.raises(ValueError, match="max_states: got 1"):
+    with pytest.raises(ValueError, match="max_states: got 1, allowed is 2 to 1000"):
         RandomMachineConfig(max_states=1)
+    with pytest.raises(ValueError, match="max_inputs: got 12, allowed is 1 to 8"):
+        RandomMachineConfig(max_inputs=12)
 
 
 def test_unknown_examples_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -37,7 +38,10 @@ from compile_tm.machines.turing import TuringMachine
 from tests.compile_tm.machine_cases import colliding_machine, example_runs, random_runs
 from tests.compile_tm.naive_sequences import Naive
 
-RUNS = [*example_runs(), *random_runs(25, seed=4)]
+
+@functools.cache
+def all_runs() -> list[Run]:
+    return [*example_runs(), *random_runs(25, seed=4)]
 
 
 def golden_token(data: list[Any]) -> Token:
@@ -85,7 +89,7 @@ def test_golden_tokens_and_dimensions(shared_dir: Path) -> None:
 
 @pytest.mark.parametrize("bits", [2, 4, 6])
 def test_sequences_equal_the_definitions(bits: int) -> None:
-    for run in RUNS:
+    for run in all_runs():
         naive = Naive(run.machine, run.word, bits)
         for reachable_only in (False, True):
             cot = TmVocabulary(machine=run.machine, mode="cot", reachable_only=reachable_only)
@@ -106,7 +110,7 @@ def test_sequences_equal_the_definitions(bits: int) -> None:
 
 @pytest.mark.parametrize("mode", ["cot", "scot"])
 def test_ids_and_tokens_map_to_each_other(mode: Mode) -> None:
-    for run in RUNS[::5]:
+    for run in all_runs()[::5]:
         tapes, states = run.machine.num_tapes, len(run.machine.states)
         symbols, inputs = len(run.machine.tape_alphabet), len(run.machine.input_alphabet)
         full = TmVocabulary(machine=run.machine, mode=mode)
@@ -133,7 +137,7 @@ def test_names_never_collide() -> None:
 
 
 def test_least_bits() -> None:
-    for run in RUNS:
+    for run in all_runs():
         for mode in ("cot", "scot"):
             bits = min_bits(run, mode=mode)
             check_enough_bits(run, mode=mode, bits=bits)
@@ -145,9 +149,9 @@ def test_least_bits() -> None:
                     check_enough_bits(run, mode=mode, bits=bits - 2)
     for wrong in (0, 3, 42):
         with pytest.raises(ValueError, match=f"bits: got {wrong}, allowed for cot are even"):
-            check_enough_bits(RUNS[0], mode="cot", bits=wrong)
+            check_enough_bits(all_runs()[0], mode="cot", bits=wrong)
     with pytest.raises(ValueError, match="bits: got 2, allowed for scot"):
-        check_enough_bits(RUNS[0], mode="scot", bits=2)
+        check_enough_bits(all_runs()[0], mode="scot", bits=2)
 
 
 def _longest(run: Run, mode: Mode, bits: int) -> int:
@@ -171,7 +175,7 @@ def test_runs_without_output_are_refused_with_the_reason() -> None:
 
 
 def test_estimates_are_the_sizes_of_the_program() -> None:
-    for run in RUNS[::6]:
+    for run in all_runs()[::6]:
         for mode in ("cot", "scot"):
             for reachable_only in (False, True):
                 options: dict[str, Any] = {"mode": mode, "reachable_only": reachable_only}

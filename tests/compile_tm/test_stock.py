@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 
 from compile_tm.constructions.compiled import CompiledMachine, compile_dfa, compile_machine
 from compile_tm.hf.decoder import StockDecoder
-from compile_tm.hf.self_test import read_cases
+from compile_tm.hf.folder import write_evaluation_facts
+from compile_tm.hf.self_test import SELF_TEST_FILE, read_cases
 from compile_tm.jit import IS_JIT
 from compile_tm.machines.examples import binary_increment, parity, sorting
 from compile_tm.program.compiled import CompiledProgram
@@ -25,10 +28,12 @@ from compile_tm.stock.feed_forward import BETA, ERROR
 from compile_tm.stock.folder import export_stock, stock_tensors
 from compile_tm.stock.llama import llama_config, query_scale
 from compile_tm.stock.positions import bit_layer
+from compile_tm.stock.self_test import expected_case
 from compile_tm.stock.shape import Architecture
 from compile_tm.stock.source import make_source
-from compile_tm.sudoku.board import BOARDS
-from compile_tm.sudoku.compiled import compile_sudoku
+from data.model_format.facts import FACTS_FILE
+from data.model_format.weights import weights_digest
+from tests.compile_tm.sudoku_runs import compiled_with_model
 
 if not IS_JIT:
     pytest.skip("the sparse runtime is slow without the JIT", allow_module_level=True)
@@ -37,6 +42,7 @@ ARCHITECTURES: tuple[Architecture, ...] = ("llama", "gpt-neox")
 DTYPES = (torch.float32, torch.bfloat16)
 
 
+@functools.cache
 def compiled_case(name: str) -> CompiledProgram:
     match name:
         case "parity":
@@ -46,9 +52,9 @@ def compiled_case(name: str) -> CompiledProgram:
         case "sorting":
             return compile_machine(sorting(), mode="scot", bits=8, reachable_only=True)
         case "sudoku-cot":
-            return compile_sudoku(BOARDS["4x4"], mode="cot", bits=8)
+            return compiled_with_model("4x4", "cot", 8)[0]
         case "sudoku":
-            return compile_sudoku(BOARDS["4x4"], mode="scot", bits=8, segment_tokens=12)
+            return compiled_with_model("4x4", "scot", 8, 12)[0]
     raise ValueError(name)
 
 
@@ -168,7 +174,7 @@ def test_positions_are_exact_everywhere() -> None:
 
 
 def test_repeated_wires_become_weights() -> None:
-    program = compile_sudoku(BOARDS["4x4"], mode="scot", bits=8, segment_tokens=12).program
+    program = compiled_case("sudoku").program
     rng = np.random.default_rng(0)
     x, y = rng.integers(-1, 2, size=(2, program.sizes.d))
     widest = 0
@@ -196,6 +202,48 @@ def test_swiglu_is_relu() -> None:
     error = (torch.nn.functional.silu(BETA * z) / BETA - z.relu()).abs().max()
     assert 0.99 * ERROR < error <= ERROR
     assert query_scale(64) == 512
+
+
+def test_words_that_cannot_be_run_are_problems(root: Path, tmp_path: Path) -> None:
+    path = tmp_path / "copy" / SELF_TEST_FILE
+    shutil.copytree(folder(root, "parity", "llama"), path.parent)
+    parts = {"1": [1, 10**9], "0": [1], "z": [1, 2]}
+    rows = [
+        {"word": [symbol], "segments": [{"ids": ids, "prompt_length": 1}]}
+        for symbol, ids in parts.items()
+    ]
+    stored: list[Any] = json.loads(path.read_text())
+    for others in (stored[:0], stored):
+        path.write_text(json.dumps([*rows, *others]))
+        found = check_stock_folder(path.parent)
+        assert list(map(str, found.problems)) == [
+            "self-test, word '1': its tokens differ from the definition",
+            "self-test, word '0': its tokens differ from the definition",
+            "self-test, word 'z': word: symbol 'z' at place 0 is not in the input alphabet 0 1",
+        ]
+        assert found.num_words == len(others)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_recorded_digest_is_that_of_the_weights(
+    tmp_path: Path, architecture: Architecture, dtype: torch.dtype
+) -> None:
+    source = make_source(compiled_case("sudoku"), architecture)
+    tensors = {name: tensor.to(dtype).clone() for name, tensor in stock_tensors(source)}
+    write_evaluation_facts(source.compiled, tensors, tmp_path, indent=1)
+    save_file(tensors, tmp_path / "w.safetensors")
+    recorded = json.loads((tmp_path / FACTS_FILE).read_text())["weights_digest"]
+    assert recorded == weights_digest(load_file(tmp_path / "w.safetensors"))
+
+
+def test_puzzles_of_a_self_test_are_parsed_strictly() -> None:
+    compiled = compiled_case("sudoku")
+    with pytest.raises(ValueError, match=r"^puzzle: got '5' in cell 1, allowed are 1 to 4, and"):
+        expected_case(compiled, "5" + "." * 15)
+    case = expected_case(compiled, "1" + "0" * 15)
+    assert case.word == tuple("1" + "0" * 15)
+    assert case.segments == expected_case(compiled, "1" + "." * 15).segments
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

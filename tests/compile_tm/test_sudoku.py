@@ -21,10 +21,11 @@ from compile_tm.sudoku.board import BOARDS, Special
 from compile_tm.sudoku.compiled import (
     CompiledSudoku,
     Mode,
-    compile_sudoku,
     generate_segments,
     next_prompt,
 )
+from compile_tm.sudoku.schedule import Schedule
+from compile_tm.sudoku.sizes import sudoku_sizes
 from data.segments import cut_segment
 from solver.boards import get_board
 from solver.mrv.tracer import resume, trace
@@ -94,10 +95,11 @@ def test_boards_are_the_solvers(name: str) -> None:
     ],
 )
 def test_sizes(name: str, mode: Mode, segment_tokens: int, expected: tuple[int, ...]) -> None:
-    program = compile_sudoku(
-        BOARDS[name], mode=mode, bits=11, segment_tokens=segment_tokens
-    ).program
-    sizes = program.sizes
+    """By formula; two of the programs are compiled, which compares their sizes with it."""
+    at = Schedule(BOARDS[name], bits=11, with_summaries=mode == "scot")
+    sizes = sudoku_sizes(at, segment_tokens=segment_tokens)
+    if (name, mode, segment_tokens) in (("4x4", "cot", 512), ("9x9", "scot", 512)):
+        assert compiled_with_model(name, mode, 11, segment_tokens)[0].program.sizes == sizes
     assert (sizes.L, sizes.H, sizes.d_k, sizes.d_v, sizes.d_ff, sizes.d) == expected
 
 
@@ -191,7 +193,7 @@ def test_without_a_solution_pad_follows() -> None:
 @pytest.mark.parametrize("mode", ["cot", "scot"])
 def test_registers_are_ternary_and_heads_decided(mode: Mode) -> None:
     """All of the paper's assumptions but that hidden values are 0 or 1: counts go up to D."""
-    compiled = compile_sudoku(BOARDS["4x4"], mode=mode, bits=8, segment_tokens=12)
+    compiled, _ = compiled_with_model("4x4", mode, 8, 12)
     for givens in random_puzzles("4x4", 8, seed=7)[2:]:
         length = 12 if mode == "scot" else 1 << 30
         for ids, prompt_length in solver_segments("4x4", givens, length)[:2]:

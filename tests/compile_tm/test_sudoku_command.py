@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,26 @@ def test_command_solves_and_writes_a_model(
         sudoku.main(config)
     unsolvable = dataclasses.replace(config, out=None, puzzle="123.4..........4")
     assert sudoku.main(unsolvable) == 1
+
+
+@pytest.mark.parametrize(
+    ("puzzle", "reason"),
+    [
+        ("\u00b2" + "." * 15, "got '\u00b2' in cell 1, allowed are 1 to 4, and . or 0 for blanks"),
+        ("." * 15 + "5", "got '5' in cell 16, allowed are 1 to 4, and . or 0 for blanks"),
+        ("." * 15, "got 15 cells, allowed are 16"),
+        ("11" + "." * 14, "(1,1) and (1,2) clash, both hold 1"),
+    ],
+)
+def test_malformed_puzzles_are_refused_before_the_folder_is_written(
+    tmp_path: Path, puzzle: str, reason: str
+) -> None:
+    from compile_tm.commands import sudoku
+
+    config = sudoku.Config(board="4x4", bits=8, puzzle=puzzle, out=tmp_path / "model")
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        sudoku.main(config)
+    assert not (tmp_path / "model").exists()
 
 
 def test_lengths_out_of_range_are_refused() -> None:

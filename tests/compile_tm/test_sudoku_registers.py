@@ -14,9 +14,8 @@ from compile_tm.commands.folders import BF16_POINTS, make_conversion
 from compile_tm.hf.sudoku import export_sudoku
 from compile_tm.program.register_file import RegisterEntry
 from compile_tm.runtime.trace import Trace, trace_program
-from compile_tm.sudoku.board import BOARDS
-from compile_tm.sudoku.compiled import Mode, compile_sudoku
-from tests.compile_tm.sudoku_runs import searching_puzzles, solver_segments
+from compile_tm.sudoku.compiled import Mode
+from tests.compile_tm.sudoku_runs import compiled_with_model, searching_puzzles, solver_segments
 
 Values = npt.NDArray[np.float64]
 CASES: list[tuple[str, Mode, int, int]] = [
@@ -35,7 +34,7 @@ def registers(
 ) -> tuple[list[RegisterEntry], list[Trace]]:
     """Meanings, and runs of segments of three puzzles."""
     segment_tokens = length if mode == "scot" else 512
-    compiled = compile_sudoku(BOARDS[name], mode=mode, bits=bits, segment_tokens=segment_tokens)
+    compiled, _ = compiled_with_model(name, mode, bits, segment_tokens)
     runs = [
         trace_program(compiled.program, ids[:-1])
         for givens in searching_puzzles(name, 3, seed=5)
@@ -73,7 +72,7 @@ def test_registers_hold_from_the_first_layer_to_the_last(
 
 def test_layers_of_a_denoised_model_are_its_own(tmp_path: Path) -> None:
     """Layers that the conversion adds are counted, and activations are where the file says."""
-    compiled = compile_sudoku(BOARDS["4x4"], mode="scot", bits=8, segment_tokens=12)
+    compiled, _ = compiled_with_model("4x4", "scot", 8, 12)
     conversion = make_conversion(compiled.program, "denoise", points=BF16_POINTS)
     assert conversion is not None
     assert conversion.denoised

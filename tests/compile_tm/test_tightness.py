@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -20,19 +21,29 @@ from compile_tm.measure.tightness import (
 )
 from compile_tm.runtime.transformer import Part
 
-CASES = [dfa_case(3), machine_case(4, mode="cot"), machine_case(6, mode="scot")]
+CASES = ("dfa", "cot", "scot")
 KINDS: tuple[Kind, ...] = ("exact", "denoise")
 
 
-@pytest.fixture(params=CASES, ids=lambda case: case.name)
+@functools.cache
+def made_case(name: str) -> Case:
+    match name:
+        case "dfa":
+            return dfa_case(3)
+        case "cot":
+            return machine_case(4, mode="cot")
+        case "scot":
+            return machine_case(6, mode="scot")
+    raise ValueError(name)
+
+
+@pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest) -> Case:
-    chosen = request.param
-    assert isinstance(chosen, Case)
-    return chosen
+    return made_case(request.param)
 
 
 def test_cases_fill_their_context() -> None:
-    for case in CASES:
+    for case in map(made_case, CASES):
         longest = max(len(trace.ids) for trace in case.traces)
         assert case.length / 3 < longest <= case.length
     with pytest.raises(ValueError, match="bits"):
@@ -69,7 +80,7 @@ def test_a_failure_below_the_smallest_c_has_a_location(case: Case, kind: Kind) -
 
 
 def test_without_any_failure_there_is_nothing_below() -> None:
-    case = CASES[0]
+    case = made_case("dfa")
     found = measure_least_c(case, "denoise", act=FloatFormat(mantissa_bits=1, exponent_bits=3))
     assert found.rounded_bound == 4
     assert found.below in (1, 1.5, 2)
@@ -90,7 +101,7 @@ def test_smallest_formats(case: Case, kind: Kind) -> None:
 
 def test_attention_weights_with_too_few_exponent_bits_fail_where_many_tokens_tie() -> None:
     """Weights of 1/k that are rounded to zero: the theorem's condition on 1/N."""
-    case = CASES[2]
+    case = made_case("scot")
     trials = measure_formats(case, "denoise", "attention")
     last = trials[-1]
     assert not last.works

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from concurrent.futures import Executor, Future
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -150,6 +152,31 @@ def test_results_do_not_depend_on_the_number_of_workers() -> None:
         for workers in (1, 2)
     ]
     assert results[0] == results[1]
+
+
+def test_pairs_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of pairs may be large; chunks are computed here, when they are submitted."""
+    num_submitted = 0
+
+    class Pool(Executor):
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def submit(self, fn: Any, /, *args: Any, **_: Any) -> Future[Any]:
+            nonlocal num_submitted
+            num_submitted += 1
+            future: Future[Any] = Future()
+            future.set_result(fn(*args))
+            return future
+
+    monkeypatch.setattr(validation, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(validation, "check_pair", lambda number, **_: number)
+    results = validation.validate(
+        10**9, seed=0, machines=SMALL, max_steps=1, max_extra_bits=0, num_workers=2
+    )
+    numbers: list[Any] = list(islice(results, 100))
+    assert numbers == list(range(100))
+    assert num_submitted < 30
 
 
 def test_wrong_machines_are_not_skipped(

@@ -100,6 +100,15 @@ def test_bytes_do_not_depend_on_workers_or_parts(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "one", "parts", "three"]
 
 
+def test_parts_of_a_symbolic_link_are_beside_its_target(source: FileSource, tmp_path: Path) -> None:
+    link, target = tmp_path / "link", tmp_path / "disk" / "target"
+    link.symlink_to(target)
+    build(source, link, config=SMALL, part=Part(index=0, count=1))
+    assert merge(link) == TokenStore.open(target).manifest
+    assert [path.name for path in target.parent.glob("[!.]*")] == ["target"]
+    assert link.is_symlink()
+
+
 def test_funnel_counts_every_row(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
     good = puzzles[:10]
     wrong = (puzzles[10][0], puzzles[11][1])

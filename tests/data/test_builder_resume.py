@@ -44,6 +44,9 @@ def test_finished_build_is_left_alone_on_resume(source: FileSource, tmp_path: Pa
     assert folder_bytes(tmp_path / "out") == before
     with pytest.raises(ValueError, match=r"another config\.mode"):
         build(source, tmp_path / "out", config=SMALL_SCOT, resume=True)
+    (tmp_path / "out" / "build.json").write_text("{")
+    with pytest.raises(ValueError, match=r"out: damaged or not made by sudocot, so it is not res"):
+        build(source, tmp_path / "out", config=SMALL, resume=True)
 
 
 def test_unfinished_build_does_not_open(source: FileSource, tmp_path: Path) -> None:

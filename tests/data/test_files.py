@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from data.runtime import cpus
+from data.runtime import cgroups
 from data.runtime.cpus import available_cpus
 from data.runtime.files import publish_directory, publish_file, staged_directory
+from data.runtime.line_log import LineLog
 from data.runtime.locks import locked_folder
 from data.runtime.progress import format_duration, progress
 
@@ -131,6 +132,19 @@ def test_a_file_system_without_locks_gets_a_warning(
         pass
 
 
+def test_a_log_that_cannot_be_synced_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output"), LineLog(tmp_path / "log") as log:
+        log.append({"a": 1})
+    assert log._file.closed
+    assert (tmp_path / "log").read_text() == '{"a":1}\n'
+
+
 @pytest.mark.parametrize(
     ("affinity", "slurm", "quota", "expected"),
     [
@@ -151,10 +165,15 @@ def test_available_cpus_takes_the_smallest_limit(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(affinity)))
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", slurm)
+    set_control_groups(tmp_path, monkeypatch, "0::/\n")
     (tmp_path / "cpu.max").write_text(quota)
-    monkeypatch.setattr(cpus, "_CGROUP_V2", tmp_path / "cpu.max")
-    monkeypatch.setattr(cpus, "_CGROUP_V1", tmp_path / "v1")
     assert available_cpus() == expected
+
+
+def set_control_groups(root: Path, monkeypatch: pytest.MonkeyPatch, membership: str) -> None:
+    (root / "membership").write_text(membership)
+    monkeypatch.setattr(cgroups, "_MEMBERSHIP", root / "membership")
+    monkeypatch.setattr(cgroups, "_ROOT", root)
 
 
 def test_without_an_affinity_mask_all_cpus_count(
@@ -164,21 +183,38 @@ def test_without_an_affinity_mask_all_cpus_count(
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 10)
     monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
-    monkeypatch.setattr(cpus, "_CGROUP_V2", tmp_path / "missing")
-    monkeypatch.setattr(cpus, "_CGROUP_V1", tmp_path)
+    monkeypatch.setattr(cgroups, "_MEMBERSHIP", tmp_path / "missing")
     assert available_cpus() == (10, "the machine")
 
 
 def test_first_version_of_control_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
-    monkeypatch.setattr(cpus, "_CGROUP_V2", tmp_path / "missing")
-    monkeypatch.setattr(cpus, "_CGROUP_V1", tmp_path)
-    (tmp_path / "cpu.cfs_quota_us").write_text("-1\n")
-    (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
+    membership = "12:memory:/\n4:cpu,cpuacct:/outside/of/the/container\n0::/\n"
+    set_control_groups(tmp_path, monkeypatch, membership)
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("-1\n")
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
     assert available_cpus()[0] == 64
-    (tmp_path / "cpu.cfs_quota_us").write_text("200000\n")
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("200000\n")
     assert available_cpus() == (2, "cgroup quota")
+
+
+@pytest.mark.parametrize(
+    ("job", "ancestor", "expected"),
+    [("200000", "max", 2), ("max", "300000", 3), ("200000", "100000", 1), ("max", "max", 64)],
+)
+def test_quota_of_a_job_on_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str, ancestor: str, expected: int
+) -> None:
+    """The root group has no quota; that of the job and those of its ancestors count."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+    set_control_groups(tmp_path, monkeypatch, "0::/slurm/job\n")
+    (tmp_path / "slurm" / "job").mkdir(parents=True)
+    (tmp_path / "slurm" / "cpu.max").write_text(f"{ancestor} 100000\n")
+    (tmp_path / "slurm" / "job" / "cpu.max").write_text(f"{job} 100000\n")
+    assert available_cpus()[0] == expected
 
 
 def test_plain_progress_counts_this_session_only(

@@ -116,6 +116,14 @@ def test_patience_ends_the_search(
     impossible = GenerateConfig(board="4x4", min_cot_length=1000, patience=3)
     with pytest.raises(ValueError, match=r"patience: 3 puzzles in a row have no CoT of \(1000"):
         generate_file(tmp_path / "a.txt", count=1, config=impossible)
+    few = GenerateConfig(board="4x4", givens=(3, 7), min_cot_length=1000, patience=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_sparse", lambda *_, **__: [])
+        with pytest.raises(ValueError, match=r"\(1000, 2000\) tokens; set other lengths, other"):
+            generate_file(tmp_path / "a.txt", count=1, config=few)
+        any_length = dataclasses.replace(few, min_cot_length=None)
+        with pytest.raises(ValueError, match=r"in a row have no CoT of \(0, 4096\) tokens"):
+            generate_file(tmp_path / "a.txt", count=1, config=any_length)
     assert not list(tmp_path.iterdir())
     first, second, third = itertools.islice(generate(SIX), 3)
     blocks = {0: [first], 2: [second], 6: [third]}
@@ -127,6 +135,11 @@ def test_patience_ends_the_search(
         assert generate_command.main(config) == 1
     assert "2 puzzles, 7 fewer than requested: 3 mined puzzles" in capsys.readouterr().out
     assert len((tmp_path / "a.txt").read_text().splitlines()) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_sparse", lambda _, start, *__, **___: [first][: start == 0])
+        config = generate_command.Config(count=2, out=tmp_path / "b.txt", puzzles=few)
+        assert generate_command.main(config) == 1
+    assert "1 puzzles, 1 fewer than requested: 3 puzzles in a row" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ending", module.FORMATS)

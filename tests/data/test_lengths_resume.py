@@ -188,5 +188,8 @@ def test_rebuild_replaces_tables_only(tmp_path: Path) -> None:
     for out in (path, parquet, tmp_path, pipe):
         with pytest.raises(FileExistsError, match="was not made by sudocot; it is not replaced"):
             measure_lengths(files(path), out, config=CONFIG, rebuild=True)
+    for out in (path, parquet):
+        with pytest.raises(ValueError, match=r"damaged or not made by sudocot, so it is not res"):
+            measure_lengths(files(path), out, config=CONFIG, resume=True)
     assert (path.read_bytes(), parquet.read_bytes()) == before
     assert pipe.is_fifo()

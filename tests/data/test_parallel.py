@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -44,6 +45,14 @@ def test_items_in_flight_are_bounded() -> None:
         assert next(results) == n
         assert drawn <= n + 5
     results.close()
+
+
+def test_a_given_pool_runs_the_function_and_is_shut_down() -> None:
+    pool = ThreadPoolExecutor(1, thread_name_prefix="given")
+    names = list(map_in_order(lambda _: threading.current_thread().name, [1], workers=1, pool=pool))
+    assert names == ["given_0"]
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        pool.submit(int)
 
 
 def test_failure_comes_in_its_turn_and_drops_the_rest() -> None:

@@ -102,7 +102,7 @@ def test_cutoffs_beyond_the_input_are_refused(inputs: Path, tmp_path: Path) -> N
             compute_statistics(tmp_path / name, cutoffs=(64, longest))
 
 
-def test_input_without_a_puzzle(tmp_path: Path) -> None:
+def test_input_without_a_puzzle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_csv(tmp_path / "a.csv", [("11" + "." * 14, "")] * 3)
     source = open_source(path)
     measure_lengths(source, tmp_path / "lengths", config=LengthsConfig())
@@ -113,6 +113,10 @@ def test_input_without_a_puzzle(tmp_path: Path) -> None:
         assert statistics.total.num_puzzles == 0
         assert (statistics.cutoffs, statistics.cot_length_quantiles) == ([], {})
         assert stats_command.main(stats_command.Config(input=tmp_path / name)) == 0
+        config = stats_command.Config(input=tmp_path / name, min_branching_share=0.5)
+        assert stats_command.main(config) == 1
+        told = "sudocot: no puzzles, the required minimum is 50.0%\n"
+        assert capsys.readouterr().err.endswith(told)
 
 
 def test_json_is_the_whole_report(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -162,3 +163,4 @@ def test_no_key_and_no_url(
     del command[command.index("--base-url") : command.index("--base-url") + 2]
     assert main(command) == 2
     assert "base_url: got none and OPENAI_API_KEY is not set" in capsys.readouterr().err
+    assert "api" not in {thread.name for thread in threading.enumerate()}

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from data.text import tokens_to_text
 from eval.engines import server as server_module
-from eval.engines.api import format_ids, read_ids
+from eval.engines.api import read_ids
 from eval.engines.server import Completion
 from eval.results.folder import EvaluationFolder
 from scripts.cli.main import main
@@ -51,7 +52,7 @@ class Solver(BaseHTTPRequestHandler):
         prompt = np.array([IDS[word] for word in body["prompt"].split()], dtype=np.uint8)
         tokens = resume(BOARD, prompt).tokens[: body["max_tokens"]]
         is_stopped = int(tokens[-1]) in DECODING_STOPS
-        text = format_ids(BOARD, tokens) + self.unknown_word
+        text = tokens_to_text(BOARD, tokens) + self.unknown_word
         choice = {"index": 0, "text": text, "finish_reason": "stop" if is_stopped else "length"}
         self._send({"id": "x", "object": "text_completion", "created": 0, "choices": [choice]})
 
@@ -132,12 +133,21 @@ def test_another_model_or_another_vocabulary_is_one_line(
         assert main(words(model, url, puzzles, tmp_path / "e", *options)) == 0
     with serving(str(model), unknown_word=" cat") as url:
         assert main(words(model, url, puzzles, tmp_path / "x")) == 2
-        assert "the server wrote 'cat', allowed are tokens of the 4x4 board" in (
-            capsys.readouterr().err
-        )
+        assert "got 'cat', which is no token of a 4x4 board" in capsys.readouterr().err
+
+
+def test_no_key_and_no_url_leaves_no_thread(
+    model: Path, puzzles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    command = words(model, "", puzzles, tmp_path / "e")
+    del command[4:6]
+    assert main(command) == 2
+    assert "api" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_ids_survive_the_text() -> None:
     ids = np.arange(len(WORDS), dtype=np.uint8)
-    reply = Completion(format_ids(BOARD, ids), "stop", False, 0, 0)
+    reply = Completion(tokens_to_text(BOARD, ids), "stop", False, 0, 0)
     np.testing.assert_array_equal(read_ids(BOARD, reply), ids)

@@ -253,6 +253,32 @@ def test_replicas_are_for_vllm(
     assert not (tmp_path / "e").exists()
 
 
+@pytest.mark.parametrize(
+    ("is_text", "options", "message"),
+    [
+        (True, ("--keep-tokens",), "keep_tokens: got True, allowed with the text protocol is the"),
+        (True, ("--mode", "cot"), "mode: got cot, allowed with the text protocol is the default"),
+        (True, ("--max-segment-tokens", "9"), "max_segment_tokens: got 9, allowed with the text"),
+        (False, ("--shots", "1"), "shots: got 1, allowed with token ids is the default, 0"),
+        (False, ("--temperature", "0"), "temperature: got 0.0, allowed with token ids is the"),
+        (False, ("--prompt-form", "chat"), "prompt_form: got chat, allowed with token ids is the"),
+    ],
+)
+def test_options_of_the_other_protocol_are_refused(
+    is_text: bool,
+    options: tuple[str, ...],
+    message: str,
+    model: Path,
+    puzzles: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    engine = ("--engine", "hf", "--protocol", "text" if is_text else "ids")
+    assert main(words(model, puzzles, tmp_path / "e", *engine, *options)) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "e").exists()
+
+
 def test_a_missing_library_and_another_board_are_one_line(
     model: Path,
     puzzles: Path,

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from data.model_format.facts import model_name
 from data.model_format.precision import get_precision
 from eval.network.model_folder import CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE, ModelFolder
 from eval.network.network import Network
@@ -71,6 +72,38 @@ def test_sharded_weights_are_read(path: Path) -> None:
         ModelFolder.open(path)
 
 
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ({}, "weight_map: got None, allowed is an object"),
+        ({"weight_map": []}, r"weight_map: got \[\], allowed is an object"),
+        ({"weight_map": {"a": 1}}, "weight_map: a: got 1, allowed is the name of a file"),
+        (
+            {"weight_map": {"a": "../model.safetensors"}},
+            r"weight_map: a: got '\.\./model\.safetensors'",
+        ),
+        ({"weight_map": {"a": "."}}, r"weight_map: a: got '\.'"),
+        ({"weight_map": {"a": ".."}}, r"weight_map: a: got '\.\.'"),
+    ],
+)
+def test_malformed_indices_of_sharded_weights_are_refused(
+    path: Path, index: dict[str, Any], message: str
+) -> None:
+    (path / WEIGHTS_FILE).rename(path.parent / WEIGHTS_FILE)
+    (path / INDEX_FILE).write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=rf"{INDEX_FILE}: {message}"):
+        ModelFolder.open(path)
+
+
+def test_a_model_is_named_after_its_folder_or_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run" / "final").mkdir(parents=True)
+    assert [model_name(tmp_path / name) for name in ("run/final", "run")] == ["run", "run"]
+    monkeypatch.chdir(tmp_path / "run" / "final")
+    assert model_name(Path()) == "run"
+
+
 def test_settings_of_transformers_4_are_read(path: Path) -> None:
     edit_config(path, rope_parameters=None, rope_theta=77.0)
     assert ModelFolder.open(path).network.rope_base == 77.0
@@ -109,6 +142,11 @@ def test_other_families_are_for_the_engine_hf(path: Path) -> None:
     assert folder.max_positions == whole.max_positions
     assert folder.num_parameters == whole.num_parameters
     assert folder.weights_digest == whole.weights_digest
+    tensors = load_file(path / WEIGHTS_FILE)
+    tensors["transformer.wte.weight"] = tensors.pop("model.embed_tokens.weight")
+    save_file(tensors, path / WEIGHTS_FILE)
+    edit_config(path, tie_word_embeddings=True)
+    assert ModelFolder.open(path).num_parameters == whole.num_parameters
     with pytest.raises(ValueError, match="got 'olmo2', only the engine hf supports it"):
         Network(folder, precision=get_precision("fp32"), device=torch.device("cpu"))
 

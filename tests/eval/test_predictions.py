@@ -1,11 +1,10 @@
-"""Tests of imported predictions: formats, validation of rows, logs of harnesses."""
+"""Tests of imported predictions: formats and validation of rows."""
 
 from __future__ import annotations
 
 import csv
 import json
 import re
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,8 @@ import pytest
 import torch
 
 from eval.engines.contract import FinishReason
-from eval.predictions.logs import read_member
 from eval.predictions.read import read_predictions
 from eval.results.folder import EvaluationFolder
-from eval.text_protocol.prompt import TextProtocol
 from scripts.cli.main import main
 from solver.boards import Grid
 from solver.mrv.tracer import trace
@@ -28,7 +25,6 @@ from solver.puzzle_io.cells import read_grid
 from solver.puzzles import format_grid
 from tests.data.puzzle_files import make_puzzles
 from tests.eval.fake_engine import BOARD
-from tests.eval.stub_server import planned_answer, planned_kind
 
 GIVENS = [read_grid(BOARD, puzzle) for puzzle, _ in make_puzzles("4x4", 20)]
 
@@ -96,6 +92,12 @@ def write_csv(path: Path) -> Path:
     return path
 
 
+def write_tsv(path: Path) -> Path:
+    path = path.with_suffix(".tsv")
+    path.write_text(write_csv(path).read_text().replace(",", "\t"))
+    return path
+
+
 def write_parquet(path: Path) -> Path:
     path = path.with_suffix(".parquet")
     pq.write_table(pa.Table.from_pylist(as_rows()), path)
@@ -153,8 +155,8 @@ def write_converted_dump(path: Path) -> Path:
 
 
 WRITERS = [
-    write_jsonl, write_lists, write_csv, write_parquet, write_npy, write_npy_swapped, write_npz,
-    write_dump, write_preds_dump, write_converted_dump,
+    write_jsonl, write_lists, write_csv, write_tsv, write_parquet, write_npy, write_npy_swapped,
+    write_npz, write_dump, write_preds_dump, write_converted_dump,
 ]  # fmt: skip
 
 
@@ -171,11 +173,21 @@ def test_every_format_gives_the_same_predictions(
             assert row.answer is None
         else:
             np.testing.assert_array_equal(row.answer, answer)
-    if write in (write_jsonl, write_lists, write_csv, write_parquet):
+    if write in (write_jsonl, write_lists, write_csv, write_tsv, write_parquet):
         assert {(row.seconds, row.num_new_tokens, row.usd) for row in read.predictions} == {
             (0.5, 16, 0.25)
         }
     assert read.num_padding == (4 if "dump" in write.__name__ else 0)
+
+
+@pytest.mark.parametrize("write", [write_jsonl, write_csv, write_tsv, write_parquet, write_npz])
+def test_extensions_may_be_upper_case(write: Callable[[Path], Path], tmp_path: Path) -> None:
+    path = write(tmp_path / "file")
+    path = path.rename(path.with_suffix(path.suffix.upper()))
+    read = read_predictions([path])
+    assert read.errors == []
+    assert read.predictions[0].where.startswith(str(path))
+    assert len(read.predictions) == len(GIVENS)
 
 
 def test_predictions_become_an_evaluation_that_is_scored_compared_and_reported(
@@ -269,6 +281,18 @@ def test_rows_that_cannot_be_read_are_counted_and_named(
         ("k.txt", b"", "k.txt: unknown format, allowed are .jsonl"),
         ("l.csv", b"\xff\xfe\x00", "l.csv: not text in UTF-8"),
         ("m.json", b'{"eval": 1, "samples": [{}]}', "not a sample of a task of sudocot"),
+        ("n.json", b'{"eval": 1, "samples": 3}', "n.json: samples: got int, allowed is a list"),
+        ("o.json", b"[" * 100_000, "o.json: brackets nested too deep"),
+        (
+            "p.csv",
+            b'puzzle,answer\n"' + b"." * 200_000 + b"\n",
+            "p.csv:2: field larger than field limit",
+        ),
+        (
+            "q.jsonl",
+            b'{"puzzle": "%s", "answer": "", "time": 1%s}' % (b"." * 16, b"0" * 400),
+            "q.jsonl:1: time: got 1000",
+        ),
     ],
 )
 def test_files_that_cannot_be_read_are_one_line(
@@ -302,98 +326,3 @@ def test_another_answer_to_the_same_puzzle_is_refused(
     np.save(path, np.array([[GIVENS[0], ANSWERS[0]], [GIVENS[0], ANSWERS[1]]]))
     assert main(["eval", "import", str(path), "--name", "m", "--out", str(tmp_path / "o")]) == 2
     assert f"{path}:2: another answer to the puzzle of {path}:1" in capsys.readouterr().err
-
-
-def log_samples() -> list[tuple[dict[str, Any], str, str]]:
-    """Document, question and planned reply of each puzzle."""
-    protocol = TextProtocol(board=BOARD)
-    return [
-        (
-            {"board": "4x4", "givens": format_grid(BOARD, givens), "num_shots": 0},
-            protocol.question(givens),
-            planned_answer(BOARD, givens),
-        )
-        for givens in GIVENS
-    ]
-
-
-def write_inspect_log(folder: Path) -> Path:
-    path = folder / "log.eval"
-    with zipfile.ZipFile(path, "w") as archive:
-        for number, (document, question, reply) in enumerate(log_samples()):
-            message = {"role": "assistant", "content": [{"type": "reasoning", "reasoning": "1"}]}
-            message["content"].append({"type": "text", "text": reply})  # type: ignore[attr-defined]
-            sample = {
-                "id": number,
-                "epoch": 1,
-                "input": [{"role": "user", "content": question}],
-                "metadata": document,
-                "output": {
-                    "choices": [{"message": message, "stop_reason": "stop"}],
-                    "usage": {"input_tokens": 100, "output_tokens": 20},
-                },
-                "working_time": 0.5,
-            }
-            archive.writestr(f"samples/{number}_epoch_1.json", json.dumps(sample))
-        archive.writestr("header.json", "{}")
-    return path
-
-
-def write_lm_eval_samples(folder: Path) -> Path:
-    path = folder / "samples_sudocot_2026-11-28.jsonl"
-    chat = [
-        {
-            "doc_id": number,
-            "doc": document,
-            "arguments": {
-                "gen_args_0": {"arg_0": [json.dumps([{"role": "user", "content": question}])]}
-            },
-            "resps": [[reply]],
-        }
-        for number, (document, question, reply) in enumerate(log_samples())
-    ]
-    path.write_text("".join(f"{json.dumps(sample)}\n" for sample in chat))
-    return path
-
-
-def test_zstd_members_of_an_archive_are_read(tmp_path: Path) -> None:
-    """inspect_ai compresses its logs so, and zipfile of Python 3.11 refuses them."""
-    content = b"0123456789" * 50
-    compressed = pa.compress(content, codec="zstd", asbytes=True)
-    path = tmp_path / "log.eval"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("samples/1.json", compressed)
-    raw = bytearray(path.read_bytes())
-    central = raw.index(b"PK\x01\x02")
-    for method, size in ((8, 22), (central + 10, central + 24)):
-        raw[method : method + 2] = (93).to_bytes(2, "little")
-        raw[size : size + 4] = len(content).to_bytes(4, "little")
-    path.write_bytes(raw)
-    with zipfile.ZipFile(path) as archive:
-        assert read_member(archive, "samples/1.json") == content
-    path.write_bytes(bytes(raw).replace(compressed, bytes(len(compressed))))
-    with zipfile.ZipFile(path) as archive, pytest.raises(zipfile.BadZipFile):
-        read_member(archive, "samples/1.json")
-
-
-@pytest.mark.parametrize("write", [write_inspect_log, write_lm_eval_samples])
-def test_logs_of_harnesses_are_scored_again(
-    write: Callable[[Path], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path, out = write(tmp_path), tmp_path / "e"
-    assert main(["eval", "import", str(path), "--name", "m", "--out", str(out)]) == 0
-    folder = EvaluationFolder.open(out)
-    assert folder.config.protocol is not None
-    assert folder.config.protocol.digest == TextProtocol(board=BOARD).digest
-    kinds = [planned_kind(BOARD, givens) for givens in GIVENS]
-    assert folder.summary.accuracy.num_solved == kinds.count("solved")
-    assert folder.summary.answers is not None
-    assert folder.summary.answers.lenient.num_solved == kinds.count("solved") + kinds.count("loose")
-    before = (out / "results.jsonl").read_bytes()
-    assert main(["eval", "score", str(out)]) == 0
-    assert (out / "results.jsonl").read_bytes() == before
-    path.write_bytes(path.read_bytes().replace(b"Fill in", b"Please fill in"))
-    if write is write_lm_eval_samples:
-        capsys.readouterr()
-        assert main(["eval", "import", str(path), "--name", "m", "--out", str(tmp_path / "x")]) == 2
-        assert "not that of this version of the text protocol" in capsys.readouterr().err

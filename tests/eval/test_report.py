@@ -25,7 +25,6 @@ from eval.report.compare import compare, mcnemar_p
 from eval.report.entries import read_entries
 from eval.report.plots import REASON_STYLES
 from eval.report.published import parse_published, read_published
-from eval.report.write import escape_markdown
 from eval.results.certificates import (
     Certificate,
     Certificates,
@@ -227,7 +226,6 @@ def test_names_cannot_break_out_of_any_form(tmp_path: Path) -> None:
     table = (out / "leaderboard.csv").read_text()
     cells = {row["model"] for row in csv.DictReader(table.splitlines())}
     assert cells == {NASTY, "'=HYPERLINK(1)"}
-    assert escape_markdown("a|b\n*c*") == r"a\|b \*c\*"
 
 
 def header_of(markdown: str) -> str:
@@ -332,6 +330,17 @@ def test_percent_never_rounds_to_all_or_none(share: float, text: str) -> None:
 )
 def test_compact_numbers(number: float | None, text: str) -> None:
     assert compact(number) == text
+
+
+def test_failures_are_only_traced_for_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_wrong_evaluation(tmp_path / "a")
+    calls = []
+    monkeypatch.setattr("eval.report.entries.first_wrong", lambda *_, **__: calls.append(1))
+    (entry,) = read_entries([str(tmp_path / "a")])
+    assert not calls
+    assert len(entry.failures) == len(entry.failures) == len(calls) == 1
 
 
 def test_failures_name_the_first_wrong_token_its_margin_and_its_trace_page(tmp_path: Path) -> None:

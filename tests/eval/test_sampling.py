@@ -266,6 +266,17 @@ def test_a_table_of_another_list_is_refused(list_file: Path, tmp_path: Path) -> 
         open_pool([str(other)], board=None, lengths=tmp_path / "no", may_measure=False)
 
 
+def test_a_table_of_another_trace_rule_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_csv(tmp_path / "p.csv", make_puzzles("4x4", 5))
+    source = open_files((str(path),), board=None, split=None, revision=None)
+    monkeypatch.setattr("data.lengths.build.TRACE_RULE", "other")
+    measure_lengths(source, tmp_path / "l.parquet", config=LengthsConfig(), workers=1)
+    with pytest.raises(ValueError, match="lengths of trace rule 'other', allowed is 'mrv-"):
+        open_pool([str(path)], board=None, lengths=tmp_path / "l.parquet")
+
+
 def test_puzzles_that_vanished_from_the_list_are_noticed(pool: PuzzlePool, tmp_path: Path) -> None:
     shorter = PuzzlePool(
         name="shorter",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,25 @@ def generate(
 def test_replies_do_not_depend_on_the_batch(chat_model: Path, temperature: float) -> None:
     replies = [generate(chat_model, slots=slots, temperature=temperature) for slots in (1, 3)]
     assert replies[0] == replies[1]
+
+
+def test_each_reply_is_bounded_by_its_own_prompt(base_model: Path) -> None:
+    """The longest prompt of a batch bounded all of its replies."""
+    replies: list[list[StoredReply]] = []
+    for slots in (1, 3):
+        options = EngineOptions(
+            precision=get_precision("fp32"), device=torch.device("cpu"), num_slots=slots
+        )
+        sampling = ReplySampling(temperature=1.0)
+        model = HfTextModel.load(str(base_model), options, sampling=sampling, form="auto")
+        made = sorted(model.generate(prompts(0, limit=1000)), key=lambda reply: reply.key)
+        replies.append([replace(reply, seconds=0.0) for reply in made])
+    assert replies[0] == replies[1]
+    lengths = [reply.num_prompt_tokens for reply in replies[0]]
+    totals = [reply.num_prompt_tokens + reply.num_new_tokens for reply in replies[0]]
+    assert len(set(lengths)) > 1
+    assert max(totals) == 300
+    assert [reply.reply.is_truncated for reply in replies[0]] == [t == 300 for t in totals]
 
 
 def test_samples_depend_on_the_seed(chat_model: Path) -> None:
@@ -164,6 +184,23 @@ def test_malformed_folders_are_one_line(
     assert code == 0 or str(folder) in error.splitlines()[-1], error
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "header too small"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "header too large"),
+        ((9).to_bytes(8, "little") + b'{"a": {}}', "missing field"),
+    ],
+)
+def test_damaged_weights_are_one_line(
+    content: bytes, reason: str, chat_model: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(chat_model, tmp_path / "model")
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"model\.safetensors: damaged weights: .*{reason}"):
+        LanguageModel.open(str(folder))
+
+
 def test_a_run_folder_names_its_model(tmp_path: Path) -> None:
     (tmp_path / "final").mkdir()
     (tmp_path / "final" / FACTS_FILE).touch()
@@ -196,7 +233,7 @@ def test_gumbel_noise_samples_the_softmax() -> None:
     from eval.engines.text.hf import _GumbelNoise
 
     logits = torch.log(torch.tensor([[0.5, 0.3, 0.2]])).repeat(3000, 1)
-    noise = _GumbelNoise(list(range(3000)))
+    noise = _GumbelNoise([torch.Generator().manual_seed(seed) for seed in range(3000)])
     chosen = noise(torch.zeros(3000, 1), logits).argmax(dim=-1).numpy()
     shares = np.bincount(chosen, minlength=3) / 3000
     np.testing.assert_allclose(shares, [0.5, 0.3, 0.2], atol=0.04)

@@ -7,14 +7,17 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from compile_tm.page.render import render_page, script_json
+from data.model_format.precision import get_precision
 from eval.commands.trace import Config, main
 from eval.engines.contract import FinishReason
 from eval.results.records import SampledPuzzle
+from eval.trace_page import sources
 from eval.trace_page.build import trace_page
 from eval.trace_page.sources import attempt_of_evaluation
 from eval.trace_page.streams import Stream, first_difference, model_stream, solver_stream
@@ -176,6 +179,26 @@ def test_command_lets_a_model_solve_the_puzzle(
     assert 0 < token.max() < 255
     with pytest.raises(ValueError, match=r"got a 6x6 board, the model's is 4x4"):
         main(Config(puzzle=SMALL, model=model, out=out))
+
+
+def test_the_engine_is_closed_after_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = mock.Mock()
+    engine.decode.side_effect = FloatingPointError("not finite")
+    monkeypatch.setattr(sources, "make_engine", lambda *_, **__: engine)
+    board, givens = parse_puzzle("1...|..3.|.4..|...2")
+    with pytest.raises(FloatingPointError, match="not finite"):
+        sources.attempt_of_model(
+            export(make_model("llama"), tmp_path / "model"),
+            board,
+            givens,
+            engine=None,
+            precision=get_precision("fp32"),
+            max_register_tokens=0,
+            max_tokens=0,
+        )
+    engine.close.assert_called_once_with()
 
 
 def test_wrong_options_are_named(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from data.model_format.precision import get_precision
+from eval.engines import vllm_runtime
 from eval.engines.contract import EngineStats
 from eval.engines.factory import make_engine
 from eval.engines.options import EngineOptions
@@ -98,6 +100,18 @@ def test_unknown_and_reserved_arguments_are_refused_before_it_starts(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with pytest.raises(ValueError, match=message):
         VllmRuntime({"dtype": "float32"}, {name: 1}, device=device, stats=EngineStats())
+
+
+def test_a_failed_start_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        raise ValueError("no memory")
+
+    for name in ("check_platform", "_check_arguments"):
+        monkeypatch.setattr(vllm_runtime, name, lambda *_, **__: None)
+    monkeypatch.setattr(vllm_runtime, "_start", fail)
+    with pytest.raises(ValueError, match="no memory"):
+        VllmRuntime({}, {}, device=torch.device("cpu"), stats=EngineStats())
+    assert "vllm" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_the_environment_is_as_before_and_the_users_settings_win(

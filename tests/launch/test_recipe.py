@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.cli.main import main
-from scripts.launch.recipe import Resources
+from scripts.launch.recipe import Resources, Stage
 from tests.launch.jobs import scripts_of
 
 
@@ -92,6 +92,12 @@ def test_errors_of_jobs_are_reported_before_submission(
     (line,) = shown.err.splitlines()
     assert line.startswith("sudocot: error: a: ")
     assert message in line
+
+
+@pytest.mark.parametrize("last", ["--out b", "--out=b"])
+def test_the_last_value_of_an_option_counts(last: str) -> None:
+    words = ("data", "build", "p", "--out", "a", "--output-share=c", *last.split())
+    assert Stage(name="a", words=words).option("--out") == "b"
 
 
 def test_what_a_stage_before_makes_need_not_be_there(

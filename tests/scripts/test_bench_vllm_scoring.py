@@ -28,8 +28,21 @@ def test_prompts_are_those_of_the_engines(tmp_path: Path) -> None:
     request = Request(key="0", board=BOARD, givens=givens, mode="cot", caps=caps)
     expected = input_prompt(request).tolist()
     assert vllm_scoring.read_prompts(path, BOARD) == [expected, expected]
-    path.write_text(f"{PUZZLE}\n{PUZZLE}.\n")
-    with pytest.raises(ValueError, match=r"p\.txt:2: not a puzzle of a 4x4 board"):
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (f"{PUZZLE}.", r"p\.txt:2:17: 17 cells; allowed are 16 cells"),
+        ("1.....3..4....#2", r"p\.txt:2:15: '#' is not a cell"),
+        ("1.....3..4.....5", r"p\.txt:2:16: '5' is not a cell"),
+        ("", r"p\.txt:2:1: 0 cells; allowed are 16 cells"),
+    ],
+)
+def test_a_malformed_puzzle_is_located(line: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.txt"
+    path.write_text(f"{PUZZLE}\n{line}\n")
+    with pytest.raises(ValueError, match=message):
         vllm_scoring.read_prompts(path, BOARD)
 
 

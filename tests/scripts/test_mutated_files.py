@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from compile_tm.constructions.compiled import compile_dfa
+from compile_tm.constructions.compiled import CompiledDfa, compile_dfa
 from compile_tm.hf.export import export_model
 from compile_tm.hf.folder import MACHINE_FILE
 from compile_tm.hf.self_test import SELF_TEST_FILE, choose_cases, read_cases, write_cases
@@ -119,56 +119,74 @@ REGISTERS = {
 }
 
 
-def cases(folder: Path) -> Iterator[tuple[str, Case]]:
-    facts = json.loads((MODELS_FOLDER / "4x4-scot" / FACTS_FILE).read_text())
-    catalog = json.loads((MODELS_FOLDER / CATALOG_FILE).read_text())
-    yield "facts", json_case(folder / FACTS_FILE, facts, lambda path: read_facts(path.parent))
-    yield "catalog", json_case(folder / CATALOG_FILE, catalog, lambda _: read_catalog(folder))
-    yield "manifest", json_case(folder / MANIFEST_NAME, MANIFEST, lambda _: read_manifest(folder))
-    path = folder / CERTIFICATES_FILE
-    yield "certificates", json_case(path, CERTIFICATES, lambda _: read_certificates(folder))
-    for suffix in ("json", "yaml"):
-        for name in ("sorting", "parity")[: 2 if suffix == "json" else 1]:
-            machine = machine_to_data(EXAMPLES[name]())
-            yield f"{name}-{suffix}", json_case(folder / f"m.{suffix}", machine, read_machine)
-    yield "recipe", json_case(folder / "r.yaml", RECIPE, read_recipe)
-    path = folder / REGISTERS_FILE
-    board = get_board("4x4")
-    yield "registers", json_case(path, REGISTERS, lambda _: read_register_facts(folder, board))
-    for name in (CONFIG_FILE, SAMPLE_FILE, RESULTS_FILE):
-        yield name, evaluation_case(folder / name, name)
+def own_case(folder: Path, name: str) -> Case:
+    """A file of a data set, an evaluation or a model list."""
+    match name:
+        case "facts":
+            facts = json.loads((MODELS_FOLDER / "4x4-scot" / FACTS_FILE).read_text())
+            return json_case(folder / FACTS_FILE, facts, lambda path: read_facts(path.parent))
+        case "catalog":
+            catalog = json.loads((MODELS_FOLDER / CATALOG_FILE).read_text())
+            return json_case(folder / CATALOG_FILE, catalog, lambda _: read_catalog(folder))
+        case "manifest":
+            path = folder / MANIFEST_NAME
+            return json_case(path, MANIFEST, lambda _: read_manifest(folder))
+        case "certificates":
+            path = folder / CERTIFICATES_FILE
+            return json_case(path, CERTIFICATES, lambda _: read_certificates(folder))
+        case "recipe":
+            return json_case(folder / "r.yaml", RECIPE, read_recipe)
+        case "registers":
+            path, board = folder / REGISTERS_FILE, get_board("4x4")
+            return json_case(path, REGISTERS, lambda _: read_register_facts(folder, board))
+    raise ValueError(name)
 
-    yield from folder_cases(folder)
+
+def machine_case(folder: Path, name: str) -> Case:
+    """A machine: name of the example and suffix."""
+    example, _, suffix = name.partition("-")
+    machine = machine_to_data(EXAMPLES[example]())
+    return json_case(folder / f"m.{suffix}", machine, read_machine)
 
 
-def folder_cases(folder: Path) -> Iterator[tuple[str, Case]]:
-    """Files of model folders, compiled folders and checkpoints."""
-    model = folder / "model"
-    shutil.copytree(MODELS_FOLDER / "4x4-scot", model)
-    content = json.loads((model / "config.json").read_text())
-    yield "model-config", json_case(model / "config.json", content, lambda _: open_model(model))
-    parity = EXAMPLES["parity"]()
-    assert isinstance(parity, Dfa)
-    compiled = compile_dfa(parity, bits=3)
-    stock = folder / "stock"
-    stock.mkdir()
-    write_source(make_source(compiled, "llama"), stock)
-    write_cases(choose_cases(compiled), stock)
-    for name in (COMPILED_FILE, MACHINE_FILE):
-        content = json.loads((stock / name).read_text())
-        yield name, json_case(stock / name, content, lambda _: read_stock_source(stock))
-    content = json.loads((stock / SELF_TEST_FILE).read_text())
-    yield SELF_TEST_FILE, json_case(stock / SELF_TEST_FILE, content, lambda _: read_cases(stock))
+def model_case(folder: Path, _: str) -> Case:
+    shutil.copytree(MODELS_FOLDER / "4x4-scot", folder / "model")
+    path = folder / "model" / "config.json"
+    return json_case(path, json.loads(path.read_text()), lambda path: open_model(path.parent))
+
+
+def stock_case(folder: Path, name: str) -> Case:
+    """A file of a folder of a plain Llama."""
+    compiled = compiled_parity()
+    write_source(make_source(compiled, "llama"), folder)
+    write_cases(choose_cases(compiled), folder)
+    content = json.loads((folder / name).read_text())
+    read = read_cases if name == SELF_TEST_FILE else read_stock_source
+    return json_case(folder / name, content, lambda _: read(folder))
+
+
+def compiled_case(folder: Path, name: str) -> Case:
+    """The config of a folder of the compiled architecture, as we and as the evaluation read it."""
     own = folder / "own"
-    export_model(compiled, own)
+    export_model(compiled_parity(), own)
     path = own / "config.json"
     content = json.loads(path.read_text())
-    yield "compiled-config", json_case(path, content, lambda _: read_source(own, read_config(own)))
-    yield "compiled-network", json_case(path, content, read_compiled_network)
+    if name == "compiled-network":
+        return json_case(path, content, read_compiled_network)
+    return json_case(path, content, lambda _: read_source(own, read_config(own)))
+
+
+def checkpoint_case(folder: Path, name: str) -> Case:
     step = folder / "step-000000001"
     step.mkdir()
     marker = {"schema": 1, "files": {"config.json": {"num_bytes": 2, "sha256": "0"}}}
-    yield MARKER, json_case(step / MARKER, marker, find_checkpoint_fault)
+    return json_case(step / name, marker, find_checkpoint_fault)
+
+
+def compiled_parity() -> CompiledDfa:
+    parity = EXAMPLES["parity"]()
+    assert isinstance(parity, Dfa)
+    return compile_dfa(parity, bits=3)
 
 
 def open_model(folder: Path) -> object:
@@ -183,17 +201,23 @@ def find_checkpoint_fault(path: Path) -> None:
     raise ValueError(f"{path}: {find_fault(path.parent)}")
 
 
-NAMES = (
-    *("facts", "catalog", "manifest", "certificates", "sorting-json", "parity-json"),
-    *("sorting-yaml", "recipe", "registers", CONFIG_FILE, SAMPLE_FILE, RESULTS_FILE),
-    *("model-config", COMPILED_FILE, MACHINE_FILE, SELF_TEST_FILE, "compiled-config"),
-    *("compiled-network", MARKER),
-)
+CASES: dict[str, Callable[[Path, str], Case]] = {
+    **dict.fromkeys(
+        ("facts", "catalog", "manifest", "certificates", "recipe", "registers"), own_case
+    ),
+    **dict.fromkeys(("sorting-json", "parity-json", "sorting-yaml"), machine_case),
+    **dict.fromkeys((CONFIG_FILE, SAMPLE_FILE, RESULTS_FILE), evaluation_case),
+    "model-config": model_case,
+    **dict.fromkeys((COMPILED_FILE, MACHINE_FILE, SELF_TEST_FILE), stock_case),
+    **dict.fromkeys(("compiled-config", "compiled-network"), compiled_case),
+    MARKER: checkpoint_case,
+}
+"""Functions that write the file of a name to a folder."""
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CASES)
 def test_no_value_of_a_file_ends_in_a_traceback(name: str, tmp_path: Path) -> None:
-    case = dict(cases(tmp_path))[name]
+    case = CASES[name](tmp_path, name)
     refused = tried = 0
     # PyYAML and transformers are slow.
     every = 4 if case.path.suffix == ".yaml" or name == "compiled-config" else 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,21 @@ def test_changed_evaluation_is_refused(
     if name != TOKENS_FILE:
         with pytest.raises(ValueError, match=f"{name}: damaged, content does not match its digest"):
             rescore(EvaluationFolder.open(path))
+
+
+def test_malformed_output_of_an_imported_evaluation_is_named(tmp_path: Path) -> None:
+    folder = toy_folder(tmp_path / "e", 2)
+    evaluate(folder, FakeEngine(), part=None)
+    folder.write_config(replace(folder.config, mode="grid"))
+    row = next(row for row in folder.rows if row.output is not None)
+    assert row.output is not None
+    cut = replace(row, output=row.output[:-1])
+    folder.replace_rows([cut if other is row else other for other in folder.rows])
+    folder.finish()
+    assert verify(tmp_path / "e") == (
+        "evaluation",
+        [f"{tmp_path / 'e'}: puzzle {row.key}: malformed output"],
+    )
 
 
 def test_other_folders_are_named(tmp_path: Path) -> None:

@@ -292,6 +292,9 @@ def test_columns_are_reported_and_preferred_in_order(tmp_path: Path) -> None:
         ("-2.5", -2.5),
         (" 7 ", 7.0),
         ("1_0", np.nan),
+        ("1e999", np.nan),
+        ("-1e999", np.nan),
+        ("9" * 400, np.nan),
     ],
 )
 def test_rating_is_a_number_or_nan(tmp_path: Path, text: str, value: float) -> None:

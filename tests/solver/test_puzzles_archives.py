@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -58,29 +59,38 @@ def test_compressed_text_is_read(tmp_path: Path, compress: Callable[[bytes], byt
     assert sum(len(block.grids) for block in read_puzzles(path)) == 150
     damaged = compress(content)
     path.write_bytes(damaged[: len(damaged) // 2])
-    with pytest.raises(ValueError, match=r"damaged compressed data|zip"):
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(path))}: damaged compressed data: "):
         list(read_puzzles(path))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (zipped(b"", "[Content_Types].xml", "xl/workbook.xml"), "an Excel workbook .xlsx.; save"),
-        (zipped(b"x", "mimetype", "content.xml"), "an OpenDocument file .ods.; save it as CSV"),
+        (
+            zipped(b"", "[Content_Types].xml", "xl/workbook.xml"),
+            "an Excel workbook (xlsx); save it as CSV",
+        ),
+        (
+            zipped(b"x", "mimetype", "content.xml"),
+            "an OpenDocument file (ods); save it as CSV",
+        ),
         (zipped(b"x", "a.txt", "b.txt"), "a zip archive of 2 files; allowed is one"),
-        (zipped(zipped(zipped(b"x"))), "compressed more than 2 times|NUL|zip"),
+        (zipped(zipped(b"x")), "a zip archive inside compressed data; decompress it first"),
+        (gzip.compress(zipped(b"x")), "a zip archive inside compressed data; decompress it first"),
         (
             gzip.compress(gzip.compress(gzip.compress(b"x"))),
             "compressed more than 2 times",
         ),
     ],
-    ids=["workbook", "ods", "two files", "nested zip", "nested gzip"],  # archives hold the time
+    # Names, since archives hold the time.
+    ids=["workbook", "ods", "two files", "zip in zip", "zip in gzip", "nested gzip"],
 )
 def test_archives_that_are_not_read_are_named(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "puzzles.zip"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError) as caught:
         list(read_puzzles(path))
+    assert str(caught.value) == f"{path}: {message}"
 
 
 def test_columns_are_named() -> None:

@@ -93,6 +93,13 @@ def test_ratings_in_parquet_may_be_text(tmp_path: Path) -> None:
     np.testing.assert_array_equal(block.ratings, [1.5, np.nan, np.nan, 2])
 
 
+def test_ratings_in_parquet_are_finite_or_nan(tmp_path: Path) -> None:
+    ratings = [1.5, None, np.inf, -np.inf]
+    path = write_parquet(tmp_path, {"puzzle": [PUZZLE] * 4, "rating": ratings})
+    (block,) = read_puzzles(path)
+    np.testing.assert_array_equal(block.ratings, [1.5, np.nan, np.nan, np.nan])
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

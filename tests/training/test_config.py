@@ -13,7 +13,8 @@ import pytest
 import tyro
 
 from data.model_format.facts import check_model_folder
-from training.commands.run import base_config, option_value
+from data.runtime.options import option_value
+from training.commands.run import base_config
 from training.config import (
     MUTABLE_ON_RESUME,
     PRESETS,

@@ -24,14 +24,18 @@ def session(path: Path, start: int, stop: int, *, label: str) -> None:
     with MetricsLog(path) as log:
         log.write("start", step=start)
         for step in range(start + 1, stop + 1):
-            log.write("train", step=step, label=label)
+            log.write("train", step=step, num_tokens=step, loss=0.5, label=label)
             if step % 5 == 0:
-                log.write("eval", step=step, label=label)
+                write_evaluation(log, step, label=label)
+
+
+def write_evaluation(log: MetricsLog, step: int, *, label: str) -> None:
+    log.write("eval", step=step, train_tokens=step, solve_rate=0.5, label=label)
 
 
 def test_rows_come_back(path: Path) -> None:
     with MetricsLog(path) as log:
-        row = log.write("train", step=3, loss=0.5, device="cpu", extra=None)
+        row = log.write("train", step=3, num_tokens=9, loss=0.5, device="cpu", extra=None)
         log.sync()
         assert json.loads(path.read_text()) == row  # before it is closed
     assert read_metrics(path) == [row]
@@ -53,9 +57,15 @@ def test_an_evaluation_repeated_at_the_checkpoint_counts_once(path: Path) -> Non
     session(path, 0, 10, label="a")
     with MetricsLog(path) as log:
         log.write("start", step=10)
-        log.write("eval", step=10, label="b")
+        write_evaluation(log, 10, label="b")
     rows = [row for row in read_metrics(path) if row["kind"] == "eval"]
     assert [(row["step"], row["label"]) for row in rows] == [(5, "a"), (10, "b")]
+
+
+def test_an_evaluation_may_be_the_first_row(path: Path) -> None:
+    with MetricsLog(path) as log:
+        write_evaluation(log, 5, label="a")
+    assert steps(path, "eval") == [5]
 
 
 def test_a_half_line_is_left_out_and_overwritten(path: Path) -> None:
@@ -75,7 +85,23 @@ def test_numbers_must_be_finite(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [("not json", "2: not JSON"), ('{"schema": 9}', "2: not a row of metrics schema 1")],
+    [
+        ("not json", "2: not JSON"),
+        ('{"schema": 9}', "2: not a row of metrics schema 1"),
+        ('{"schema": 1, "kind": "end", "step": 1}', "2: kind: got 'end', allowed are start, train"),
+        ('{"schema": 1, "kind": [], "step": 1}', r"2: kind: got \[\], allowed are start, train"),
+        ('{"schema": 1, "kind": "start", "step": "1"}', "2: step: got '1', allowed are whole"),
+        ('{"schema": 1, "kind": "start", "step": true}', "2: step: got True, allowed are whole"),
+        ('{"schema": 1, "kind": "start", "step": -1}', "2: step: got -1, allowed are whole"),
+        (
+            '{"schema": 1, "kind": "train", "step": 1, "num_tokens": 1}',
+            "2: damaged, has no loss",
+        ),
+        (
+            '{"schema": 1, "kind": "eval", "step": 1, "train_tokens": 1, "solve_rate": "1"}',
+            "2: solve_rate: got '1', allowed is a number",
+        ),
+    ],
 )
 def test_a_damaged_line_is_named(path: Path, line: str, message: str) -> None:
     session(path, 0, 0, label="a")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import platform
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -55,6 +57,29 @@ class TestHugePages:
         caplog.set_level(logging.INFO)
         run_checks.advise_huge_pages(torch.device(str(case["device"])))
         assert ("GLIBC_TUNABLES=glibc.malloc.hugetlb=1" in caplog.text) == is_told
+
+
+@pytest.mark.parametrize(
+    ("num_processes", "longest", "told"),
+    [
+        (4, 100, ""),
+        (
+            8,
+            100,
+            "8 processes share 4 micro-batches per update: set max_tokens_per_micro_batch to ",
+        ),
+        (8, 100, " to 100 to 500"),
+        (8, 501, "the longest sequence has 501 tokens, so set tokens_per_update to 4008 or more"),
+    ],
+)
+def test_advice_for_idle_processes_is_allowed_by_the_sampler(
+    num_processes: int, longest: int, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = SimpleNamespace(tokens_per_update=4_000, micro_tokens=1_000)
+    sampler: Any = SimpleNamespace(config=config, longest=longest)
+    run_checks.warn_about_idle_processes(sampler, num_processes=num_processes)
+    assert told in caplog.text
+    assert bool(told) == bool(caplog.text)
 
 
 @pytest.mark.parametrize("killed_at", ["config.json", "checkpoints"])

@@ -25,7 +25,7 @@ from tests.wandb_files import read_artifacts, read_history
 from training.commands import wandb_sync as command
 from training.config import TrainConfig
 from training.reporting.metrics import MetricsLog, Row
-from training.reporting.trackers import NUM_SAMPLES, SAMPLE_COLUMNS
+from training.reporting.trackers import NUM_SAMPLES, SAMPLE_COLUMNS, log_results
 from training.reporting.wandb_sync import merge_by_step
 
 
@@ -171,8 +171,8 @@ class TestSync:
         with at_update(monkeypatch, 3, send(signal.SIGTERM)):
             run(config)
         with MetricsLog(config.out / "metrics.jsonl") as log:  # steps that were lost again
-            log.write("train", step=5, loss=77.0)
-            log.write("train", step=6, loss=77.0)
+            log.write("train", step=5, num_tokens=1, loss=77.0)
+            log.write("train", step=6, num_tokens=1, loss=77.0)
         run(config)
         assert command.main(command.Config(run=config.out)) == 0
         history = read_history(offline)
@@ -180,6 +180,13 @@ class TestSync:
         assert all(row["train/loss"] < 77 for row in history)
         kinds = [artifact.kind for artifact in read_artifacts(offline)]
         assert kinds == ["run_table", "dataset", "model"]
+
+    def test_a_data_set_rebuilt_since_is_not_logged(
+        self, toy_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        log_results(None, model=tmp_path, data=toy_data, data_digest="0123")
+        assert f"{toy_data}: not logged: got digest " in caplog.text
+        assert caplog.text.endswith("the run was trained on 0123\n")
 
     def test_rows_of_a_step_are_merged(self) -> None:
         rows: list[Row] = [

@@ -17,6 +17,7 @@ from typing import cast
 import tyro
 
 from data.model_format.facts import check_model_folder
+from data.runtime.options import option_value
 from data.store import MANIFEST_NAME, read_manifest
 from training.config import TrainConfig, make_config
 
@@ -40,17 +41,6 @@ def base_config(options: Sequence[str]) -> TrainConfig:
     if data is not None and (Path(data) / MANIFEST_NAME).is_file():
         board = read_manifest(Path(data)).board
     return make_config(preset, data=missing, out=missing, model=model, board=board)
-
-
-def option_value(options: Sequence[str], name: str) -> str | None:
-    """Return the last value of an option, given as `--name value` or `--name=value`."""
-    value = None
-    for word, following in zip(options, [*options, ""][1:], strict=True):
-        if word == name:
-            value = following
-        elif word.startswith(f"{name}="):
-            value = word.removeprefix(f"{name}=")
-    return value
 
 
 def main(config: TrainConfig) -> int:

@@ -16,12 +16,21 @@ import json
 import os
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from data.runtime.files import named_errors
 from data.runtime.line_log import write_all
 
 SCHEMA = 1
 METRICS_FILE = "metrics.jsonl"
+
+_NUMBERS = {
+    "start": (),
+    "train": ("num_tokens", "loss"),
+    "eval": ("train_tokens", "solve_rate"),
+    "stop": (),
+}
+"""Kinds of rows, with the numbers that every row of a kind has."""
 
 Value = str | int | float | bool | None
 Row = dict[str, Value]
@@ -74,7 +83,8 @@ def read_metrics(path: Path) -> list[Row]:
     An incomplete last line, left by a killed session, is ignored.
 
     Raises:
-        ValueError: A line is not a row of a known schema; the message has its number.
+        ValueError: A line is not a row of a known schema and kind, or lacks a number of its kind;
+            the message has file and line.
     """
     kept: list[Row] = []
     lines = path.read_bytes().split(b"\n")[:-1]
@@ -83,13 +93,28 @@ def read_metrics(path: Path) -> list[Row]:
             row = json.loads(line)
         except ValueError as error:
             raise ValueError(f"{path}:{number}: not JSON: {error}") from error
-        if not isinstance(row, dict) or row.get("schema") != SCHEMA:
-            raise ValueError(f"{path}:{number}: not a row of metrics schema {SCHEMA}")
-        if missing := {"kind", "step"} - row.keys():
-            raise ValueError(f"{path}:{number}: damaged, has no {min(missing)}")
+        _check_row(row, where=f"{path}:{number}")
         if row["kind"] == "start":
             kept = [old for old in kept if old["step"] <= row["step"]]
-        if row["kind"] == "eval" and kept[-1]["kind"] == "start":
+        if row["kind"] == "eval" and kept and kept[-1]["kind"] == "start":
             kept = [old for old in kept if (old["kind"], old["step"]) != ("eval", row["step"])]
         kept.append(row)
     return kept
+
+
+def _check_row(row: Any, *, where: str) -> None:
+    """Check schema, kind and step of a row, and the numbers that its readers require."""
+    if not isinstance(row, dict) or row.get("schema") != SCHEMA:
+        raise ValueError(f"{where}: not a row of metrics schema {SCHEMA}")
+    if missing := {"kind", "step"} - row.keys():
+        raise ValueError(f"{where}: damaged, has no {min(missing)}")
+    kind, step = row["kind"], row["step"]
+    if kind not in list(_NUMBERS):  # a list, since a damaged kind may not be hashable
+        raise ValueError(f"{where}: kind: got {kind!r}, allowed are {', '.join(_NUMBERS)}")
+    if type(step) is not int or step < 0:
+        raise ValueError(f"{where}: step: got {step!r}, allowed are whole numbers from 0")
+    for name in _NUMBERS[kind]:
+        if name not in row:
+            raise ValueError(f"{where}: damaged, has no {name}")
+        if type(row[name]) not in (int, float):
+            raise ValueError(f"{where}: {name}: got {row[name]!r}, allowed is a number")

@@ -20,7 +20,7 @@ from data.model_format.facts import FACTS_FILE
 from data.puzzle_sources.puzzle_sets import givens_of_prompts
 from data.runtime.documents import read_json
 from data.runtime.wandb_runs import choose_folder, choose_mode, log_folder
-from data.store import TokenStore
+from data.store import MANIFEST_NAME, TokenStore
 from data.text import tokens_to_lines
 from solver.puzzles import format_board
 from training.reporting.metrics import Row
@@ -55,10 +55,11 @@ class WandbMirror:
             step, values = row_values(row)
             self._attempt(lambda: self._accelerator.log(values, step=step))
 
-    def log_results(self, *, model: Path, data: Path) -> None:
+    def log_results(self, *, model: Path, data: Path, data_digest: str) -> None:
         """Log the exported model and its data set as artifacts."""
         for tracker in self._accelerator.trackers:
-            self._attempt(partial(log_results, tracker.tracker, model=model, data=data))
+            log = partial(log_results, tracker.tracker, model=model)
+            self._attempt(partial(log, data=data, data_digest=data_digest))
 
     def finish(self) -> None:
         """Finish the W&B run."""
@@ -77,20 +78,36 @@ class WandbMirror:
             logger.warning("W&B failed and is disabled: %s", error)
 
 
-def log_results(run: Any, *, model: Path, data: Path) -> None:
+def log_results(run: Any, *, model: Path, data: Path, data_digest: str) -> None:
     """Log an exported model and its data set as artifacts, each only if it exists.
 
-    Boards and traces of the first puzzles of the data set are logged as the table `samples`.
+    Args:
+        run: W&B run.
+        model: Folder of the exported model.
+        data: Folder of the data set; one rebuilt since the training is not logged.
+        data_digest: Digest of the data set in the training.
     """
-    if (data / "manifest.json").exists():
-        store = TokenStore.open(data)
-        run.log({"samples": _sample_table(store)})
-        manifest = store.manifest
-        names = ("board", "mode", "trace_rule", "num_rows", "num_puzzles", "num_tokens", "digest")
-        facts = {name: getattr(manifest, name) for name in names}
-        log_folder(run, data, kind="dataset", metadata=facts)
+    if (data / MANIFEST_NAME).exists():
+        _log_data(run, TokenStore.open(data), folder=data, data_digest=data_digest)
     if (model / FACTS_FILE).exists():
         log_folder(run, model, kind="model", metadata=read_json(model / FACTS_FILE))
+
+
+def _log_data(run: Any, store: TokenStore, *, folder: Path, data_digest: str) -> None:
+    """Log a data set, and boards and traces of its first puzzles as the table `samples`."""
+    manifest = store.manifest
+    if manifest.digest != data_digest:
+        logger.warning(
+            "%s: not logged: got digest %s, the run was trained on %s",
+            folder,
+            manifest.digest,
+            data_digest,
+        )
+        return
+    run.log({"samples": _sample_table(store)})
+    names = ("board", "mode", "trace_rule", "num_rows", "num_puzzles", "num_tokens", "digest")
+    facts = {name: getattr(manifest, name) for name in names}
+    log_folder(run, folder, kind="dataset", metadata=facts)
 
 
 def _sample_table(store: TokenStore) -> Any:

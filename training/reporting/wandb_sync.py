@@ -61,6 +61,6 @@ def sync_run(folder: Path, *, project: str, name: str | None = None) -> int:
     ) as run:
         for step, values in steps:
             run.log(values, step=step)
-        log_results(run, model=RunFolder(folder).final, data=data)
+        log_results(run, model=RunFolder(folder).final, data=data, data_digest=record.data_digest)
     logger.info("%d steps of %s written to W&B project %s", len(steps), folder, project)
     return len(steps)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from importlib import resources
+from functools import partial
 from pathlib import Path
 
 import jinja2
@@ -15,6 +14,7 @@ from compile_tm.measure.report.drawing import draw
 from compile_tm.measure.report.mathml import with_mathml
 from compile_tm.measure.report.svg_style import themed_svg
 from data.runtime.files import check_replaceable, staged_directory
+from data.runtime.templates import escape_markdown, read_template, template_environment
 
 PAGE_FILE, MARKDOWN_FILE, PLOTS_FOLDER = "report.html", "report.md", "plots"
 _PACKAGE = "compile_tm.measure.report"
@@ -40,29 +40,15 @@ def write_document(sections: Sequence[Section], out: Path, *, title: str, intro:
             (staged / name).write_text(text, encoding="utf-8")
 
 
-def escape_markdown(text: str) -> str:
-    """Escape the special characters of Markdown."""
-    line = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_{}\[\]|~$#^])", r"\\\1", line)
-
-
 def _environment(*, is_page: bool, drawn: dict[str, str]) -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(
-            lambda name: resources.files(_PACKAGE).joinpath(name).read_text(encoding="utf-8")
-        ),
-        autoescape=is_page,  # noqa: S701 - Markdown has `md`
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = template_environment(partial(read_template, _PACKAGE), is_html=is_page)
 
     def figure(plot: Plot) -> Markup:
         return Markup(themed_svg(drawn[plot.name], prefix=plot.name))  # noqa: S704 - drawn here
 
     environment.filters["cell"] = cell_text
-    environment.filters["md"] = escape_markdown
+    # Some renderers read the ^ of formulas as a superscript.
+    environment.filters["md"] = partial(escape_markdown, also="^")
     environment.filters["math"] = with_mathml
     environment.globals.update(figure=figure, is_number=_is_number, plots_folder=PLOTS_FOLDER)
     return environment

@@ -72,7 +72,7 @@ def sudoku_case(board: BoardName) -> Case:
     compiled = compile_sudoku(
         BOARDS[board], mode="scot", bits=setting.bits, segment_tokens=setting.segment_tokens
     )
-    givens = [int(char) if char.isdigit() else 0 for char in setting.puzzle]
+    givens = compiled.board.parse(setting.puzzle)
     prompt = compiled.board.input_ids(givens)
     model = SparseTransformer.from_program(compiled.program)
     segments, lengths = list(generate_segments(model, compiled, givens)), [len(prompt)]

@@ -39,8 +39,8 @@ class ApiTextModel:
         self.form: PromptForm = "plain" if form == "plain" else "chat"
         self._sampling, self._arguments = sampling, dict(options.arguments)
         self._num_in_flight = options.num_slots
-        self._loop = LoopThread("api")
         self._server = Server(model, self._options, num_in_flight=options.num_slots)
+        self._loop = LoopThread("api")
         self.device = self._server.url
 
     @classmethod

@@ -26,6 +26,10 @@ from solver.boards import Board, Grid
 from solver.mrv.tracer import trace
 from solver.vocabulary import Tokens
 
+Temperature = Annotated[float, Ge(0), Le(2)]
+"""Sampling temperature; servers of the OpenAI API reject values above 2."""
+TopP = Annotated[float, Gt(0), Le(1)]
+"""Cumulative probability of nucleus sampling."""
 PromptForm = Literal["auto", "chat", "plain"]
 """`chat`: messages; `plain`: a single string; `auto`: `chat` if the model has a chat template."""
 
@@ -36,9 +40,9 @@ class ReplySampling:
 
     num_samples: Annotated[int, Ge(1)] = 1
     """Replies to each puzzle."""
-    temperature: Annotated[float, Ge(0), Le(2)] = 0.0
+    temperature: Temperature = 0.0
     """0 is greedy."""
-    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
+    top_p: TopP = 1.0
     """Cumulative probability of nucleus sampling."""
     seed: int = 0
     """Base seed of the seeds of the replies."""

@@ -57,64 +57,101 @@ class HfTextModel(LocalTextModel):
         while batch := list(itertools.islice(waiting, self._num_slots)):
             yield from self._generate(batch)
 
-    @torch.inference_mode()
     def _generate(self, prompts: Sequence[Prompt]) -> list[StoredReply]:
+        """Generate the replies to a batch of prompts.
+
+        The limits of the rows differ if the context length bounds them. A batch stops when a row
+        reaches its limit; the unfinished rows continue as a new batch.
+        """
         start_time = time.perf_counter()
         encoded = [self._encoder.encode(prompt) for prompt in prompts]
-        width = max(map(len, encoded))
-        ids = torch.full((len(encoded), width), self._pad)
+        limits = [
+            self._limit(prompt, num_prompt=len(given))
+            for prompt, given in zip(prompts, encoded, strict=True)
+        ]
+        generators = [torch.Generator().manual_seed(prompt.seed) for prompt in prompts]
+        written: list[list[int]] = [[] for _ in prompts]
+        active = list(range(len(prompts)))
+        while active:
+            new = self._generate_batch(
+                [encoded[row] + written[row] for row in active],
+                min(limits[row] - len(written[row]) for row in active),
+                stops=self._encoder.stop_strings(prompts[0]),
+                generators=[generators[row] for row in active],
+            )
+            for row, tokens in zip(active, new, strict=True):
+                written[row] += tokens
+            active = [row for row in active if len(written[row]) < limits[row]]
+            active = [row for row in active if not self._is_ended(prompts[row], written[row])]
+        seconds = time.perf_counter() - start_time
+        return [
+            self._reply(prompt, tokens=tokens, limit=limit, num_prompt=len(given), seconds=seconds)
+            for prompt, tokens, limit, given in zip(prompts, written, limits, encoded, strict=True)
+        ]
+
+    @torch.inference_mode()
+    def _generate_batch(
+        self,
+        sequences: Sequence[Sequence[int]],
+        num_new_tokens: int,
+        *,
+        stops: Sequence[str],
+        generators: Sequence[torch.Generator],
+    ) -> list[list[int]]:
+        """Continue sequences by at most `num_new_tokens`; ended rows are padded."""
+        width = max(map(len, sequences))
+        ids = torch.full((len(sequences), width), self._pad)
         mask = torch.zeros_like(ids)
-        for row, tokens in enumerate(encoded):
+        for row, tokens in enumerate(sequences):
             ids[row, width - len(tokens) :] = torch.tensor(tokens)
             mask[row, width - len(tokens) :] = 1
         device = self._model.device
-        limit = self._limit(prompts[0], width=width)
-        stops = self._encoder.stop_strings(prompts[0])
         output: Tensor = self._model.generate(
             ids.to(device),
             attention_mask=mask.to(device),
             generation_config=GenerationConfig(
-                max_new_tokens=limit,
+                max_new_tokens=num_new_tokens,
                 do_sample=False,
                 eos_token_id=self._ends or None,
                 pad_token_id=self._pad,
-                stop_strings=stops or None,
+                stop_strings=list(stops) or None,
             ),
             tokenizer=self._encoder.tokenizer,
-            logits_processor=self._sampler(prompts),
+            logits_processor=self._sampler(generators),
         )
         self.stats.num_forward_passes += output.shape[1] - width
-        seconds = time.perf_counter() - start_time
-        return [
-            self._reply(
-                prompt,
-                tokens=row[width:].tolist(),
-                limit=limit,
-                num_prompt=len(given),
-                seconds=seconds,
-            )
-            for prompt, row, given in zip(prompts, output, encoded, strict=True)
-        ]
+        rows: list[list[int]] = output[:, width:].tolist()
+        return rows
 
-    def _limit(self, prompt: Prompt, *, width: int) -> int:
+    def _limit(self, prompt: Prompt, *, num_prompt: int) -> int:
         """Return the token limit of a reply, bounded by the context length of the model."""
         positions: int | None = getattr(self._model.config, "max_position_embeddings", None)
         if positions is None:
             return prompt.max_new_tokens
-        if width >= positions:
+        if num_prompt >= positions:
             raise ValueError(
-                f"puzzle {prompt.key}: the prompt has {width} tokens, the model takes {positions} "
-                "positions"
+                f"puzzle {prompt.key}: the prompt has {num_prompt} tokens, the model takes "
+                f"{positions} positions"
             )
-        return min(prompt.max_new_tokens, positions - width)
+        return min(prompt.max_new_tokens, positions - num_prompt)
 
-    def _sampler(self, prompts: Sequence[Prompt]) -> LogitsProcessorList:
+    def _sampler(self, generators: Sequence[torch.Generator]) -> LogitsProcessorList:
         if self._sampling.temperature == 0:
             return LogitsProcessorList([])
         warpers: list[LogitsProcessor] = [_Scale(self._sampling.temperature)]
         if self._sampling.top_p < 1:
             warpers.append(TopPLogitsWarper(self._sampling.top_p))
-        return LogitsProcessorList([*warpers, _GumbelNoise([p.seed for p in prompts])])
+        return LogitsProcessorList([*warpers, _GumbelNoise(generators)])
+
+    def _is_ended(self, prompt: Prompt, tokens: Sequence[int]) -> bool:
+        is_at_end = any(token in self._ends for token in tokens)
+        return is_at_end or self._find_stop(prompt, self._decode(tokens)) is not None
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        return str(self._encoder.tokenizer.decode(tokens, skip_special_tokens=True))
+
+    def _find_stop(self, prompt: Prompt, text: str) -> str | None:
+        return next((stop for stop in self._encoder.stop_strings(prompt) if stop in text), None)
 
     def _reply(
         self,
@@ -127,8 +164,8 @@ class HfTextModel(LocalTextModel):
     ) -> StoredReply:
         ends = [index for index, token in enumerate(tokens) if token in self._ends]
         kept = tokens[: ends[0] + 1] if ends else tokens
-        text = self._encoder.tokenizer.decode(kept, skip_special_tokens=True)
-        stop = next((s for s in self._encoder.stop_strings(prompt) if s in text), None)
+        text = self._decode(kept)
+        stop = self._find_stop(prompt, text)
         if stop is not None:
             text = text[: text.index(stop)]
         is_truncated = not ends and stop is None and len(kept) >= limit
@@ -156,8 +193,8 @@ class _Scale(LogitsProcessor):
 class _GumbelNoise(LogitsProcessor):
     """Add Gumbel noise, so that the argmax is a sample of the softmax distribution."""
 
-    def __init__(self, seeds: Sequence[int]) -> None:
-        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    def __init__(self, generators: Sequence[torch.Generator]) -> None:
+        self._generators = generators
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         del input_ids

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import struct
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from data.model_format.facts import FACTS_FILE
 from data.runtime.documents import read_json
@@ -40,7 +41,7 @@ class LanguageModel:
         """Open a folder or a model of the hub, which is downloaded if needed.
 
         Raises:
-            ValueError: There are no safetensors weights or no tokenizer.
+            ValueError: There are no safetensors weights or no tokenizer, or a file is damaged.
             OSError: The model does not exist.
         """
         path = Path(model)
@@ -132,14 +133,9 @@ def _digest(files: list[Path]) -> str:
 
 def _count_parameters(path: Path) -> int:
     """Count the floating-point weights of a safetensors file from its header."""
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        header = json.loads(file.read(length))
-    sizes = []
-    for name, tensor in header.items():
-        if name != "__metadata__" and tensor["dtype"] in _FLOATS:
-            size = 1
-            for extent in tensor["shape"]:
-                size *= extent
-            sizes.append(size)
-    return sum(sizes)
+    try:
+        with safe_open(path, framework="np") as file:
+            tensors = [file.get_slice(name) for name in file.keys()]  # noqa: SIM118 - no mapping
+            return sum(math.prod(t.get_shape()) for t in tensors if t.get_dtype() in _FLOATS)
+    except SafetensorError as error:
+        raise ValueError(f"{path}: damaged weights: {error}") from error

@@ -12,19 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import torch
 
 from eval.engines.contract import EngineStats
+from eval.engines.puzzle_run import join
 from eval.network.types import SlotCache, Span, TokenNetwork
 from solver.vocabulary import Tokens
-
-
-def join(first: Tokens, second: Tokens) -> Tokens:
-    """Concatenate two sequences."""
-    return cast("Tokens", np.concatenate((first, second)))
 
 
 @dataclass(kw_only=True, slots=True, eq=False)

@@ -9,9 +9,9 @@ import numpy as np
 
 from eval.engines.contract import EngineStats
 from eval.engines.drafts import draft_segment
-from eval.engines.puzzle_run import PuzzleRun
+from eval.engines.puzzle_run import PuzzleRun, join
 from eval.engines.slots.base import NewSequence
-from eval.engines.verify.draft_check import DraftedSegment, join
+from eval.engines.verify.draft_check import DraftedSegment
 from solver.vocabulary import DECODING_STOPS, END_SUMMARY, SUMMARY, Tokens
 
 
