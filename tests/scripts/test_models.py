@@ -8,10 +8,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import scripts.models.catalog as catalog_module
-from data.model_format.facts import ModelFacts
+from data.model_format.facts import ModelFacts, read_facts
+from eval.network.model_folder import ModelFolder
 from scripts.cli.main import main
+from scripts.models.average import Config as AverageConfig
+from scripts.models.average import main as average
 from scripts.models.catalog import MODELS_FOLDER, WEIGHTS_FILE, read_catalog, trained_model_folder
 from scripts.models.names import resolve_model
 from scripts.models.ship import Config as ShipConfig
@@ -25,11 +30,11 @@ PUZZLE = "1234341221434321"[:-2] + ".."
 NAME = "4x4-toy"
 
 
-@pytest.fixture(scope="module")
-def run_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Exported model of a run, in fp32."""
-    folder = tmp_path_factory.mktemp("run") / "final"
-    config = ModelConfig(board="4x4", hidden_size=32, num_layers=1, num_heads=2, max_positions=256)
+def export_run(folder: Path, *, seed: int = 0, num_layers: int = 1) -> Path:
+    """Export an untrained model in fp32."""
+    config = ModelConfig(
+        board="4x4", hidden_size=32, num_layers=num_layers, num_heads=2, max_positions=256
+    )
     facts = ModelFacts(
         board="4x4",
         mode="cot",
@@ -39,8 +44,14 @@ def run_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         precision=None,
         training={"num_tokens": 1234},
     )
-    export_model(build_model(config, seed=0), folder, facts=facts)
+    export_model(build_model(config, seed=seed), folder, facts=facts)
     return folder
+
+
+@pytest.fixture(scope="module")
+def run_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Exported model of a run, in fp32."""
+    return export_run(tmp_path_factory.mktemp("run") / "final")
 
 
 @pytest.fixture(scope="module")
@@ -202,3 +213,28 @@ def test_compiled_solver_is_made_once(
     made = (folder / "config.json").stat().st_mtime_ns
     assert resolve_model(Path("compiled-4x4")) == folder
     assert (folder / "config.json").stat().st_mtime_ns == made
+
+
+class TestAverage:
+    """Averages of models."""
+
+    def test_weights_are_means(self, run_model: Path, tmp_path: Path) -> None:
+        other = export_run(tmp_path / "other", seed=1)
+        average(AverageConfig(models=(run_model, other), out=tmp_path / "mean"))
+        first, second, mean = (
+            load_file(folder / WEIGHTS_FILE) for folder in (run_model, other, tmp_path / "mean")
+        )
+        assert first.keys() == mean.keys()
+        for name, weights in mean.items():
+            assert torch.equal(weights, ((first[name].double() + second[name]) / 2).float()), name
+        assert any(not torch.equal(first[name], second[name]) for name in first)
+        assert read_facts(tmp_path / "mean") == read_facts(other)
+        assert ModelFolder.open(tmp_path / "mean").weights_digest  # that of the new weights
+
+    def test_other_architectures_are_named(self, run_model: Path, tmp_path: Path) -> None:
+        deeper = export_run(tmp_path / "deeper", num_layers=2)
+        with pytest.raises(ValueError, match=r"layers\.1\..* got shapes None and "):
+            average(AverageConfig(models=(run_model, deeper), out=tmp_path / "mean"))
+        with pytest.raises(ValueError, match="models: got 1, allowed are two or more"):
+            average(AverageConfig(models=(run_model,), out=tmp_path / "mean"))
+        assert not (tmp_path / "mean").exists()

@@ -1,0 +1,76 @@
+"""Average the weights of models: `python -m scripts.models.average FIRST SECOND --out FOLDER`.
+
+Averaging models that continue the same weights on different data can solve puzzles that only one
+of them solves, at the cost of one model (model soups, Wortsman et al., 2022). Models of separate
+training runs usually have no useful average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, cast
+
+import torch
+import tyro
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from data.model_format.facts import read_facts
+from training.checkpoints.export import export_model, read_pretrained
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Average the weights of models of one architecture."""
+
+    models: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Model folders."""
+    out: Path
+    """Folder of the average; its facts are those of the last model."""
+
+
+def main(config: Config) -> int:
+    """Write the folder of the average.
+
+    Raises:
+        ValueError: There are fewer than two models, or their weights differ in names or shapes.
+        OSError: A folder cannot be read, or `out` exists.
+    """
+    if len(config.models) < 2:
+        raise ValueError(f"models: got {len(config.models)}, allowed are two or more")
+    *others, last = config.models
+    model = _load(last)
+    weights = [_load(folder).state_dict() for folder in others]
+    model.load_state_dict(averaged([*weights, model.state_dict()]))
+    export_model(model, config.out, facts=read_facts(last))
+    return 0
+
+
+def _load(folder: Path) -> PreTrainedModel:
+    return read_pretrained(cast("type[PreTrainedModel]", AutoModelForCausalLM), folder)
+
+
+def averaged(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the mean of weights, computed in fp64.
+
+    Raises:
+        ValueError: Names or shapes of the weights differ.
+    """
+    shapes = [{name: tuple(tensor.shape) for name, tensor in state.items()} for state in states]
+    for other in shapes[1:]:
+        if other != shapes[0]:
+            name = min(n for n in {*shapes[0], *other} if shapes[0].get(n) != other.get(n))
+            raise ValueError(
+                f"models: {name}: got shapes {shapes[0].get(name)} and {other.get(name)}, "
+                "allowed are models of one architecture"
+            )
+    return {
+        name: torch.stack([state[name].double() for state in states]).mean(0).to(tensor.dtype)
+        for name, tensor in states[0].items()
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(tyro.cli(Config, description=__doc__)))
