@@ -14,7 +14,8 @@ def template_environment(read: Callable[[str], str], *, is_html: bool) -> jinja2
 
     Args:
         read: Returns the template of a name.
-        is_html: Whether all values are escaped for HTML; in Markdown, the filter `md` escapes.
+        is_html: Whether all values are escaped for HTML. In Markdown, the filter `md` escapes;
+            templates of other formats need filters of their own.
     """
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(read),

@@ -127,6 +127,7 @@ def small(
     mode: Mode = "cot",
     model: str = "small-4x4",
     architecture: Mapping[str, Any] | None = None,
+    budget: int = STUDY_TOKENS,
     **changes: Any,
 ) -> Training:
     """Return a training of the studies: preset `small`, with the same number of loss tokens.
@@ -137,6 +138,7 @@ def small(
         mode: Kind of training sequences.
         model: Model preset.
         architecture: Fields of `ModelConfig` that differ from the model preset.
+        budget: Loss tokens.
         changes: Fields of `TrainConfig` that differ from the preset.
     """
     config = make_config("small", model=model, **_FOLDERS)
@@ -148,8 +150,10 @@ def small(
         config=dataclasses.replace(
             config,
             architecture=dataclasses.replace(config.architecture, **(architecture or {})),
+            max_cot_length=LONGEST,
+            budget=budget,
             budget_unit="loss_tokens",
-            **{"max_cot_length": LONGEST, "budget": STUDY_TOKENS, **changes},
+            **changes,
         ),
     )
 
@@ -160,6 +164,7 @@ def small_6x6(
     *,
     mode: Mode = "cot",
     architecture: Mapping[str, Any] | None = None,
+    precision: PrecisionName = "bf16",
     **changes: Any,
 ) -> Training:
     """Return a training of the studies on 6x6, with the arguments of `small`.
@@ -167,17 +172,15 @@ def small_6x6(
     The models are narrow and compiled, and most output blocks, which the trace determines, are
     left out, so that a core trains one in minutes.
     """
-    base: dict[str, Any] = {
-        "budget": STUDY_TOKENS_6X6,
-        "precision": "bf16",
-        "compile": True,
-        "output_share": 0.2,
-    }
     return small(
         arm,
         label,
         mode=mode,
         model="small-6x6",
         architecture={"hidden_size": 128, "num_heads": 2, **(architecture or {})},
-        **{**base, **changes},
+        budget=STUDY_TOKENS_6X6,
+        precision=precision,
+        compile=True,
+        output_share=0.2,
+        **changes,
     )

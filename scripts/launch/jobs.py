@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-import jinja2
-
+from data.runtime.templates import read_template, template_environment
 from scripts.launch.recipe import BUILD, MERGE_COMMANDS, TRAIN, Recipe, Resources, Stage, Words
 
 
@@ -118,13 +117,8 @@ class Scripts:
         for path in (self.folder, self._directory):
             if set(str(path)) & set('"\\\n'):
                 raise ValueError(f"folder: {str(path)!r} has a quote, a backslash or a newline")
-        environment = jinja2.Environment(
-            loader=jinja2.FunctionLoader(_read_template),
-            autoescape=False,  # noqa: S701 - shell, which `quote` is for
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            keep_trailing_newline=True,
+        environment = template_environment(
+            lambda name: read_template("scripts", f"slurm/{name}"), is_html=False
         )
         environment.filters["quote"] = lambda value: shlex.quote(str(value))
         environment.filters["join_quoted"] = shlex.join
@@ -186,7 +180,3 @@ def _sbatch_option(option: str) -> str:
     """Return an option in the syntax of batch scripts, which need quotes around the value."""
     name, equals, value = option.partition("=")
     return f'{name}="{value}"' if equals else name
-
-
-def _read_template(name: str) -> str:
-    return (resources.files("scripts") / "slurm" / name).read_text(encoding="utf-8")

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import torch
 import tyro
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from data.model_format.facts import read_facts
-from training.checkpoints.export import export_model, read_pretrained
+from scripts.models.ship import read_model
+from training.checkpoints.export import export_model
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,15 +41,11 @@ def main(config: Config) -> int:
     if len(config.models) < 2:
         raise ValueError(f"models: got {len(config.models)}, allowed are two or more")
     *others, last = config.models
-    model = _load(last)
-    weights = [_load(folder).state_dict() for folder in others]
+    model = read_model(last)
+    weights = [read_model(folder).state_dict() for folder in others]
     model.load_state_dict(averaged([*weights, model.state_dict()]))
     export_model(model, config.out, facts=read_facts(last))
     return 0
-
-
-def _load(folder: Path) -> PreTrainedModel:
-    return read_pretrained(cast("type[PreTrainedModel]", AutoModelForCausalLM), folder)
 
 
 def averaged(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:

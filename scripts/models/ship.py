@@ -81,9 +81,14 @@ def main(config: Config) -> int:
     return 0
 
 
+def read_model(folder: Path) -> PreTrainedModel:
+    """Load a model folder in fp32, as `read_pretrained`."""
+    return read_pretrained(cast("type[PreTrainedModel]", AutoModelForCausalLM), folder)
+
+
 def export_bf16(source: Path, target: Path) -> None:
     """Export a copy of a model folder with weights rounded to bf16."""
-    model = read_pretrained(cast("type[PreTrainedModel]", AutoModelForCausalLM), source)
+    model = read_model(source)
     nn.Module.to(model, torch.bfloat16)
     export_model(model, target, facts=read_facts(source))
 

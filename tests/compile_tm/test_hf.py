@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +40,7 @@ from compile_tm.runtime.sparse import SparseTransformer
 from compile_tm.runtime.transformer import TorchTransformer
 from eval.engines.hf import _pad_left
 from tests.compile_tm.machine_cases import colliding_machine, example_runs, random_runs
+from tests.compile_tm.self_test_checks import assert_words_that_cannot_be_run_are_problems
 
 WEIGHTS_FILE = "model.safetensors"
 
@@ -376,23 +376,7 @@ def test_corrupted_weights_are_found(folder: Path, tmp_path: Path) -> None:
 
 
 def test_words_that_cannot_be_run_are_problems(folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "a" / "self_test.json"
-    shutil.copytree(folder, path.parent)
-    parts = {"1": [1, 10**9], "0": [1], "z": [1, 2]}
-    rows = [
-        {"word": [symbol], "segments": [{"ids": ids, "prompt_length": 1}]}
-        for symbol, ids in parts.items()
-    ]
-    stored: list[Any] = json.loads(path.read_text())
-    for others in (stored[:0], stored):
-        path.write_text(json.dumps([*rows, *others]))
-        found = check_folder(path.parent)
-        assert list(map(str, found.problems)) == [
-            "self-test, word '1': its tokens differ from the definition",
-            "self-test, word '0': its tokens differ from the definition",
-            "self-test, word 'z': word: symbol 'z' at place 0 is not in the input alphabet 0 1",
-        ]
-        assert found.num_words == len(others)
+    assert_words_that_cannot_be_run_are_problems(check_folder, folder, tmp_path / "copy")
 
 
 def test_a_corrupted_self_test_or_tokenizer_is_found(folder: Path, tmp_path: Path) -> None:

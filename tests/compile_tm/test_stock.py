@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 from compile_tm.constructions.compiled import CompiledMachine, compile_dfa, compile_machine
 from compile_tm.hf.decoder import StockDecoder
 from compile_tm.hf.folder import write_evaluation_facts
-from compile_tm.hf.self_test import SELF_TEST_FILE, read_cases
+from compile_tm.hf.self_test import read_cases
 from compile_tm.jit import IS_JIT
 from compile_tm.machines.examples import binary_increment, parity, sorting
 from compile_tm.program.compiled import CompiledProgram
@@ -33,6 +32,7 @@ from compile_tm.stock.shape import Architecture
 from compile_tm.stock.source import make_source
 from data.model_format.facts import FACTS_FILE
 from data.model_format.weights import weights_digest
+from tests.compile_tm.self_test_checks import assert_words_that_cannot_be_run_are_problems
 from tests.compile_tm.sudoku_runs import compiled_with_model
 
 if not IS_JIT:
@@ -205,23 +205,8 @@ def test_swiglu_is_relu() -> None:
 
 
 def test_words_that_cannot_be_run_are_problems(root: Path, tmp_path: Path) -> None:
-    path = tmp_path / "copy" / SELF_TEST_FILE
-    shutil.copytree(folder(root, "parity", "llama"), path.parent)
-    parts = {"1": [1, 10**9], "0": [1], "z": [1, 2]}
-    rows = [
-        {"word": [symbol], "segments": [{"ids": ids, "prompt_length": 1}]}
-        for symbol, ids in parts.items()
-    ]
-    stored: list[Any] = json.loads(path.read_text())
-    for others in (stored[:0], stored):
-        path.write_text(json.dumps([*rows, *others]))
-        found = check_stock_folder(path.parent)
-        assert list(map(str, found.problems)) == [
-            "self-test, word '1': its tokens differ from the definition",
-            "self-test, word '0': its tokens differ from the definition",
-            "self-test, word 'z': word: symbol 'z' at place 0 is not in the input alphabet 0 1",
-        ]
-        assert found.num_words == len(others)
+    source = folder(root, "parity", "llama")
+    assert_words_that_cannot_be_run_are_problems(check_stock_folder, source, tmp_path / "copy")
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
