@@ -190,7 +190,7 @@ def _cot_puzzles(store: TokenStore) -> _Puzzles:
 
 def _scot_puzzles(store: TokenStore) -> _Puzzles:
     """Sum over the segments of each puzzle, which are adjacent."""
-    first = np.flatnonzero(store.segment_indices == 0)
+    first = store.first_rows
     lengths, prompts = store.lengths.astype(np.int64), store.prompt_lengths.astype(np.int64)
     ends = np.append(first, len(store))
     cumulative = np.append(0, np.cumsum(lengths))
@@ -253,7 +253,10 @@ def check_comparable(statistics: Statistics) -> None:
     if not statistics.is_whole_list:
         problems.append("puzzles were excluded, sampled or copied")
     if statistics.segment_tokens not in (None, PAPER_SEGMENT_TOKENS):
-        problems.append(f"segments have {statistics.segment_tokens} tokens, not 512")
+        problems.append(
+            f"summaries are inserted after {statistics.segment_tokens} trace tokens, "
+            f"not {PAPER_SEGMENT_TOKENS}"
+        )
     if problems:
         raise ValueError(
             f"{statistics.input}: the paper's table is about the full training set of "

@@ -36,7 +36,9 @@ from solver.vocabulary import Tokens, Vocabulary
 
 SCHEMA_VERSION = 1
 MANIFEST_NAME = "manifest.json"
-_HUB_TYPES = {"prompt_length": "uint16", "cot_length": "uint32"} | {
+_HUB_TYPES = {
+    "prompt_length": "uint16",
+    "cot_length": "uint32",
     "puzzle_id": "uint64",
     "segment_index": "uint32",
 }
@@ -73,7 +75,7 @@ class Manifest:
     segment_tokens: int | None
     """Minimum trace tokens before a summary; None for CoT."""
     max_cot_length: int | None
-    """Cut-off N on the CoT length; None for none."""
+    """Cut-off N on the CoT length; None for no cut-off."""
     seed: int
     """Seed of sampling, order and augmentation."""
     source: dict[str, Any]
@@ -199,7 +201,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 class TokenStore:
-    """Memory-mapped sequences of a data set."""
+    """Memory-mapped sequences of a data set; columns are arrays of shape (num_rows,)."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
@@ -255,6 +257,9 @@ class TokenStore:
     @cached_property
     def lengths(self) -> npt.NDArray[np.uint32]:
         """Tokens of each row."""
+        return self._stored_lengths()
+
+    def _stored_lengths(self) -> npt.NDArray[np.uint32]:
         empty = np.empty(0, dtype=np.uint32)
         parts = [np.diff(offsets).astype(np.uint32) for offsets in self._offsets]
         return np.concatenate([empty, *parts])
@@ -273,6 +278,11 @@ class TokenStore:
     def puzzle_ids(self) -> npt.NDArray[np.uint64]:
         """Id of each row's puzzle."""
         return self._column("puzzle_id")
+
+    @cached_property
+    def first_rows(self) -> npt.NDArray[np.int64]:
+        """First row of each puzzle, shape (num_puzzles,)."""
+        return np.flatnonzero(self.segment_indices == 0)
 
     @cached_property
     def segment_indices(self) -> npt.NDArray[np.uint32]:

@@ -1,9 +1,9 @@
 """Decorators for numba kernels, two bit intrinsics that numba lacks, and an array copy.
 
-Compiled code is cached per user in a folder named by a digest of every kernel source of the
-project and of numba's version, so stale code is never run after an upgrade or an edit, and the
-installation folder may be read-only. Nothing is cached if no candidate folder is writable. Kernels
-release the GIL, so threads run them in parallel; `fastmath` and `parallel` are never used.
+Compiled code is cached per user in a folder named by a digest of all Python files of `solver`,
+`data` and `eval` and of numba's version, so stale code is never run after an upgrade or an edit,
+and the installation folder may be read-only. Nothing is cached if no candidate folder is writable.
+Kernels release the GIL, so threads run them in parallel; `fastmath` and `parallel` are never used.
 
 Function symbols are unique across processes. numba numbers functions and record types from 1 in
 every process and derives symbol names from these numbers, so caches written by two processes for
@@ -107,7 +107,7 @@ def kernel(function: _Kernel) -> _Kernel:
 
 
 def inline_kernel(function: _Kernel) -> _Kernel:
-    """Compile a helper called by other kernels only; it is inlined and cached with its callers."""
+    """Compile a helper of other kernels, cached with its callers; LLVM may inline it."""
     return numba.njit(nogil=True)(function) if IS_JIT else function
 
 

@@ -42,7 +42,7 @@ class HeldOut:
     """Maximum positions per micro-batch."""
     num_puzzles: int
     """Number of puzzles."""
-    num_training_puzzles: int
+    num_in_training_data: int
     """Number of these that are also in the training data."""
 
 
@@ -81,7 +81,7 @@ def open_held_out(config: TrainConfig, *, train: TokenStore) -> HeldOut | None:
         ),
         max_tokens_per_micro_batch=max(config.max_tokens_per_micro_batch, longest),
         num_puzzles=puzzles.size,
-        num_training_puzzles=np.intersect1d(puzzles, train.puzzle_ids).size,
+        num_in_training_data=np.intersect1d(puzzles, train.puzzle_ids).size,
     )
 
 

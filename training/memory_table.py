@@ -63,7 +63,7 @@ def state_bytes(num_parameters: int, precision: PrecisionName) -> int:
 
 
 def num_parameters(config: ModelConfig) -> int:
-    """Return the number of trained values of a model."""
+    """Return the number of trainable parameters; tied matrices count once."""
     return planned_update(config, precision="fp32", num_positions=2_048).state_bytes // STATE_BYTES
 
 

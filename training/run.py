@@ -7,6 +7,7 @@ import logging
 
 from accelerate import Accelerator
 
+from data.runtime.locks import locked_folder
 from data.runtime.progress import progress
 from data.runtime.signals import REQUEUE_EXIT_CODE, StopSignal
 from data.store import TokenStore
@@ -52,7 +53,7 @@ def _train(
     config = resolve_config(config, device=accelerator.device)
     folder = RunFolder(config.out)
     is_main = accelerator.is_main_process
-    with folder.locked() if is_main else contextlib.nullcontext():
+    with locked_folder(folder.path) if is_main else contextlib.nullcontext():
         folder.check(config, data_digest=data_digest)
         if folder.is_finished:
             logger.info("%s is finished: the model is in %s", folder.path, folder.final)

@@ -89,11 +89,11 @@ def warn_about_idle_processes(sampler: Sampler, *, num_processes: int) -> None:
 
 def warn_about_training_puzzles(held_out: HeldOut) -> None:
     """Warn if held-out puzzles are in the training data, so that the model may memorize them."""
-    if held_out.num_training_puzzles:
+    if held_out.num_in_training_data:
         logger.warning(
             "held_out: %d of the %d held-out puzzles are in the training data; "
             "data build --exclude omits such puzzles",
-            held_out.num_training_puzzles,
+            held_out.num_in_training_data,
             held_out.num_puzzles,
         )
 

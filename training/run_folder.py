@@ -9,14 +9,11 @@ final/           model folder, once training is finished (training.checkpoints.e
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from data.runtime.files import publish_file, to_json
-from data.runtime.locks import locked_folder
 from data.runtime.schema import read_record
 from training.config import TrainConfig, differing_fields
 from training.reporting.metrics import METRICS_FILE
@@ -89,22 +86,17 @@ class RunFolder:
                 "Give the same options to resume it, or another folder"
             )
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Lock the folder, which is created if it does not exist.
-
-        Raises:
-            ValueError: Another command is training in this folder.
-        """
-        self.path.mkdir(parents=True, exist_ok=True)
-        with locked_folder(self.path):
-            yield
-
     def prepare(self, config: TrainConfig, *, data_digest: str) -> None:
         """Publish the config, which marks the folder as a run, and create the subfolders."""
         record = RunConfig(config=config.as_dict(), data_digest=data_digest)
         publish_file(self.path / CONFIG_FILE, to_json(record.to_json()))
         self.checkpoints.mkdir(exist_ok=True)
+
+
+def has_progress(path: Path) -> bool:
+    """Return whether a run folder has a checkpoint or a trained model."""
+    folder = RunFolder(path)
+    return folder.is_finished or any(folder.checkpoints.glob("step-*"))
 
 
 def read_run_config(path: Path) -> RunConfig:

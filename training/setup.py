@@ -92,8 +92,9 @@ def open_accelerator(config: TrainConfig) -> Accelerator:
     check_environment()
     num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     num_threads = max(1, available_cpus()[0] // num_local)
-    os.environ.setdefault("OMP_NUM_THREADS", str(num_threads))
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    if not os.environ.get("OMP_NUM_THREADS"):  # torch applies a value that is set
+        os.environ["OMP_NUM_THREADS"] = str(num_threads)
+        torch.set_num_threads(num_threads)
     use_cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.cuda.is_available()
     device = PartialState(cpu=use_cpu).device
     accelerator = Accelerator(
@@ -194,7 +195,7 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
     if can_fuse(model):
         fuse_layers(model)
     model.to(accelerator.device)
-    probe_for_leaks(model, store=store, sampler=sampler, accelerator=accelerator)
+    check_attention_leaks(model, store=store, sampler=sampler, accelerator=accelerator)
     optimizer = build_optimizer(model, config.optimizer)
     if config.compile:
         compile_model(model, sampler=sampler)
@@ -220,10 +221,10 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
     )
 
 
-def probe_for_leaks(
+def check_attention_leaks(
     model: PreTrainedModel, *, store: TokenStore, sampler: Sampler, accelerator: Accelerator
 ) -> None:
-    """Check on the first two sequences that attention does not cross sequence borders.
+    """Check on the first two sequences that attention does not cross sequence boundaries.
 
     Raises:
         RuntimeError: It does.

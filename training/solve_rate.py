@@ -96,10 +96,10 @@ def held_out_rows(
     Raises:
         ValueError: No puzzle is within the limits.
     """
-    first_rows = np.flatnonzero(np.diff(store.puzzle_ids, prepend=store.puzzle_ids[:1] + 1))
-    borders = np.concatenate([[0], np.cumsum(store.lengths, dtype=np.int64)])
+    first_rows = store.first_rows
+    offsets = np.concatenate([[0], np.cumsum(store.lengths, dtype=np.int64)])
     end_rows = np.append(first_rows, len(store))[1:]
-    tokens = borders[end_rows] - borders[first_rows]
+    tokens = offsets[end_rows] - offsets[first_rows]
     keep = tokens <= max_tokens  # a single puzzle above the limit would end the selection
     if max_cot_length is not None:
         keep &= store.cot_lengths[first_rows] <= max_cot_length
@@ -107,9 +107,8 @@ def held_out_rows(
     order = np.random.default_rng(seed).permutation(len(first_rows))[:max_puzzles]
     picked = order[np.cumsum(tokens[order]) <= max_tokens]
     if not picked.size:
-        raise ValueError(
-            f"held-out puzzles: got none with max_tokens {max_tokens}, N {max_cot_length}"
-        )
+        longest = "" if max_cot_length is None else f" and a CoT of at most {max_cot_length:,}"
+        raise ValueError(f"held_out: no puzzle has at most {max_tokens:,} tokens{longest}")
     spans = zip(first_rows[picked].tolist(), end_rows[picked].tolist(), strict=True)
     return np.sort(np.concatenate([np.arange(first, end) for first, end in spans]))
 

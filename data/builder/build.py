@@ -117,7 +117,7 @@ def build(
         out=final,
         identity=build_identity,
         find_identity=read_identity,
-        progress="report-*",
+        finished_pattern="report-*",
         publish=lambda staging: publish_directory(staging, final, replace=rebuild),
         resume=resume,
         rebuild=rebuild,

@@ -49,7 +49,7 @@ class TraceCounts:
     capped: int = 0
     """Puzzles not solved within the token limit, in builds without a cut-off."""
     ambiguous: int = 0
-    """Puzzles with more than one solution."""
+    """Puzzles with more than one solution, or not proven unique within the node limit."""
     wrong_answer: int = 0
     """Puzzles whose unique solution differs from the stated answer."""
     kept: int = 0

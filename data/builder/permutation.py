@@ -4,7 +4,7 @@ The order of epoch `e` is a bijection of `0 .. size-1` that is computed per inde
 to any sample without a shuffled array of row numbers. It is a balanced Feistel network on the
 smallest even number of bits that can represent `size` values. An index mapped outside the range is
 mapped again until it is inside (cycle walking), fewer than four times on average, because the
-domain has fewer than `4 * size` values.
+domain has at most `4 * size` values.
 """
 
 from __future__ import annotations

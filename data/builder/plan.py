@@ -40,7 +40,7 @@ class BuildConfig:
     copies: Annotated[int, Ge(0), Le(10**6)] = 0
     """Number of random symmetric copies to add per puzzle."""
     check_unique: bool = True
-    """Exclusion of puzzles with more than one solution."""
+    """Exclude puzzles with more than one solution."""
     seed: Seed = 0
     """Seed of sampling, order and symmetries."""
     shard_puzzles: Annotated[int, Ge(1), Le(10**7)] | None = None
@@ -99,7 +99,7 @@ def find_parts(out: Path, *, marker: str) -> list[Path]:
 
     Raises:
         FileNotFoundError: No parts, or some are missing; the message lists them.
-        ValueError: The parts are of divisions into different numbers of parts.
+        ValueError: The parts belong to builds with different numbers of parts.
     """
     parent = parts_folder(out)
     counts = {path.name.partition("-of-")[2] for path in parent.glob("[0-9]*-of-*")}

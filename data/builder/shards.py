@@ -23,7 +23,7 @@ from data.runtime.schema import read_record
 from data.segments import split_into_segments
 from data.store import Shard, arrow_schema, record_batch
 from solver.boards import Board
-from solver.generation.counting import has_other_solution
+from solver.generation.counting import MAX_UNIQUENESS_NODES, has_other_solution
 from solver.mrv.tracer import Status, TraceBatch, tracer
 from solver.puzzles import ids_among, puzzle_id
 from solver.symmetry.transforms import augment
@@ -186,7 +186,10 @@ def _check(
     is_ambiguous = np.zeros(len(solved), dtype=np.bool_)
     where = np.flatnonzero(solved if recipe.check_unique else is_wrong)
     is_ambiguous[where] = has_other_solution(
-        recipe.board, grids[where], solutions=batch.solutions[where]
+        recipe.board,
+        grids[where],
+        solutions=batch.solutions[where],
+        max_nodes=MAX_UNIQUENESS_NODES,
     )
     # A puzzle with several solutions counts as ambiguous, whatever answer is stated.
     is_wrong &= ~is_ambiguous

@@ -74,14 +74,14 @@ def main(config: Config) -> int:
 
 
 def _facts(statistics: Statistics) -> Iterator[tuple[str, str]]:
-    kinds = {"lengths": "table of lengths", "cot": "CoT data set", "scot": "SCoT data set"}
+    kinds = {"lengths": "CoT length table", "cot": "CoT data set", "scot": "SCoT data set"}
     yield "input", f"{statistics.board} {kinds[statistics.kind]}"
     yield "rows read", _number(statistics.num_rows_read)
     yield "puzzles", _number(statistics.total.num_puzzles)
     if statistics.num_sequences is not None:
         yield "sequences", _number(statistics.num_sequences)
     if statistics.segment_tokens is not None:
-        yield "tokens of a segment before its summary", _number(statistics.segment_tokens)
+        yield "minimum trace tokens before a summary", _number(statistics.segment_tokens)
     if statistics.bytes_per_token is not None:
         yield "bytes per token on disk", f"{statistics.bytes_per_token:.3f}"
     if statistics.branching_share is not None:

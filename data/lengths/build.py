@@ -68,7 +68,7 @@ def measure_lengths(
 
     Raises:
         FileExistsError: `out` or an interrupted run exists and neither flag is set, or `out` is
-            not a table of lengths, which `rebuild` does not replace.
+            not a CoT length table, which `rebuild` does not replace.
         ValueError: `resume` with another list or configuration, an invalid row if `strict`, or
             another process is creating the same table.
         OSError: For example, the disk is full; finished chunks are kept for `resume`.
@@ -87,7 +87,7 @@ def measure_lengths(
         out=out,
         identity=identity,
         find_identity=lambda path: LengthsTable.open(path).identity,
-        progress="chunk-*",
+        finished_pattern="chunk-*",
         publish=lambda staging: _publish_table(staging, out),
         resume=resume,
         rebuild=rebuild,
@@ -107,7 +107,7 @@ def measure_lengths(
 
 
 def _is_replaceable(path: Path) -> bool:
-    """Whether a file is a table of lengths, possibly damaged, and not a puzzle list or a device."""
+    """Whether a file is a CoT length table, possibly damaged, and not a puzzle list or a device."""
     if not path.is_file() or not is_parquet(path):
         return False
     try:

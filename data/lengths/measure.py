@@ -12,11 +12,10 @@ from data.lengths.table import RowStatus
 from data.runtime.ranges import CotLength, SegmentTokens, check_ranges
 from data.segments import split_into_segments
 from solver.boards import Board, Grid, is_solution
-from solver.generation.counting import UNDECIDED, count_solutions_many
+from solver.generation.counting import MAX_UNIQUENESS_NODES, UNDECIDED, count_solutions_many
 from solver.mrv.tracer import DEFAULT_MAX_TOKENS, Status, tracer
 
 _SPARE_TOKENS = 1 << 20
-_UNIQUENESS_NODES = 1_000_000
 
 _STATUS_OF_SEARCH = np.zeros(len(Status), dtype=np.uint8)
 _STATUS_OF_SEARCH[Status.SOLVED] = RowStatus.OK
@@ -119,7 +118,7 @@ def _judge(
     judged = statuses.copy()
     if check_unique:
         solved = np.flatnonzero(judged == RowStatus.OK)
-        counts = count_solutions_many(board, grids[solved], limit=2, max_nodes=_UNIQUENESS_NODES)
+        counts = count_solutions_many(board, grids[solved], limit=2, max_nodes=MAX_UNIQUENESS_NODES)
         judged[solved[counts == 2]] = RowStatus.AMBIGUOUS
         judged[solved[counts == UNDECIDED]] = RowStatus.UNDECIDED
     is_other = answers.any(axis=1) & (answers != solutions).any(axis=1)

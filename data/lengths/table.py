@@ -147,7 +147,7 @@ class LengthsTable:
         version = identity.get("schema_version")
         if version != SCHEMA_VERSION:
             raise ValueError(
-                f"{path}: not a table of lengths of version {SCHEMA_VERSION} (got {version}); "
+                f"{path}: not a CoT length table of version {SCHEMA_VERSION} (got {version}); "
                 "`sudocot data lengths` makes one"
             )
         _check_content(path, entries, footer_bytes=metadata.serialized_size)

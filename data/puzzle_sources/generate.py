@@ -61,7 +61,8 @@ class GenerateConfig:
     max_cot_length: CotLength | None = None
     """Maximum CoT length in tokens; enables mining. By default twice the minimum."""
     patience: Count = 100
-    """Stop after this many mined puzzles in a row that missed these lengths."""
+    """Stop after this many puzzles in a row that missed these lengths; with `givens`, rounded up to
+    a multiple of 16."""
 
     def __post_init__(self) -> None:
         get_board(self.board)
@@ -155,12 +156,11 @@ def generate_file(
         if is_interrupted and (num_written == 0 or out.exists()):
             raise KeyboardInterrupt
         if num_written == 0:
-            lengths, options = config.lengths, "lengths"
-            if config.givens is not None:
-                lengths, options = lengths or (0, DEFAULT_MAX_COT_LENGTH), "lengths, other givens"
+            lengths = config.lengths or (0, DEFAULT_MAX_COT_LENGTH)
+            options = "lengths" if config.givens is None else "lengths, other givens"
             raise ValueError(
-                f"patience: {config.patience} puzzles in a row have no CoT of "
-                f"{lengths} tokens; set other {options} or more patience"
+                f"patience: at least {config.patience:,} puzzles in a row have no CoT of "
+                f"{lengths[0]:,} to {lengths[1]:,} tokens; set other {options} or more patience"
             )
     if is_interrupted:
         raise KeyboardInterrupt(

@@ -81,7 +81,7 @@ class TracedPuzzles:
     def blocks(self) -> Iterator[tuple[Rows, Grid]]:
         """Yield rows and grids; the row of an SCoT is that of its first segment."""
         store = self.store
-        rows = np.flatnonzero(store.segment_indices == 0)
+        rows = store.first_rows
         for start in range(0, len(rows), _BLOCK_ROWS):
             part = rows[start : start + _BLOCK_ROWS]
             lengths = store.prompt_lengths[part].astype(np.int64)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +49,9 @@ def load_json(path: Path, *, max_bytes: int | None = None) -> Any:
         OSError: The file cannot be read.
         ValueError: The file is malformed; the message has file, line and column.
     """
-    try:
-        return json.loads(read_document(path, max_bytes=max_bytes))
-    except ValueError as error:
-        if str(error).startswith(f"{path}: "):
-            raise
-        raise ValueError(f"{path}: {error}") from error
-    except RecursionError:
-        raise ValueError(f"{path}: brackets nested too deep") from None
+    text = read_document(path, max_bytes=max_bytes)
+    with _parse_errors(path):
+        return json.loads(text)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -79,11 +76,17 @@ def load_yaml(
         OSError: The file cannot be read.
         ValueError: The file is malformed or has aliases; the message has file, line and column.
     """
+    text = read_document(path, max_bytes=max_bytes)
+    with _parse_errors(path):
+        return yaml.load(text, Loader=loader)  # noqa: S506 - safe
+
+
+@contextlib.contextmanager
+def _parse_errors(path: Path) -> Iterator[None]:
+    """Convert parse errors to a `ValueError` that names the file."""
     try:
-        return yaml.load(read_document(path, max_bytes=max_bytes), Loader=loader)  # noqa: S506 - safe
+        yield
     except (yaml.YAMLError, ValueError) as error:
-        if str(error).startswith(f"{path}: "):
-            raise
         raise ValueError(f"{path}: {error}") from error
     except RecursionError:
         raise ValueError(f"{path}: brackets nested too deep") from None

@@ -11,16 +11,17 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from io import RawIOBase
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from data.runtime.files import named_errors, staged_file
 from data.runtime.schema import SchemaError
 
 SYNC_EVERY_S = 30.0
 """Maximum age of lines that a crash of the machine can lose."""
+_BLOCK_BYTES = 1 << 20
 
 _Item = TypeVar("_Item")
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, zlib.error)
@@ -33,13 +34,11 @@ class LineLog:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __enter__(self) -> LineLog:
+    def __enter__(self) -> Self:
         """Open the file and truncate an incomplete last line left by a killed process."""
-        content = self.path.read_bytes() if self.path.exists() else b""
-        if content and not content.endswith(b"\n"):
-            os.truncate(self.path, content.rfind(b"\n") + 1)
         # Unbuffered, so that `close` writes nothing and cannot fail on a full disk.
-        self._file = self.path.open("ab", buffering=0)
+        self._file = self.path.open("ab+", buffering=0)
+        self._file.truncate(_end_of_lines(self._file))
         self._synced_s = time.monotonic()
         return self
 
@@ -51,24 +50,38 @@ class LineLog:
     ) -> None:
         """Sync and close the file."""
         try:
-            self._sync()
+            self.sync()
         finally:
             self._file.close()
 
     def append(self, record: dict[str, Any]) -> None:
         """Append one object as one line."""
         with named_errors(self.path):
-            write_all(self._file, encode_line(record))
+            _write_all(self._file, encode_line(record))
         if time.monotonic() - self._synced_s >= SYNC_EVERY_S:
-            self._sync()
+            self.sync()
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
+        """Flush the lines to the disk."""
         with named_errors(self.path):
             os.fsync(self._file.fileno())
         self._synced_s = time.monotonic()
 
 
-def write_all(file: RawIOBase, content: bytes) -> None:
+def _end_of_lines(file: FileIO) -> int:
+    """Return the size of a file without an incomplete last line."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - _BLOCK_BYTES)
+        file.seek(start)
+        newline = file.read(end - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
+
+
+def _write_all(file: FileIO, content: bytes) -> None:
     """Write to an unbuffered file, which may write a part at a time."""
     rest = memoryview(content)
     while rest:

@@ -165,12 +165,12 @@ def _ignore(amount: int, /, *, detail: str = "") -> None:
 
 
 @contextlib.contextmanager
-def repeated(report: Callable[[], None], *, every_s: float = _LINE_EVERY_S) -> Iterator[None]:
+def repeated(report: Callable[[], None]) -> Iterator[None]:
     """Call a function at intervals, from a thread; for work that may not progress for minutes."""
     is_over = threading.Event()
 
     def repeat() -> None:
-        while not is_over.wait(every_s):
+        while not is_over.wait(_LINE_EVERY_S):
             report()
 
     thread = threading.Thread(target=repeat, daemon=True)

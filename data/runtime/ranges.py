@@ -145,7 +145,7 @@ def _in_words(bounds: list[Bound]) -> str:
         return "a finite number"
     if high is None:
         return f"{above} and more" if low_bracket == "[" else above
-    return f"at most {high}" if low is None else f"{above} to {below}"
+    return f"at most {below}" if low is None else f"{above} to {below}"
 
 
 def _number(value: Any) -> str:

@@ -37,7 +37,7 @@ class Resumable:
     """Reads the identity of a finished output; raises `ValueError` or `OSError`."""
     publish: Callable[[Path], None]
     """Publishes the finished content of the staging folder as `out`."""
-    progress: str
+    finished_pattern: str
     """Pattern of the files of finished work in the staging folder."""
     resume: bool = False
     """Continue an interrupted build; a finished output is kept."""
@@ -76,7 +76,7 @@ def resumable_output(work: Resumable) -> Iterator[Path | None]:
         try:
             yield staging
         except ValueError:
-            if not (is_resumed or any(staging.glob(work.progress))):
+            if not (is_resumed or any(staging.glob(work.finished_pattern))):
                 shutil.rmtree(staging, ignore_errors=True)
             raise
         work.publish(staging)

@@ -27,6 +27,8 @@ from solver.mrv.candidate_planes import (
     set_givens,
 )
 
+MAX_UNIQUENESS_NODES = 1_000_000
+"""Node limit of uniqueness checks; only on 16x16 boards do searches reach it in practice."""
 UNDECIDED = -1
 """Result for a puzzle whose search reached `max_nodes` before `limit` solutions."""
 

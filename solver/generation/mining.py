@@ -7,7 +7,7 @@ and redundant givens are removed. The step is accepted if the ratio of CoT lengt
 not get worse. Mined puzzles are minimal as well.
 
 The search stops within 10% of the target. After `PATIENCE` steps without progress it restarts from
-another grid; after `MAX_STARTS` restarts the closest puzzle found is returned with its length. Like
+another grid; after `MAX_STARTS` starts the closest puzzle found is returned with its length. Like
 `solver.generation.generator`, puzzle k of a seed is a pure function of both, and of the bounds.
 Mining is biased toward puzzles that are hard for row-major MRV, not necessarily for other solvers.
 """

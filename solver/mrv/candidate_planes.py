@@ -57,7 +57,7 @@ def make_plane_tables(board: Board) -> Any:
         minirows      (2^side,)   occupied minirows of a row, as R bits
         fitting       (2^(R*R),)  cells of the minirows that belong to some permutation
         lone_columns  (2^side,)   columns that are alone in their box
-        claims        (2^side,)   columns left if each box must use one of these where it has any
+        claims        (2^side,)   columns left if boxes in the mask are restricted to it
         placed        (R, side)   plane of a digit placed at this cell, its peers cleared
         row_starts    ()          the first bit of each row
     """

@@ -141,11 +141,11 @@ def read_cells(board: Board, text: str, *, num_cells: int, offset: int = 0) -> s
     cells = find_cells(board, text, num_cells=num_cells)
     if cells is None:
         raise _diagnose(board, text, num_cells=num_cells, offset=offset)
-    refuse_mixed_zero(board, cells, offset=offset)
+    reject_mixed_zero(board, cells, offset=offset)
     return cells
 
 
-def refuse_mixed_zero(board: Board, cells: str, *, offset: int) -> None:
+def reject_mixed_zero(board: Board, cells: str, *, offset: int) -> None:
     """Reject 0 together with another blank on boards whose digits include letters.
 
     Raises:

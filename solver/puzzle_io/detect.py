@@ -81,14 +81,14 @@ def detect_format(
     texts = [text for _, text in sample]
     of_lines, num_puzzles = _best_board(boards, texts, is_list_line, file=file)
     of_rows, num_rows = _best_board(boards, texts, _is_any_row, file=file)
-    _refuse_markup(first, file=file, has_rows=num_rows > 0, boards=boards)
+    _reject_markup(first, file=file, has_rows=num_rows > 0, boards=boards)
     opening = _take(block, _is_not_empty)[0][1].strip(SPACES)
     if _JSON_OPENING.fullmatch(opening) and (
         _JSON_MEMBER.match(first) or not (num_rows or num_puzzles)
     ):
         raise ValueError(f"{file}: JSON; {_ALLOWED}")
     if not (num_rows or is_list_line(of_lines, first)):
-        _refuse_header(first, file=file)
+        _reject_header(first, file=file)
     # A puzzle of 4x4 is also a row of 16x16, and few rows of 16x16 are puzzles of 4x4.
     if num_rows > 2 * num_puzzles:
         return GridFormat(board=of_rows), block
@@ -188,7 +188,7 @@ def _count_puzzles(form: TableFormat, lines: LineBlock) -> int:
     return sum(is_cell(form.board, form.puzzle_text(text)) for _, text in sample)
 
 
-def _refuse_markup(first: str, *, file: str, has_rows: bool, boards: Sequence[Board]) -> None:
+def _reject_markup(first: str, *, file: str, has_rows: bool, boards: Sequence[Board]) -> None:
     """Reject XML, and JSON other than one grid or row per line."""
     text = first.strip(SPACES)
     if text.startswith("<") and not has_rows:
@@ -198,7 +198,7 @@ def _refuse_markup(first: str, *, file: str, has_rows: bool, boards: Sequence[Bo
         raise ValueError(f"{file}: JSON; {_ALLOWED}")
 
 
-def _refuse_header(first: str, *, file: str) -> None:
+def _reject_header(first: str, *, file: str) -> None:
     """Reject a header without a puzzle column."""
     names = [name.strip(SPACES + '"') for name in _split_header(first)]
     if len(names) > 1 and all(_NAME.fullmatch(name) for name in names):

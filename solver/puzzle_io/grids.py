@@ -40,7 +40,7 @@ from solver.puzzle_io.cells import (
     find_cells,
     has_cells_only,
     read_cells,
-    refuse_mixed_zero,
+    reject_mixed_zero,
     split_words,
 )
 from solver.puzzle_io.comments import SkippedLines, is_comment, section_title
@@ -323,19 +323,19 @@ def _parse_grid(board: Board, lines: list[_Line]) -> Grid:
                 )
             if is_candidate_row(board, line.text):
                 raise CellError(0, "a grid of candidates; allowed is one digit or blank per cell")
-            _refuse_dashes(board, line.text, lines)
+            _reject_dashes(board, line.text, lines)
             cells += read_cells(board, line.text, num_cells=board.side)
-            refuse_mixed_zero(board, cells, offset=0)
+            reject_mixed_zero(board, cells, offset=0)
         if len(cells) < board.num_cells:
             num_rows = len(cells) // board.side
             raise CellError(0, f"{num_rows} rows; allowed are {board.side} rows ({board.name})")
-        _refuse_boxes(board, lines)
+        _reject_boxes(board, lines)
     except CellError as error:
         raise _LineError(line.number, error.offset, str(error)) from None
     return cell_digits(board, cells)
 
 
-def _refuse_boxes(board: Board, lines: list[_Line]) -> None:
+def _reject_boxes(board: Board, lines: list[_Line]) -> None:
     """Reject drawn boxes that are not those of the board."""
     rows = [line for line in lines if line.kind in _ROWS]
     rows_above = np.cumsum([line.kind in _ROWS for line in lines]).tolist()
@@ -353,7 +353,7 @@ def _refuse_boxes(board: Board, lines: list[_Line]) -> None:
         raise CellError(0, message)
 
 
-def _refuse_dashes(board: Board, text: str, lines: list[_Line]) -> None:
+def _reject_dashes(board: Board, text: str, lines: list[_Line]) -> None:
     """Reject a line of `side` dashes, unless other rows of the grid use dashes for blanks."""
     if set(text) <= set("-| \t\r") and not any(
         "-" in line.text and set(line.text) & set("123456789") for line in lines

@@ -1,7 +1,7 @@
 """Compiled loops over the bytes of many puzzle lines at once.
 
-Fast path: a row that they cannot parse is marked `ODD` and goes to the line parser of its format,
-which gives the same result for all other rows.
+Fast path: rows that the kernels cannot parse are marked `FALLBACK` and go to the line parser of
+their format, which gives the same result for all other rows.
 
 A span is the half-open byte range of a field. `spans` has shape (4, 2, num_lines): first byte and
 byte after the fields PUZZLE, ANSWER, RATING and SOURCE. An absent field has an empty span.
@@ -16,11 +16,11 @@ from solver.puzzle_io.cells import NOT_A_CELL
 
 PUZZLE, ANSWER, RATING, SOURCE = range(4)
 NUM_FIELDS = 4
-SKIPPED, PLAIN, ODD, UNSURE = range(4)
+SKIPPED, PLAIN, FALLBACK, UNDECIDED = range(4)
 """Kinds of lines: not data, parsed by the kernel, left to the line parser, either of the two."""
 
 _SPACE, _QUOTE, _HASH, _SLASH, _SEMICOLON = 32, 34, 35, 47, 59
-_UNSURE_STARTS = (_SEMICOLON, 40, 41, 91, 93, 123, 125)  # the others are brackets
+_UNDECIDED_STARTS = (_SEMICOLON, 40, 41, 91, 93, 123, 125)  # the others are brackets
 _COLON, _ZERO, _NINE, _DOT = 58, 48, 57, 46
 MAX_WHOLE_DIGITS, _MAX_FRACTION_DIGITS = 9, 6
 
@@ -40,7 +40,7 @@ def _kind_by_start(data: Any, start: Any, stop: Any) -> Any:
         return SKIPPED
     if first == _SLASH and start + 1 < stop and data[start + 1] == _SLASH:
         return SKIPPED
-    return UNSURE if first in _UNSURE_STARTS else PLAIN
+    return UNDECIDED if first in _UNDECIDED_STARTS else PLAIN
 
 
 @inline_kernel
@@ -140,7 +140,7 @@ def locate_words(
             elif size in (1, side) or 2 * size > num_cells:
                 num_left += size
         is_odd |= 2 * num_left > num_cells
-        kinds[line] = PLAIN if has_puzzle and not is_odd else ODD
+        kinds[line] = PLAIN if has_puzzle and not is_odd else FALLBACK
 
 
 @kernel
@@ -155,7 +155,7 @@ def locate_columns(
         if begin == end:
             kinds[line] = SKIPPED
             continue
-        kinds[line] = ODD
+        kinds[line] = FALLBACK
         for column in range(num_columns):
             end = _column_end(data, at, stop, delimiter)
             if end < 0 or (end == stop) != (column == num_columns - 1):

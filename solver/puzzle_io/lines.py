@@ -17,7 +17,7 @@ from solver.boards import Board
 from solver.puzzle_io.cells import CellError
 from solver.puzzle_io.comments import SkippedLines
 from solver.puzzle_io.input import LineBlock
-from solver.puzzle_io.kernels import NUM_FIELDS, ODD, SKIPPED, UNSURE
+from solver.puzzle_io.kernels import FALLBACK, NUM_FIELDS, SKIPPED, UNDECIDED
 from solver.puzzle_io.rows import Columns, ParsedRow, PuzzleBlock, RowError, TextColumn
 
 FEW_LINES = 64
@@ -100,17 +100,17 @@ def read_lines(
         kinds, spans = form.locate(block)
     else:
         kinds, spans = no_lines_located(block)
-        kinds[:] = UNSURE
-    for index in np.flatnonzero(kinds == UNSURE).tolist():
-        kinds[index] = SKIPPED if form.is_skipped(block.text(index)) else ODD
+        kinds[:] = UNDECIDED
+    for index in np.flatnonzero(kinds == UNDECIDED).tolist():
+        kinds[index] = SKIPPED if form.is_skipped(block.text(index)) else FALLBACK
     if skipped is not None:
         is_text = block.stops > block.starts
         for number, text in block.take(np.flatnonzero((kinds == SKIPPED) & is_text)).texts():
             skipped.add(form.board, number, text)
     lines = np.flatnonzero(kinds != SKIPPED)
     columns = Columns(form.board, num_rows=len(lines), has_sources=form.has_sources)
-    if (kinds[lines] != ODD).any():
-        columns.is_read[:] = kinds[lines] != ODD
+    if (kinds[lines] != FALLBACK).any():
+        columns.is_read[:] = kinds[lines] != FALLBACK
         data = np.frombuffer(block.data, dtype=np.uint8)
         if len(lines) < len(block):
             spans = spans[:, :, lines]
@@ -137,5 +137,5 @@ def read_lines(
 
 def no_lines_located(block: LineBlock) -> LocatedLines:
     """Return all lines as lines for the line parser."""
-    kinds = np.full(len(block), ODD, dtype=np.uint8)
+    kinds = np.full(len(block), FALLBACK, dtype=np.uint8)
     return kinds, np.zeros((NUM_FIELDS, 2, len(block)), dtype=np.int64)

@@ -96,11 +96,11 @@ class ListFormat:
             return ParsedRow(read_grid(board, meant.text, offset=meant.offset))
         grid = read_grid(board, words[first].text, offset=words[first].offset)
         if grid.all():
-            _refuse_answer(board, text, words, first)
+            _reject_answer(board, text, words, first)
         row, unread = _parse_metadata(board, grid, text, words[first:])
         others = [*words[:first], *unread]
-        _refuse_urls(board, grid, others)
-        _refuse_cells(board, others)
+        _reject_urls(board, grid, others)
+        _reject_cells(board, others)
         return row
 
 
@@ -121,7 +121,7 @@ def _parse_url(board: Board, text: str) -> ParsedRow:
     return ParsedRow(read_grid(board, parts[0].text, offset=parts[0].offset))
 
 
-def _refuse_urls(board: Board, grid: Grid, words: list[Word]) -> None:
+def _reject_urls(board: Board, grid: Grid, words: list[Word]) -> None:
     """Reject a URL with another puzzle; allowed are the puzzle itself and complete grids."""
     for word in words:
         for part in _url_cells(board, word.text) if word.text.startswith("//") else ():
@@ -133,7 +133,7 @@ def _refuse_urls(board: Board, grid: Grid, words: list[Word]) -> None:
                 )
 
 
-def _refuse_cells(board: Board, words: list[Word]) -> None:
+def _reject_cells(board: Board, words: list[Word]) -> None:
     """Reject words next to a puzzle that may be cells of another one."""
     cells = [
         word
@@ -148,7 +148,7 @@ def _refuse_cells(board: Board, words: list[Word]) -> None:
         )
 
 
-def _refuse_answer(board: Board, text: str, words: list[Word], first: int) -> None:
+def _reject_answer(board: Board, text: str, words: list[Word], first: int) -> None:
     """Reject a complete grid, `words[first]`, that may be the answer of another puzzle."""
     grid = words[first]
     num_before = sum(len(word.text) for word in words[:first])

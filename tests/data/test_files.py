@@ -132,6 +132,22 @@ def test_a_file_system_without_locks_gets_a_warning(
         pass
 
 
+@pytest.mark.parametrize("block", [1, 3, 1 << 20])
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [("", ""), ("1\n22\n", "1\n22\n"), ("1\n22\n333", "1\n22\n"), ("4444", ""), ("\n55", "\n")],
+)
+def test_an_incomplete_last_line_is_truncated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, content: str, kept: str
+) -> None:
+    monkeypatch.setattr("data.runtime.line_log._BLOCK_BYTES", block)
+    path = tmp_path / "log"
+    path.write_text(content)
+    with LineLog(path) as log:
+        log.append({"a": 1})
+    assert path.read_text() == kept + '{"a":1}\n'
+
+
 def test_a_log_that_cannot_be_synced_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

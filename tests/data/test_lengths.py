@@ -149,7 +149,7 @@ def test_stated_answers_are_checked(tmp_path: Path, puzzles: list[tuple[str, str
 
 
 def test_uniqueness_can_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("data.lengths.measure._UNIQUENESS_NODES", 1)
+    monkeypatch.setattr("data.lengths.measure.MAX_UNIQUENESS_NODES", 1)
     grids = np.zeros((1, 16), dtype=np.uint8)
     config = LengthsConfig(check_unique=True)
     measures = measure_puzzles(get_board("4x4"), grids, answers=grids, config=config)

@@ -191,7 +191,7 @@ def test_a_data_set_without_the_puzzles_of_another_is_not_the_whole_list(
 
 def test_paper_is_not_put_beside_anything_else(inputs: Path) -> None:
     config = stats_command.Config(input=inputs / "lengths", against_paper=True)
-    with pytest.raises(ValueError, match="32 rows were read, not 3,831,994 and segments have 40"):
+    with pytest.raises(ValueError, match="32 rows were read, not 3,831,994 and summaries are"):
         stats_command.main(config)
     full = full_training_set(inputs)
     check_comparable(full)
@@ -199,7 +199,7 @@ def test_paper_is_not_put_beside_anything_else(inputs: Path) -> None:
         check_comparable(replace(full, is_whole_list=False))
     with pytest.raises(ValueError, match="the board is 6x6"):
         check_comparable(replace(full, board="6x6"))
-    with pytest.raises(ValueError, match="segments have 256 tokens"):
+    with pytest.raises(ValueError, match="are inserted after 256 trace tokens"):
         check_comparable(replace(full, segment_tokens=256))
 
 

@@ -41,7 +41,7 @@ OUTSIDE = (
     "training.setup.",
     "training.models.rotary.RotaryPhases._apply",
     "training.models.attention.check_no_leak",
-    "training.checkpoints.state.gather_state",
+    "training.checkpoints.state.gather_",
     "training.models.fused.rotate_half_matrix",
     "tests.gpu.test_training.varlen_attn",
 )

@@ -27,6 +27,7 @@ from tests.training.runs import (
 )
 from tests.training.toy import write_toy_data
 from training.batching.sampler import make_sampler
+from training.commands import run as train_command
 from training.config import TrainConfig
 from training.reporting.metrics import read_metrics
 from training.run_folder import RunFolder
@@ -101,6 +102,14 @@ class TestRun:
         run(dataclasses.replace(config, init_from=finished.out / "final"))
         start = read_metrics(config.out / "metrics.jsonl")[0]
         assert start["initial_weights"] == final_digest(finished)
+
+    def test_resumes_without_the_model_folder_it_started_from(
+        self, finished: TrainConfig, tmp_path: Path
+    ) -> None:
+        gone = dataclasses.replace(finished, init_from=tmp_path / "gone")
+        assert train_command.main(gone) == 0
+        with pytest.raises(FileNotFoundError, match="gone"):
+            train_command.main(dataclasses.replace(gone, out=tmp_path / "new"))
 
 
 class TestBudget:

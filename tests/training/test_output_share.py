@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,16 @@ def test_a_cut_row_ends_with_the_opening_mark_and_all_others_are_whole(store: To
 def test_the_ends_of_the_range_keep_all_blocks_and_none(store: TokenStore) -> None:
     every = OutputShareStore(store, output_share=1, seed=1)
     assert np.array_equal(every.lengths, store.lengths)
+    none = OutputShareStore(store, output_share=0, seed=1)
+    assert not any(END_OUTPUT in none[row] for row in range(len(store)))
+
+
+def test_equal_puzzles_side_by_side_are_cut_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symmetric copies can equal their neighbors."""
+    store = write_toy_data(tmp_path / "toy", num_puzzles=4, segment_tokens=16)
+    monkeypatch.setattr(TokenStore, "puzzle_ids", np.zeros(len(store), np.uint64))
     none = OutputShareStore(store, output_share=0, seed=1)
     assert not any(END_OUTPUT in none[row] for row in range(len(store)))
 

@@ -9,7 +9,7 @@ import pytest
 
 from training.commands.plot import Config, main, split_name
 from training.reporting.metrics import METRICS_FILE, MetricsLog
-from training.reporting.plots import Curve, draw_curves, read_curves, tokens_to_reach
+from training.reporting.plots import Curve, _band, draw_curves, read_curves, tokens_to_reach
 
 
 def write_run(folder: Path, *, scale: float = 1.0, evaluations: bool = True) -> Path:
@@ -29,6 +29,16 @@ def test_curves_equal_the_metrics(tmp_path: Path) -> None:
     assert curves.loss.tokens.tolist() == [1000, 2000, 3000, 4000, 5000]
     assert curves.loss.values.tolist() == [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]
     assert curves.solve_rate.values.tolist() == [0.1, 0.2, 0.3, 0.4, 0.5]
+
+
+def test_means_cover_the_tokens_of_all_curves() -> None:
+    early = Curve(tokens=np.array([1.0, 2, 3, 4]), values=np.array([8.0, 4, 2, 1]))
+    late = Curve(tokens=np.array([2.0, 3]), values=np.array([2.0, 0]))
+    tokens, low, mean, high = _band([early, late])
+    assert tokens.tolist() == [2, 3]
+    assert low.tolist() == [2, 0]
+    assert mean.tolist() == [3, 1]
+    assert high.tolist() == [4, 2]
 
 
 def test_first_tokens_at_a_level() -> None:

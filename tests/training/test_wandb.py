@@ -77,6 +77,18 @@ class TestSwitch:
         assert run(dataclasses.replace(config, wandb=True)) == 0
         assert caplog.text.count("W&B failed and is disabled: no network") == 1
 
+    def test_a_malformed_setting_costs_a_warning(
+        self,
+        config: TrainConfig,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+        monkeypatch.setenv("WANDB_BASE_URL", "https://host:port/")
+        monkeypatch.delenv("WANDB_MODE", raising=False)
+        assert run(dataclasses.replace(config, wandb=True)) == 0
+        assert "W&B failed and is disabled: Port could not be cast" in caplog.text
+
     def test_it_does_not_change_the_run(self, config: TrainConfig, offline: Path) -> None:
         other = dataclasses.replace(config, out=config.out.with_name("other"), wandb=True)
         run(config)

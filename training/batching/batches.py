@@ -3,7 +3,7 @@
 Shapes: B sequences, T positions of a micro-batch.
 
     padded  input_ids (B, T)   row b holds a sequence, then <pad>
-    packed  input_ids (1, T)   concatenated sequences; cu_seqlens holds the border of each
+    packed  input_ids (1, T)   concatenated sequences; cu_seqlens: cumulative lengths
                                |  seq 0  |   seq 1   | seq 2 |pad|        T is fixed
                                0         a           b       c   T  T  T  cu_seqlens, fixed size
 
@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solver.boards import get_board
 from solver.mrv.board_state import num_planes, search_planes
 from solver.mrv.search_state import num_words
 from solver.vocabulary import PAD
@@ -94,7 +93,7 @@ def collate(
 
 def _planes(store: TokenStore, rows: Indices, batch: Batch) -> Tensor:
     """Search planes of the rows, in the layout of the batch's ids; zeros at padding positions."""
-    board = get_board(store.manifest.board)
+    board = store.board
     shape = (*batch.input_ids.shape, num_planes(board), num_words(board))
     planes = np.zeros(shape, np.uint64)
     start = 0
@@ -122,19 +121,19 @@ def _padded(store: TokenStore, rows: Indices) -> Batch:
 
 def _packed(store: TokenStore, rows: Indices, shape: PackedShape) -> Batch:
     lengths = store.lengths[rows].astype(np.int64)
-    borders = np.concatenate([[0], np.cumsum(lengths)])
-    num_tokens, num_positions = int(borders[-1]), shape.num_positions
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    num_tokens, num_positions = int(offsets[-1]), shape.num_positions
     if num_tokens > num_positions:
         raise ValueError(f"rows of {num_tokens} tokens do not fit into {num_positions} positions")
     input_ids = np.full(num_positions, PAD, np.int64)
     labels = np.full(num_positions, IGNORE_INDEX, np.int64)
-    for start, row in zip(borders[:-1].tolist(), rows.tolist(), strict=True):
+    for start, row in zip(offsets[:-1].tolist(), rows.tolist(), strict=True):
         _write(store, row, input_ids[start:], labels[start:])
     # Attention kernels rely on max_length, so padding is split into sequences of that length.
     padding = np.arange(num_tokens + shape.max_length, num_positions, shape.max_length)
-    borders = np.concatenate([borders, padding])
+    offsets = np.concatenate([offsets, padding])
     cu_seqlens = np.full(shape.max_sequences + 1, num_positions, np.int32)
-    cu_seqlens[: borders.size] = borders
+    cu_seqlens[: offsets.size] = offsets
     starts = np.repeat(cu_seqlens[:-1], np.diff(cu_seqlens))
     return Batch(
         input_ids=torch.from_numpy(input_ids)[None],

@@ -35,10 +35,9 @@ class OutputShareStore(TokenStore):
     @cached_property
     def lengths(self) -> npt.NDArray[np.uint32]:
         """Tokens of each row."""
-        whole = np.concatenate([np.diff(offsets).astype(np.uint32) for offsets in self._offsets])
-        ids = self.puzzle_ids
-        is_last_row = np.append(ids[1:] != ids[:-1], True)
-        hashed = (ids ^ np.uint64(self._seed)) * GOLDEN
+        whole = self._stored_lengths()
+        is_last_row = np.append(self.segment_indices, 0)[1:] == 0
+        hashed = (self.puzzle_ids ^ np.uint64(self._seed)) * GOLDEN
         is_cut = is_last_row & (hashed / 2.0**64 >= self._output_share)
         num_cut = np.where(is_cut, 2 * self.board.num_cells + 1, 0)
         lengths: npt.NDArray[np.uint32] = (whole - num_cut).astype(np.uint32)

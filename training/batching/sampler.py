@@ -77,9 +77,9 @@ class SamplerConfig:
     @property
     def packs_per_micro_batch(self) -> int:
         """Packs joined into a micro-batch: as many as fit, evenly distributed."""
-        joined = max(1, self.max_tokens_per_micro_batch // self.pack_tokens)
         if self.layout == "padded":
             return 1  # joining packs of different lengths would add padding
+        joined = max(1, self.max_tokens_per_micro_batch // self.pack_tokens)
         num_micro_batches = -(-self.num_packs // joined)
         return -(-self.num_packs // num_micro_batches)
 

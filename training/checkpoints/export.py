@@ -36,7 +36,7 @@ from solver.vocabulary import INPUT, PAD, STOP_TOKENS, Vocabulary
 from training.checkpoints.model_card import model_card
 from training.checkpoints.transfer import transferred_state
 from training.models.build import check_master_weights
-from training.models.rotary import effective_rope_base, pin_rotary
+from training.models.rotary import effective_rope_base, is_same_base, pin_rotary
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ def load_weights(model: PreTrainedModel, folder: Path, *, board: Board, seed: in
     if _stored_digest(source, folder) != read_json(folder / FACTS_FILE)["weights_digest"]:
         logger.warning("%s: the weights are not those that %s describes", folder, FACTS_FILE)
     ours, theirs = effective_rope_base(model), effective_rope_base(source)
-    if abs(ours - theirs) > 1e-4 * ours:
+    if not is_same_base(ours, theirs):
         raise ValueError(f"{folder}: got rotary base {theirs:g}, the run has {ours:g}")
     state = source.state_dict()
     if source_vocabulary != vocabulary:

@@ -55,7 +55,7 @@ def import_checkpoint(
         source: Folder with `config.json` and the weights.
         target: Folder to write; it must not exist.
         mode: Mode that the model was trained for, which the checkpoint does not state.
-        segment_tokens: Trace tokens of an SCoT segment.
+        segment_tokens: Minimum trace tokens before a summary (SCoT).
 
     Returns:
         The config of the model.

@@ -96,7 +96,7 @@ def model_card(folder: Path) -> str:
     mode_text, how = _MODE_TEXT[facts.mode]
     rows: dict[str, object] = {
         "trace rule": facts.trace_rule,
-        "tokens of a segment": facts.segment_tokens,
+        "minimum trace tokens before a summary": facts.segment_tokens,
         "data digest": facts.data_digest,
     }
     if facts.precision is not None:

@@ -9,7 +9,7 @@ from data.model_format.facts import Mode, ModelFacts
 from data.model_format.precision import get_precision
 from training.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from training.checkpoints.export import export_model
-from training.checkpoints.state import gather_state
+from training.checkpoints.state import gather_state, gather_weights
 from training.models.board_state import without_head
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def save_run(run: Run, records: RunRecords) -> None:
 def export_run(run: Run) -> None:
     """Write the model folder of a run; a collective call."""
     config, manifest = run.config, run.store.manifest
-    state = gather_state(run.model, run.optimizer)
+    weights = gather_weights(run.model)
     if run.accelerator.is_main_process:
         cut_offs = [n for n in (manifest.max_cot_length, config.max_cot_length) if n is not None]
         facts = ModelFacts(
@@ -62,7 +62,6 @@ def export_run(run: Run) -> None:
             },
         )
         model = run.accelerator.unwrap_model(run.model)
-        weights = without_head(state.model)
-        export_model(model, run.folder.final, facts=facts, state_dict=weights)
+        export_model(model, run.folder.final, facts=facts, state_dict=without_head(weights))
         logger.info("the model is in %s", run.folder.final)
     run.accelerator.wait_for_everyone()

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
+    get_model_state_dict,
     get_state_dict,
     set_state_dict,
 )
@@ -39,6 +40,12 @@ def gather_state(model: nn.Module, optimizer: Optimizer) -> TrainingState:
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     weights, moments = get_state_dict(model, optimizer, options=options)
     return TrainingState(model=unshared(weights), optimizer=moments, random=_gather_random_states())
+
+
+def gather_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Gather the weights in the main process; a collective call."""
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    return unshared(get_model_state_dict(model, options=options))
 
 
 def restore_state(model: nn.Module, optimizer: Optimizer, state: TrainingState) -> None:

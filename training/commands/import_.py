@@ -28,7 +28,7 @@ class Config:
     mode: Literal["cot", "scot"]
     """Mode that the model was trained for, which the checkpoint does not state."""
     segment_tokens: SegmentTokens = 512
-    """Trace tokens of an SCoT segment."""
+    """Minimum trace tokens before a summary (SCoT)."""
 
 
 def main(config: Config) -> int:

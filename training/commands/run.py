@@ -20,6 +20,7 @@ from data.model_format.facts import check_model_folder
 from data.runtime.options import option_value
 from data.store import MANIFEST_NAME, read_manifest
 from training.config import TrainConfig, make_config
+from training.run_folder import has_progress
 
 Config = TrainConfig
 DEFAULT_PRESET = "paper"
@@ -49,7 +50,7 @@ def main(config: TrainConfig) -> int:
     for folder in (config.data, config.held_out):
         if folder is not None:
             read_manifest(folder)
-    if config.init_from is not None:
+    if config.init_from is not None and not has_progress(config.out):
         check_model_folder(config.init_from)
     from training.run import train
 

@@ -120,13 +120,13 @@ def attend_varlen(
     max_length: int,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention over packed sequences in one FlashAttention kernel with sequence borders."""
+    """Attention over packed sequences in one variable-length FlashAttention kernel."""
     query_THD, key_THD, value_THD = (
         tensor.squeeze(0).transpose(0, 1).to(value.dtype) for tensor in (query, key, value)
     )
-    borders = (cu_seqlens, cu_seqlens, max_length, max_length)
+    lengths = (cu_seqlens, cu_seqlens, max_length, max_length)
     output_THD = varlen_attn(
-        query_THD, key_THD, value_THD, *borders, scale=scaling, window_size=_CAUSAL_WINDOW
+        query_THD, key_THD, value_THD, *lengths, scale=scaling, window_size=_CAUSAL_WINDOW
     )
     assert isinstance(output_THD, Tensor)  # a tuple only if auxiliary outputs are requested
     return output_THD.unsqueeze(0), None
@@ -158,7 +158,7 @@ def _compiled_flex() -> Callable[..., Any]:
 
 
 def causal_block_mask(cu_seqlens: Tensor, num_positions: int) -> BlockMask:
-    """Build the block mask of a packed batch from the sequence borders, without a T x T matrix.
+    """Build the block mask of a packed batch from `cu_seqlens`, without a T x T mask.
 
     A block of queries attends to consecutive blocks: from the block in which the sequence of its
     first query begins, to itself.

@@ -25,8 +25,8 @@ HEAD_NAME = "board_state_head"
 class Stream:
     """Residual stream of the latest forward pass after a layer.
 
-    An attribute, since a compiled model would check the previous value in a dictionary, and compile
-    again when that is from an evaluation.
+    An attribute, since torch.compile would guard on a dictionary entry and recompile after an
+    evaluation.
     """
 
     value: Tensor

@@ -118,7 +118,7 @@ def forward_layer(
             matrix of `rotate_half_matrix`.
         mask: Additive mask (T, T), for the implementation that needs it.
         attend: Attention function of `training.models.attention_kernels`.
-        options: Further arguments of `attend`, such as the borders of packed sequences.
+        options: Further arguments of `attend`, such as `cu_seqlens` of a packed batch.
     """
     attention, mlp = layer.self_attn, layer.mlp
     query_weight, key_weight, value_weight = (

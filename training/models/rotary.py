@@ -7,8 +7,8 @@ loss curves, so both are excluded when a model is built.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -69,14 +69,23 @@ def find_rotary(model: nn.Module) -> tuple[nn.Module, str]:
 def pin_rotary(model: nn.Module) -> None:
     """Replace the rotary module of `model` by `RotaryPhases` with the same frequencies."""
     parent, name = find_rotary(model)
-    inv_freq: Any = getattr(parent, name).inv_freq
-    setattr(parent, name, RotaryPhases(inv_freq))
+    setattr(parent, name, RotaryPhases(_inv_freq(model)))
+
+
+def _inv_freq(model: nn.Module) -> Tensor:
+    parent, name = find_rotary(model)
+    inv_freq: Tensor = getattr(parent, name).inv_freq
+    return inv_freq
+
+
+def is_same_base(base: float, other: float) -> bool:
+    """Return whether two rotary bases are equal up to the rounding of fp32 frequencies."""
+    return math.isclose(base, other, rel_tol=_RELATIVE_TOLERANCE)
 
 
 def effective_rope_base(model: nn.Module) -> float:
     """Compute the base from the frequencies: `inv_freq[i] = base ** (-2 i / dim)`."""
-    parent, name = find_rotary(model)
-    inv_freq: Any = getattr(parent, name).inv_freq
+    inv_freq = _inv_freq(model)
     dim = 2 * len(inv_freq)
     return float(inv_freq[-1].double() ** (-dim / (dim - 2)))
 
@@ -87,8 +96,7 @@ def check_rotary(model: nn.Module, *, rope_theta: float, rotary_dims: int) -> No
     Raises:
         ValueError: One of the three differs; the message has both values.
     """
-    parent, name = find_rotary(model)
-    inv_freq: Any = getattr(parent, name).inv_freq
+    inv_freq = _inv_freq(model)
     if inv_freq.dtype != torch.float32:
         raise ValueError(f"rotary frequencies: got {inv_freq.dtype}, allowed is torch.float32")
     if 2 * len(inv_freq) != rotary_dims:
@@ -96,5 +104,5 @@ def check_rotary(model: nn.Module, *, rope_theta: float, rotary_dims: int) -> No
             f"rotated dimensions: the model uses {2 * len(inv_freq)}, the config says {rotary_dims}"
         )
     base = effective_rope_base(model)
-    if abs(base - rope_theta) > _RELATIVE_TOLERANCE * rope_theta:
+    if not is_same_base(base, rope_theta):
         raise ValueError(f"rotary base: the model uses {base:g}, the config says {rope_theta:g}")

@@ -13,13 +13,10 @@ derived from this file.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from data.runtime.files import named_errors
-from data.runtime.line_log import write_all
+from data.runtime.line_log import LineLog
 
 SCHEMA = 1
 METRICS_FILE = "metrics.jsonl"
@@ -36,29 +33,8 @@ Value = str | int | float | bool | None
 Row = dict[str, Value]
 
 
-class MetricsLog:
+class MetricsLog(LineLog):
     """Appends rows to a metrics file; a context manager."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> MetricsLog:
-        """Open the file and truncate an incomplete last line left by a killed session."""
-        # Unbuffered, so that `close` writes nothing and cannot fail on a full disk.
-        self._file = self.path.open("ab+", buffering=0)
-        self._file.seek(0)
-        content = self._file.read()
-        self._file.truncate(content.rfind(b"\n") + 1)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the file."""
-        self._file.close()
 
     def write(self, kind: str, *, step: int, **values: Value) -> Row:
         """Append a row, unbuffered, so that it survives a kill.
@@ -67,14 +43,8 @@ class MetricsLog:
             ValueError: A number is not finite, which JSON cannot represent.
         """
         row: Row = {"schema": SCHEMA, "kind": kind, "step": step, **values}
-        with named_errors(self.path):
-            write_all(self._file, json.dumps(row, allow_nan=False).encode() + b"\n")
+        self.append(row)
         return row
-
-    def sync(self) -> None:
-        """Flush the rows to the disk."""
-        with named_errors(self.path):
-            os.fsync(self._file.fileno())
 
 
 def read_metrics(path: Path) -> list[Row]:

@@ -124,7 +124,7 @@ def _draw(groups: Mapping[str, Sequence[RunCurves]], *, title: str) -> Figure:
                 labels.append(f"{name} (n = {len(runs)})")
             if len(curves) > 1:
                 axes.fill_between(tokens / 1e6, low, high, color=color, alpha=0.2)
-    left.set(yscale="log", ylabel="loss per token outside prompts")
+    left.set(yscale="log", ylabel="loss in nats per loss token")
     right.set(ylim=(0.0, 1.02), ylabel="held-out puzzles that match entirely")
     for axes in (left, right):
         axes.set_xlabel("million tokens")
@@ -136,7 +136,9 @@ def _draw(groups: Mapping[str, Sequence[RunCurves]], *, title: str) -> Figure:
 
 def _band(curves: Sequence[Curve]) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the tokens covered by all curves, and the minimum, mean and maximum there."""
+    start = max(curve.tokens[0] for curve in curves)
     end = min(curve.tokens[-1] for curve in curves)
-    tokens = curves[0].tokens[curves[0].tokens <= end]
+    tokens = curves[0].tokens
+    tokens = tokens[(start <= tokens) & (tokens <= end)]
     values = np.stack([np.interp(tokens, curve.tokens, curve.values) for curve in curves])
     return tokens, values.min(axis=0), values.mean(axis=0), values.max(axis=0)

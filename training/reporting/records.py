@@ -64,7 +64,7 @@ class RunRecords:
             initial_weights=self._run.initial_weights,
             data_digest=self._run.store.manifest.digest,
             flops_per_token=self._flops_per_token,
-            held_out_training_puzzles=None if held_out is None else held_out.num_training_puzzles,
+            held_out_training_puzzles=None if held_out is None else held_out.num_in_training_data,
         )
 
     def begin_update(self) -> None:

@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from data.model_format.facts import FACTS_FILE
 from data.puzzle_sources.puzzle_sets import givens_of_prompts
 from data.runtime.documents import read_json
@@ -46,8 +44,12 @@ class WandbMirror:
 
     def start(self, *, project: str, name: str, folder: Path, config: dict[str, Any]) -> None:
         """Start a W&B run, with its local files in `folder`."""
-        options = {"name": name, "dir": choose_folder(folder), "mode": choose_mode()}
-        self._attempt(lambda: self._accelerator.init_trackers(project, config, {"wandb": options}))
+
+        def init() -> None:
+            options = {"name": name, "dir": choose_folder(folder), "mode": choose_mode()}
+            self._accelerator.init_trackers(project, config, {"wandb": options})
+
+        self._attempt(init)
 
     def log(self, row: Row) -> None:
         """Log a row of the metrics."""
@@ -114,9 +116,9 @@ def _sample_table(store: TokenStore) -> Any:
     import wandb
 
     rows = []
-    for row in np.flatnonzero(store.segment_indices == 0)[:NUM_SAMPLES].tolist():
+    for row in store.first_rows[:NUM_SAMPLES].tolist():
         ids = store[row]
-        prompt_length = store.prompt_lengths[row : row + 1].astype(np.int64)
+        prompt_length = store.prompt_lengths[row : row + 1].astype("int64")
         [grid] = givens_of_prompts(store.board, ids[: prompt_length[0]], prompt_length)
         rows.append([format_board(store.board, grid), tokens_to_lines(store.board, ids)])
     return wandb.Table(columns=list(SAMPLE_COLUMNS), data=rows)
