@@ -1,9 +1,10 @@
-"""Server that runs `sudocot` commands in forks of one process.
+"""Server that runs `sudocot` commands, and Python code, in forks of one process.
 
 The process imports the libraries and loads the kernels once.
 
-    with command_server() as folder:  # has a program `sudocot`, for the front of PATH
+     with command_server() as folder:  # for the front of PATH
         subprocess.run(["bash", "-c", "sudocot solve ... | head"], env={"PATH": ...})
+        subprocess.run(["bash", "-c", "python - <<< 'print(1)'"], env={"PATH": ...})
 
 Most commands of the documents take a second or less, after five seconds of CPU time for imports.
 Each command runs in a process of its own, with the arguments, folder, environment, files and exit
@@ -48,9 +49,12 @@ _CLIENT = """\
 #!{python} -SE
 import json, os, socket, sys
 
+program = os.path.basename(sys.argv[0])
+if program == "python" and sys.argv[1:] != ["-"]:
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
-    request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    request = json.dumps([[program, *sys.argv[1:]], os.getcwd(), dict(os.environ)]).encode()
     socket.send_fds(server, [len(request).to_bytes(8, "big")], [0, 1, 2])
     server.sendall(request)
     code = server.recv(1)
@@ -60,11 +64,12 @@ sys.exit(code[0] if code else 70)
 
 @contextlib.contextmanager
 def command_server() -> Iterator[Path]:
-    """Start a server, and yield a folder with the program `sudocot`."""
+    """Start a server, and yield a folder with the programs `sudocot` and `python`."""
     with tempfile.TemporaryDirectory() as name:
-        address, program = f"{name}/socket", Path(name, "sudocot")
-        program.write_text(_CLIENT.format(python=sys.executable, address=address))
-        program.chmod(0o755)
+        address = f"{name}/socket"
+        for program in (Path(name, "sudocot"), Path(name, "python")):
+            program.write_text(_CLIENT.format(python=sys.executable, address=address))
+            program.chmod(0o755)
         server = subprocess.Popen(
             [sys.executable, "-m", "tests.command_server", address],
             cwd=Path(__file__).parents[1],
@@ -74,7 +79,7 @@ def command_server() -> Iterator[Path]:
         try:
             assert server.stdout is not None
             assert server.stdout.readline() == "ready\n"
-            yield program.parent
+            yield Path(name)
         finally:
             server.terminate()
             server.communicate()
@@ -119,6 +124,11 @@ def _run(connection: socket.socket) -> None:
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(env)
+        program, *argv = argv
+        if program == "python":
+            # Not in this module, whose names the code must not see.
+            exec(compile(sys.stdin.read(), "<stdin>", "exec"), {"__name__": "__main__"})
+            sys.exit()
         sys.argv = ["sudocot", *argv]
         if fault := os.environ.pop(FAULT, ""):
             run_with_fault(fault, argv)

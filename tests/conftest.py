@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,12 @@ import pytest
 from solver.jit import IS_JIT, kernel_cache_dir
 from tests.command_server import command_server
 from tests.eval.browser import Browser
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the imported modules from garbage collections; each would take half a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

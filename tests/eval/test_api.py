@@ -190,10 +190,10 @@ async def _read_all(kind: str, faults: Faults, bodies: list[bytes]) -> tuple[int
         options = ServerOptions(
             base_url=server.url, max_retries=0, stream=kind == "stream", timeout_s=10.0
         )
+        client = Server(MODEL, options, num_in_flight=1)
+        fields = {"max_new_tokens": 3}
         for body in bodies:
             faults.models = body if kind == "models" else None
-            client = Server(MODEL, options, num_in_flight=1)
-            fields = {"max_new_tokens": 3}
             try:
                 if kind == "models":
                     length = await client.max_model_len()
@@ -208,8 +208,7 @@ async def _read_all(kind: str, faults: Faults, bodies: list[bytes]) -> tuple[int
                 num_read += 1
             except (ValueError, OSError) as error:
                 messages.append(str(error))
-            finally:
-                await client.close()
+        await client.close()
     assert all("\n" not in message and len(message) < 500 for message in messages)
     return num_read, len(messages)
 

@@ -1,8 +1,8 @@
 """One contract, four engines: the same results from the same weights, in fp32 on this CPU.
 
-A model of each family that learnt 60 puzzles by heart decodes 300, most of which it fails on, as
-CoT and as SCoT: over 1,200 segments for each engine. Batch sizes and orders differ. vLLM is the
-real one; it is started once a family, which takes most of the time here.
+A model of each family that has memorized some puzzles decodes 300, most of which it fails on, as
+CoT and as SCoT; other libraries decode 120 of them. Batch sizes and orders differ. vLLM is the real
+one; it is started once a family, which takes most of the time here.
 
 Where two engines differ all the same, the two likeliest tokens there and their margin are printed,
 and the test passes only if the margin is below the rounding of fp32.
@@ -37,7 +37,7 @@ from tests.eval.trained_models import known_and_new_requests, train_model
 CPU = torch.device("cpu")
 FP32 = get_precision("fp32")
 CAPS = Caps(max_new_tokens=400, max_segment_tokens=120)
-NUM_REQUESTS, NUM_ALONE = 300, 25
+NUM_REQUESTS, NUM_OTHERS, NUM_ALONE = 300, 120, 15
 TIE = 1e-4
 """Difference of two logits that the order of summation can turn round: they are of order 10."""
 FAMILIES = ("llama", "gpt_neox")
@@ -108,6 +108,8 @@ def test_engine_agrees(
     model: Model, name: str, num_slots: int, mode: Mode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = shuffled(requests(mode), seed=num_slots)
+    if name in ("hf", "vllm"):  # slower than ours
+        asked = asked[:NUM_OTHERS]
     if num_slots == 1:  # one after the other is slow
         asked = asked[:NUM_ALONE]
     engine = model.engine(name, num_slots=num_slots)

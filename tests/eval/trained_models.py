@@ -20,8 +20,8 @@ from training.models.build import build_model
 from training.models.families import ModelConfig
 
 SEGMENT_TOKENS = 20
-NUM_PUZZLES = 60
-_NUM_UPDATES, _BATCH = 320, 48
+NUM_PUZZLES = 24
+_NUM_UPDATES, _BATCH = 250, 24
 
 
 def train_model(family: str, folder: Path) -> Path:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from data.model_format.precision import get_precision
 from eval.engines import slot_plan
-from eval.engines.contract import paper_caps
+from eval.engines.contract import Request, paper_caps
 from eval.engines.slots.device import DeviceSlots
 from eval.network import weights
 from eval.network.config import read_network_config
@@ -170,6 +170,14 @@ def projections_in_fp32(patch: Patch) -> None:
     patch.setattr(weights.Projection, "__call__", project)
 
 
+@pytest.fixture(scope="module")
+def asked(folder: ModelFolder) -> list[Request]:
+    """Requests that decode without a fault."""
+    requests = toy_requests(2, mode="scot", max_new_tokens=120, segment=60)
+    decode_emulated("segment", folder, requests, 2, precision="bf16")
+    return requests
+
+
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
     [
@@ -186,10 +194,9 @@ def test_a_fault_in_decoding_is_caught(
     message: str,
     *,
     folder: ModelFolder,
+    asked: list[Request],
     monkeypatch: Patch,
 ) -> None:
-    asked = toy_requests(2, mode="scot", max_new_tokens=120, segment=60)
-    decode_emulated("segment", folder, asked, 2, precision="bf16")
     fault(monkeypatch)
     with pytest.raises(error, match=message):
         decode_emulated("segment", folder, asked, 2, precision="bf16")

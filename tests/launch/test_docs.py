@@ -51,10 +51,11 @@ def test_accelerate_reads_its_files(path: Path) -> None:
     assert path.name in TEXT
 
 
-def test_two_processes_train_on_the_cpu(tmp_path: Path) -> None:
+def test_two_processes_train_on_the_cpu(tmp_path: Path, programs: Path) -> None:
     build = blocks("bash")[0].strip()
     train = ACCELERATE[-1].replace("scripts/accelerate", str(ROOT / "scripts/accelerate"))
-    path = f"{Path(sys.executable).parent}:$PATH"
+    train += " --budget 5000"
+    path = f"{programs}:{Path(sys.executable).parent}:$PATH"
     done = subprocess.run(
         ["bash", "-euc", f'export PATH="{path}" OMP_NUM_THREADS=1\n{build}\n{train}'],
         cwd=tmp_path,

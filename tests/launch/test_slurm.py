@@ -24,7 +24,7 @@ pytestmark = [
 ]
 BUILD = ("data", "build", "--generate", "300", "--board", "4x4", "--mode", "scot")
 TRAIN = (
-    *("train", "run", "--preset", "tiny", "--log-every", "1", "--budget", "100000"),
+    *("train", "run", "--preset", "tiny", "--log-every", "1"),
     *("--max-tokens-per-micro-batch", "500"),
 )
 SMALL = ("--cpus", "1", "--time", "10")
@@ -119,16 +119,24 @@ def test_an_array_makes_the_bytes_of_one_build(data: Path, work: Path) -> None:
     assert files_of(data) == files_of(work / "alone")
 
 
+def train_on_two_nodes(
+    cluster: Cluster, work: Path, data: Path, *, name: str, num_tokens: int
+) -> Path:
+    run = f"runs/{name}"
+    words = ("--nodes", "2", *SMALL, "--name", name, "--", *TRAIN, "--budget", str(num_tokens))
+    jobs = launch(cluster, work, *words, "--data", str(data), "--out", run)
+    assert cluster.wait_for(jobs["train"], limit_s=150) == ["COMPLETED"], logs(work)
+    return work / run
+
+
 @pytest.fixture(scope="module")
 def two_node_run(cluster: Cluster, work: Path, data: Path) -> Path:
-    words = ("--nodes", "2", *SMALL, "--name", "whole", "--", *TRAIN)
-    jobs = launch(cluster, work, *words, "--data", str(data), "--out", "runs/whole")
-    assert cluster.wait_for(jobs["train"], limit_s=150) == ["COMPLETED"], logs(work)
-    return work / "runs" / "whole"
+    return train_on_two_nodes(cluster, work, data, name="whole", num_tokens=20_000)
 
 
 def test_two_nodes_train_as_one_process(two_node_run: Path, work: Path, data: Path) -> None:
-    sudocot(*TRAIN, "--data", str(data), "--out", "runs/one", folder=work)
+    words = (*TRAIN, "--budget", "20000", "--data", str(data), "--out", "runs/one")
+    sudocot(*words, folder=work)
     ours, theirs = lasting(work / "runs/one"), lasting(two_node_run)
     for one, two in zip(ours, theirs, strict=True):
         assert one.pop("loss") == pytest.approx(two.pop("loss"), rel=1e-3)
@@ -146,9 +154,10 @@ def test_two_nodes_train_as_one_process(two_node_run: Path, work: Path, data: Pa
 
 @pytest.mark.slow
 def test_a_job_stopped_twice_ends_as_an_uninterrupted_one(
-    cluster: Cluster, work: Path, data: Path, two_node_run: Path
+    cluster: Cluster, work: Path, data: Path
 ) -> None:
-    words = [*TRAIN, "--data", str(data), "--out", "runs/stopped"]
+    whole = train_on_two_nodes(cluster, work, data, name="long", num_tokens=100_000)
+    words = [*TRAIN, "--budget", "100000", "--data", str(data), "--out", "runs/stopped"]
     recipe = work / "stopped.yaml"
     recipe.write_text(
         "resources: {cpus: 1, time: '10'}\n"
@@ -159,7 +168,7 @@ def test_a_job_stopped_twice_ends_as_an_uninterrupted_one(
     metrics = work / "runs/stopped/metrics.jsonl"
 
     def count(kind: str) -> int:
-        return metrics.read_text().count(f'"kind": "{kind}"') if metrics.exists() else 0
+        return metrics.read_text().count(f'"kind":"{kind}"') if metrics.exists() else 0
 
     for number in (1, 2):
         cluster.wait_until(lambda: count("start") == number, what="the run")  # noqa: B023
@@ -171,8 +180,8 @@ def test_a_job_stopped_twice_ends_as_an_uninterrupted_one(
         cluster.run("scontrol", "update", f"JobId={jobs['train']}", "StartTime=now")
     assert cluster.wait_for(jobs["stats"], limit_s=150) == ["COMPLETED"], logs(work)
     stopped = work / "runs" / "stopped"
-    assert lasting(stopped) == lasting(two_node_run)
-    weights = [load_file(run / "final/model.safetensors") for run in (stopped, two_node_run)]
+    assert lasting(stopped) == lasting(whole)
+    weights = [load_file(run / "final/model.safetensors") for run in (stopped, whole)]
     assert all(weights[0][name].equal(weights[1][name]) for name in weights[1])
 
 

@@ -35,9 +35,9 @@ def test_has_a_row_with_and_one_without(config: huge_pages.Config, tmp_path: Pat
     assert huge["ratio"] == pytest.approx(huge["tokens/s"] / plain["tokens/s"])
 
 
-def test_a_failed_training_is_an_error(config: huge_pages.Config) -> None:
-    with pytest.raises(ValueError, match=r"train run: .*6x6"):
-        huge_pages.main(dataclasses.replace(config, model="small-6x6"))
+def test_a_failed_training_is_an_error(config: huge_pages.Config, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"train run: .*no manifest"):
+        huge_pages.main(dataclasses.replace(config, data=tmp_path))
 
 
 def test_a_single_update_has_no_second_half(

@@ -12,7 +12,7 @@ import pytest
 from solver.jit import IS_JIT
 
 # Helpers too long for LLVM to inline, which would leave no symbol to mix up.
-STEPS = "\n    ".join(f"total = total * {2 * k + 3} ^ total >> {k % 7}" for k in range(200))
+STEPS = "\n    ".join(f"total = total * {2 * k + 3} ^ total >> {k % 7}" for k in range(100))
 SCRIPT = f"""
 import sys
 import numpy as np
