@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -147,7 +147,7 @@ def generate(
     """
     stops = sorted(stop)
     found: dict[int, Ids] = {}
-    for length, rows in _by_length(prompts):
+    for length, rows in by_length(prompts):
         ids = torch.from_numpy(np.stack([prompts[row] for row in rows]).astype(np.int64))
         sequences = model.generate(
             ids,
@@ -162,8 +162,8 @@ def generate(
     return [found[row] for row in range(len(prompts))]
 
 
-def _by_length(prompts: Sequence[npt.NDArray[np.integer]]) -> Iterator[tuple[int, list[int]]]:
-    """Lengths, with the indices of the prompts of each length."""
+def by_length(prompts: Sequence[Sized]) -> Iterator[tuple[int, list[int]]]:
+    """Yield the lengths in ascending order, with the indices of the prompts of each length."""
     groups: defaultdict[int, list[int]] = defaultdict(list)
     for row, prompt in enumerate(prompts):
         groups[len(prompt)].append(row)

@@ -22,6 +22,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from compile_tm.constructions.tokens import token_text
 from compile_tm.conversion.rope.bounds import least_stack_gap
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
+from compile_tm.hf.decoder import by_length
 from compile_tm.hf.export import Matrix, Weights, config_fields, layer_matrices, matrices
 from compile_tm.hf.file_checks import check_cases, tokenizer_problems
 from compile_tm.hf.modeling_compiled import SparseMatrix
@@ -187,20 +188,22 @@ def _place(name: str, index: tuple[int, ...], source: FolderSource) -> str:
 def _generation_problems(
     model: Any, source: FolderSource, rows: list[tuple[SelfTestCase, int]]
 ) -> Iterator[Problem]:
-    """Wrong segments of one left-padded batch, and the first wrong activation of the first one."""
+    """Yield the wrong segments, and the first wrong activation of the first one.
+
+    Prompts of the same length form a batch, as in `decoder.generate`.
+    """
     compiled = source.compiled
     parts = [case.segments[n] for case, n in rows]
-    width = max(length for _, length in parts)
-    ids = torch.full((len(parts), width), compiled.stop_ids[0])
-    mask = torch.zeros_like(ids)
-    for row, (tokens, length) in enumerate(parts):
-        ids[row, width - length :] = torch.tensor(tokens[:length])
-        mask[row, width - length :] = 1
-    num_new = max(len(tokens) - length for tokens, length in parts)
-    generated = model.generate(ids, attention_mask=mask, max_length=width + num_new)[:, width:]
+    prompts = [tokens[:length] for tokens, length in parts]
+    generated: dict[int, list[int]] = {}
+    for length, group in by_length(prompts):
+        ids = torch.tensor([prompts[n] for n in group])
+        longest = max(len(parts[n][0]) for n in group)
+        sequences = model.generate(ids, attention_mask=torch.ones_like(ids), max_length=longest)
+        generated |= zip(group, sequences[:, length:].tolist(), strict=True)
     is_first = True
-    for (case, n), (tokens, length), row in zip(rows, parts, generated.tolist(), strict=True):
-        for place, pair in enumerate(zip(row, tokens[length:], strict=False)):
+    for number, ((case, n), (tokens, length)) in enumerate(zip(rows, parts, strict=True)):
+        for place, pair in enumerate(zip(generated[number], tokens[length:], strict=False)):
             if pair[0] != pair[1]:
                 got, must = map(token_text, compiled.vocabulary.tokens(pair))
                 where = f"word {' '.join(case.word)!r}, segment {n + 1}, position {length + place}"

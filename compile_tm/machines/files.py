@@ -47,23 +47,31 @@ _DFA_FIELDS = {
     "transitions": list,
 }
 _OPTIONAL = {"stuck_state", "name", "num_tapes"}
+_TURING_ITEMS = 5
+"""Items of a transition."""
+_DFA_ITEMS = 3
 
 
 def machine_schema() -> dict[str, Any]:
     """Return the JSON Schema of a machine file."""
-    words = {"type": "array", "items": {"type": "string"}}
-    kinds: dict[Any, dict[str, Any]] = {int: {"type": "integer"}, list: words}
-    turing_rule = {
-        "type": "array",
-        "prefixItems": [{"type": "string"}, words, {"type": "string"}, words, words],
+    text = {"type": "string"}
+    texts = {"type": "array", "items": text}
+    either = {"anyOf": [text, texts]}
+    kinds: dict[Any, dict[str, Any]] = {
+        str: text,
+        list: texts,
+        int: {"type": "integer"},
+        (str, type(None)): {"type": ["string", "null"]},
     }
+    turing_rule = {"prefixItems": [text, either, text, either, either]}
     forms = []
-    for kind, fields, rule in (
-        ("turing", _TURING_FIELDS, turing_rule),
-        ("dfa", _DFA_FIELDS, words),
+    for kind, fields, rule, size in (
+        ("turing", _TURING_FIELDS, turing_rule, _TURING_ITEMS),
+        ("dfa", _DFA_FIELDS, {"items": text}, _DFA_ITEMS),
     ):
-        properties = {name: kinds.get(field, {"type": "string"}) for name, field in fields.items()}
-        properties["transitions"] = {"type": "array", "items": rule}
+        properties = {name: kinds[field] for name, field in fields.items()}
+        transition = {"type": "array", "minItems": size, "maxItems": size, **rule}
+        properties["transitions"] = {"type": "array", "items": transition}
         forms.append(
             {
                 "type": "object",
@@ -83,6 +91,8 @@ def machine_from_data(data: Mapping[str, Any]) -> TuringMachine | Dfa:
     """
     if not isinstance(data, Mapping):
         raise ValueError(f"machine: got {type(data).__name__}, allowed is a mapping of fields")
+    if not all(isinstance(key, str) for key in data):
+        raise ValueError("fields: allowed are names; quote numbers, yes and no")
     kind = data.get("kind", "dfa" if "accepting" in data else "turing")
     if kind not in ("turing", "dfa"):
         raise ValueError(f"kind: got {kind!r}, allowed are turing and dfa")
@@ -175,7 +185,7 @@ def _transition(row: Any, number: int, kind: str) -> tuple[Any, ...]:
 
     For one tape, a single symbol may be given in place of a list of one.
     """
-    size = 3 if kind == "dfa" else 5
+    size = _DFA_ITEMS if kind == "dfa" else _TURING_ITEMS
     if not isinstance(row, list) or len(row) != size:
         raise ValueError(
             f"transition {number}: got {_shown(row)}, allowed is a list of {size} items"

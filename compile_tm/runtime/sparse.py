@@ -29,6 +29,8 @@ from compile_tm.runtime.sparse_memory import Memory, new_memory
 from compile_tm.runtime.sparse_plan import MAX_SLOTS, WORD, SparsePlan, make_plan
 
 _NO_GAP = 1 << 30
+_FIRST_POSITIONS = 1 << 20
+"""Generated positions that `generate` allocates first; longer sequences are decoded again."""
 
 
 class SparseError(ValueError):
@@ -91,7 +93,8 @@ class SparseTransformer:
             ValueError: no tokens, or more than `max_positions`.
             SparseError: the program violates the assumptions on the sequence.
         """
-        buffer = self._buffer(ids, len(ids))
+        self._check(ids, self.max_positions)
+        buffer = _buffer(ids, len(ids))
         if is_blocked:
             predicted = self._predict_blocks(buffer[:-1], prompt_length)
             if predicted is not None:
@@ -103,14 +106,14 @@ class SparseTransformer:
         prompts: Sequence[npt.NDArray[np.integer]],
         *,
         stop: Collection[int],
-        max_positions: int = 1 << 20,
+        max_positions: int | None = None,
     ) -> list[npt.NDArray[np.int32]]:
         """Continue each prompt greedily to a stop token or the last position.
 
         Args:
             prompts: Ids, of any lengths.
             stop: Ids that end a sequence.
-            max_positions: Limit on the positions of a sequence.
+            max_positions: Limit on the positions of a sequence (default: the program's).
 
         Returns:
             The sequences, prompts and stop tokens included.
@@ -119,22 +122,29 @@ class SparseTransformer:
             ValueError: a prompt is empty or longer than `max_positions`.
             SparseError: the program violates the assumptions on a sequence.
         """
-        room = min(self.max_positions, max_positions)
-        buffers = [self._buffer(prompt, room) for prompt in prompts]
-        return [
-            self._run(buffer, len(prompt), len(prompt), stop)[0]
-            for prompt, buffer in zip(prompts, buffers, strict=True)
-        ]
+        limit = self.max_positions
+        if max_positions is not None:
+            limit = min(limit, max_positions)
+        for prompt in prompts:
+            self._check(prompt, limit)
+        return [self._generate(prompt, stop, limit) for prompt in prompts]
 
-    def _buffer(self, ids: npt.NDArray[np.integer], room: int) -> npt.NDArray[np.int32]:
-        """Buffer (n + 1,) for n positions and the token after the last, beginning with `ids`."""
-        if not 1 <= len(ids) <= self.max_positions:
-            raise ValueError(f"tokens: got {len(ids)}, allowed are 1 to {self.max_positions}")
-        tokens = np.zeros(max(room, len(ids)) + 1, dtype=np.int32)
-        tokens[: len(ids)] = ids
-        if tokens.max() >= self.program.sizes.vocab_size or tokens.min() < 0:
+    def _generate(
+        self, prompt: npt.NDArray[np.integer], stop: Collection[int], limit: int
+    ) -> npt.NDArray[np.int32]:
+        """The continued prompt. The allocated positions are doubled until the sequence ends."""
+        room = min(len(prompt) + _FIRST_POSITIONS, limit)
+        while True:
+            ids = self._run(_buffer(prompt, room), len(prompt), len(prompt), stop)[0]
+            if room == limit or ids[-1] in stop:
+                return ids
+            room = min(2 * room, limit)
+
+    def _check(self, ids: npt.NDArray[np.integer], limit: int) -> None:
+        if not 1 <= len(ids) <= limit:
+            raise ValueError(f"tokens: got {len(ids)}, allowed are 1 to {limit}")
+        if ids.max() >= self.program.sizes.vocab_size or ids.min() < 0:
             raise ValueError(f"tokens: allowed are ids below {self.program.sizes.vocab_size}")
-        return tokens
 
     def _predict_blocks(
         self, tokens: npt.NDArray[np.int32], num_scored: int
@@ -226,6 +236,13 @@ class SparseTransformer:
         if gap < _NO_GAP:
             self._least_gap = gap if self._least_gap is None else min(self._least_gap, gap)
         self._greatest_hidden = max(self._greatest_hidden, hidden)
+
+
+def _buffer(ids: npt.NDArray[np.integer], room: int) -> npt.NDArray[np.int32]:
+    """Buffer (n + 1,) for n positions and the token after the last, beginning with `ids`."""
+    tokens = np.zeros(room + 1, dtype=np.int32)
+    tokens[: len(ids)] = ids
+    return tokens
 
 
 def _scratch(sizes: Sizes) -> Scratch:

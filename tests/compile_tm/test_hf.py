@@ -322,6 +322,14 @@ def test_a_sound_folder_passes(folder: Path, tmp_path: Path) -> None:
     assert check_folder(tmp_path / "d").problems == ()
 
 
+def test_a_short_word_that_fills_all_positions_is_checked_beside_a_long_one(
+    tmp_path: Path,
+) -> None:
+    compiled = compile_machine(sorting(), mode="cot", bits=6, reachable_only=True)
+    export_model(compiled, tmp_path / "m", words=["a" * 14, "cbacb"])
+    assert check_folder(tmp_path / "m").problems == ()
+
+
 def broken(folder: Path, target: Path, **tensors: np.ndarray | None) -> list[str]:
     """Problems of a copy of the folder with other tensors, None for none."""
     target.mkdir()

@@ -6,6 +6,7 @@ import json
 import re
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from compile_tm.machines.dfa import Dfa, minimal
 from compile_tm.machines.examples import EXAMPLES, busy_beaver, example, multiples, parity
 from compile_tm.machines.files import (
     machine_from_data,
+    machine_schema,
     machine_to_data,
     read_machine,
 )
@@ -150,12 +152,58 @@ def test_bad_files_are_refused_by_name(
     assert str(path) in str(caught.value)
 
 
+def conforms(value: Any, schema: dict[str, Any]) -> bool:
+    """Validate by the keywords of JSON Schema that `machine_schema` uses."""
+    types = {"string": str, "integer": int, "array": list, "object": dict, "null": type(None)}
+    names = schema.get("type", [])
+    allowed = tuple(types[name] for name in ([names] if isinstance(names, str) else names))
+    if allowed and not isinstance(value, allowed):
+        return False
+    if "const" in schema and value != schema["const"]:
+        return False
+    if "anyOf" in schema and not any(conforms(value, form) for form in schema["anyOf"]):
+        return False
+    if "oneOf" in schema and sum(conforms(value, form) for form in schema["oneOf"]) != 1:
+        return False
+    if isinstance(value, list):
+        forms = [*schema.get("prefixItems", ()), *[schema.get("items", {})] * len(value)]
+        size = schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value))
+        return size and all(map(conforms, value, forms))
+    if isinstance(value, dict) and "properties" in schema:
+        return value.keys() >= set(schema["required"]) and all(
+            name in schema["properties"] and conforms(item, schema["properties"][name])
+            for name, item in value.items()
+        )
+    return True
+
+
+def test_the_schema_accepts_what_the_reader_accepts() -> None:
+    schema = machine_schema()
+    machines = [machine_to_data(example(name)) for name in EXAMPLES]
+    short = machine_to_data(small_machine()) | {"transitions": [["q", "_", "halt", "a", "S"]]}
+    stuck = machine_to_data(small_machine(states=("q", "halt", "stuck"), stuck_state="stuck"))
+    for data in [*machines, short, stuck]:
+        machine_from_data(data)
+        assert conforms(data, schema)
+    for data in machines:
+        for changes in (
+            {"color": "red"},
+            {"name": 1},
+            {"transitions": [data["transitions"][0][:-1]]},
+            {"transitions": [[*data["transitions"][0], "x"]]},
+        ):
+            with pytest.raises(ValueError):
+                machine_from_data(data | changes)
+            assert not conforms(data | changes, schema)
+
+
 def test_other_bad_files(tmp_path: Path) -> None:
     for name, text, message in (
         ("a.json", "[]", "mapping"),
         ("a.json", "{", "a.json"),
         ("a.txt", "", "allowed are .json"),
         ("a.yaml", "a: [", "a.yaml"),
+        ("a.yaml", "1: a\nfoo: b\n", "fields: allowed are names; quote numbers, yes and no"),
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=message):

@@ -12,7 +12,7 @@ import pytest
 from compile_tm.constructions.compiled import compile_machine
 from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
 from compile_tm.jit import IS_JIT
-from compile_tm.machines.examples import busy_beaver
+from compile_tm.machines.examples import binary_increment, busy_beaver
 from compile_tm.machines.folding import fold
 from compile_tm.machines.interpreter import run_machine
 from compile_tm.program.builder import ProgramBuilder
@@ -20,6 +20,7 @@ from compile_tm.program.gadgets import copy, write
 from compile_tm.program.neurons import entries
 from compile_tm.program.program import Program, Span
 from compile_tm.program.registers import Wires
+from compile_tm.runtime import sparse
 from compile_tm.runtime.generation import generate_words
 from compile_tm.runtime.sparse import SparseError, SparseTransformer
 from compile_tm.runtime.trace import trace_program
@@ -215,6 +216,25 @@ def test_wrong_tokens_and_lengths_are_refused() -> None:
     for ids, message in (([], "tokens: got 0"), ([0] * 33, "tokens: got 33"), ([6], "below 6")):
         with pytest.raises(ValueError, match=message):
             model.predict(np.array(ids, dtype=np.int64))
+
+
+@pytest.mark.parametrize("num_first", [1, 3, 8, 100])
+def test_sequences_longer_than_the_first_buffer(
+    monkeypatch: pytest.MonkeyPatch, num_first: int
+) -> None:
+    """The buffer grows to the stop token or to the limit; prompts are checked against the limit."""
+    monkeypatch.setattr(sparse, "_FIRST_POSITIONS", num_first)
+    compiled = compile_machine(binary_increment(), mode="cot", bits=6, reachable_only=True)
+    model = SparseTransformer.from_program(compiled.program)
+    ((expected, length),) = compiled.expected_segments("1011")
+    prompt = expected[:length]
+    assert model.generate([prompt], stop=compiled.stop_ids)[0].tolist() == expected.tolist()
+    for limit in (length, 20):
+        (ids,) = model.generate([prompt], stop=compiled.stop_ids, max_positions=limit)
+        assert ids.tolist() == expected[: limit + 1].tolist()
+    assert len(model.generate([prompt], stop=())[0]) == 65
+    with pytest.raises(ValueError, match=f"tokens: got {length}, allowed are 1 to 3"):
+        model.generate([prompt], stop=(), max_positions=3)
 
 
 def test_too_wide_heads_and_written_positions_are_refused() -> None:
