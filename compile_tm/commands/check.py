@@ -36,7 +36,7 @@ class Config:
     """
 
     folder: Positional[Path]
-    """Folder written by `compile`."""
+    """Folder written by `compile`; for a Sudoku solver, of architecture llama or gpt-neox."""
     margins: bool = False
     """Show the smallest gap of every head."""
     dtype: Literal["float32", "bfloat16"] = "float32"

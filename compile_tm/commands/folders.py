@@ -16,7 +16,6 @@ from compile_tm.conversion.settings import Conversion, Denoising, RoundingPoints
 from compile_tm.formats.floats import BF16, get_format
 from compile_tm.machines.examples import EXAMPLES
 from compile_tm.program.compiled import CompiledProgram
-from compile_tm.program.program import Program
 from compile_tm.stock.shape import Architecture, StockShape
 
 if TYPE_CHECKING:
@@ -61,11 +60,9 @@ class ExportOptions:
             raise ValueError(
                 f"{given[0]}: got {getattr(self, given[0])}, allowed with architecture compiled"
             )
-        if export_architecture(self) == "compiled":
-            if self.dtype != "float32":
-                raise ValueError(
-                    f"dtype: got {self.dtype}, allowed with architecture compiled is float32"
-                )
+        architecture = export_architecture(self)
+        check_dtype(architecture, self.dtype)
+        if architecture == "compiled":
             check_formats(self.attention or "hardmax", act=self.act, att=self.att)
 
 
@@ -103,9 +100,7 @@ def write_folder(
     blueprint = make_blueprint(compiled, positions)
     # Without an activation format, c is representable in bf16.
     chosen = points if points.activations else replace(BF16_POINTS, attention=points.attention)
-    conversion = None
-    if attention != "hardmax":
-        conversion = convert(blueprint, attention, points=chosen, where=Denoising.HEADS)
+    conversion = make_conversion(blueprint, attention, points=chosen)
     model = export_model(
         compiled, folder, conversion=conversion, positions=positions, points=points, words=words
     )
@@ -168,6 +163,16 @@ def rounding_points(*, act: str | None, att: str | None) -> RoundingPoints:
     )
 
 
+def check_dtype(architecture: ArchitectureName, dtype: DtypeName) -> None:
+    """Check the dtype of the weights.
+
+    Raises:
+        ValueError: the architecture is compiled, and the dtype is not float32.
+    """
+    if architecture == "compiled" and dtype != "float32":
+        raise ValueError(f"dtype: got {dtype}, allowed with architecture compiled is float32")
+
+
 def check_formats(attention: Attention, *, act: str | None, att: str | None) -> None:
     """Check the formats of activations and attention weights.
 
@@ -197,12 +202,12 @@ def print_folder(
 
 
 def make_conversion(
-    program: Program, attention: Attention, *, points: RoundingPoints | None = None
+    blueprint: Blueprint, attention: Attention, *, points: RoundingPoints | None = None
 ) -> Conversion | None:
     """Return the conversion to softmax attention, with denoising of the layers that have heads.
 
     Args:
-        program: Hardmax transformer.
+        blueprint: Hardmax transformer.
         attention: Attention; for hardmax, returns None.
         points: Rounding points; c is representable in the activation format.
 
@@ -211,7 +216,6 @@ def make_conversion(
     """
     if attention == "hardmax":
         return None
-    blueprint = Blueprint(program=program)
     return convert(blueprint, attention, points=points, where=Denoising.HEADS)
 
 

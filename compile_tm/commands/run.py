@@ -11,10 +11,9 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from compile_tm.commands.folders import check_left_out, is_folder
-from compile_tm.commands.machines import load_machine, load_turing_machine
+from compile_tm.commands.machines import load_machine
 from compile_tm.commands.sudoku import solve_puzzle
 from compile_tm.constructions.compiled import (
-    Compiled,
     CompiledDfa,
     CompiledMachine,
     compile_dfa,
@@ -24,10 +23,11 @@ from compile_tm.constructions.dfa import dfa_min_bits
 from compile_tm.constructions.sequences import check_enough_bits, checked_run, min_bits
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.display import run_lines
-from compile_tm.machines.interpreter import DEFAULT_MAX_STEPS
-from compile_tm.program.compiled import CompiledProgram
+from compile_tm.machines.folding import fold
+from compile_tm.machines.interpreter import DEFAULT_MAX_STEPS, Run
+from compile_tm.program.compiled import Decoder
 from compile_tm.program.program import Program
-from compile_tm.runtime.generation import Decoder, generate_words
+from compile_tm.runtime.generation import generate_words
 from compile_tm.sudoku.compiled import CompiledSudoku
 
 
@@ -47,7 +47,8 @@ class Config:
     """
 
     machine: Positional[str]
-    """An example's name, a .json or .yaml file, or a folder written by `compile`."""
+    """An example's name, a .json or .yaml file, or a folder written by `compile` (of a Sudoku
+    solver, with architecture llama or gpt-neox)."""
     word: Positional[str]
     """Input word; symbols of several characters are separated by blanks. For a Sudoku folder, the
     cells row by row, `.` or `0` for blanks."""
@@ -65,7 +66,7 @@ class Config:
     tokens: bool = False
     """Print all tokens."""
     steps: bool = False
-    """Print the run of the machine."""
+    """Print the run of the machine; not allowed with a Sudoku solver."""
 
     def __post_init__(self) -> None:
         if is_folder(self.machine):
@@ -74,21 +75,48 @@ class Config:
 
 def main(config: Config) -> int:
     """Decode, compare with the machine, and print."""
-    compiled, decoder = _from_folder(config) if is_folder(config.machine) else _compile(config)
+    console = Console(highlight=False, markup=False, emoji=False)
+    if is_folder(config.machine):
+        return _run_folder(console, config)
+    machine = load_machine(config.machine)
+    if isinstance(machine, Dfa):
+        bits = dfa_min_bits(len(machine.word(config.word))) if config.bits is None else config.bits
+        automaton = compile_dfa(machine, bits=bits)
+        return _run_dfa(console, automaton, _decoder(config, automaton.program), config)
+    machine = fold(machine) if config.two_way else machine
+    mode = config.mode or "cot"
+    run = checked_run(machine, config.word, max_steps=config.max_steps)
+    if config.bits is None:
+        bits = min_bits(run, mode=mode)
+    else:
+        bits = config.bits
+        check_enough_bits(run, mode=mode, bits=bits)
+    compiled = compile_machine(machine, mode=mode, bits=bits, reachable_only=True)
+    return _run_machine(console, compiled, _decoder(config, compiled.program), run, config)
+
+
+def _run_folder(console: Console, config: Config) -> int:
+    from compile_tm.hf.decoder import open_decoder
+
+    decoder = open_decoder(Path(config.machine))
+    compiled = decoder.compiled
     if isinstance(compiled, CompiledDfa):
-        return _run_dfa(compiled, decoder, config)
+        return _run_dfa(console, compiled, decoder, config)
     if isinstance(compiled, CompiledSudoku):
-        return solve_puzzle(
-            Console(highlight=False, markup=False, emoji=False),
-            compiled,
-            decoder,
-            compiled.board.parse(config.word),
-        )
+        if config.steps:
+            raise ValueError("steps: not allowed with a Sudoku solver")
+        givens = compiled.board.parse(config.word)
+        return solve_puzzle(console, compiled, decoder, givens, prints_tokens=config.tokens)
     assert isinstance(compiled, CompiledMachine)
     run = checked_run(compiled.machine, config.word, max_steps=config.max_steps)
     check_enough_bits(run, mode=compiled.mode, bits=compiled.bits)
+    return _run_machine(console, compiled, decoder, run, config)
+
+
+def _run_machine(
+    console: Console, compiled: CompiledMachine, decoder: Decoder, run: Run, config: Config
+) -> int:
     generation = generate_words(decoder, compiled, [config.word])[0]
-    console = Console(highlight=False, markup=False, emoji=False)
     if config.steps:
         console.print("\n".join(run_lines(run)), soft_wrap=True)
     if config.tokens:
@@ -103,43 +131,20 @@ def main(config: Config) -> int:
     return 0 if is_right else 1
 
 
-def _run_dfa(compiled: CompiledDfa, decoder: Decoder, config: Config) -> int:
-    ((expected, prompt_length),) = compiled.expected_segments(config.word)
-    (ids,) = decoder.generate([expected[:prompt_length]], stop=compiled.stop_ids)
-    console = Console(highlight=False, markup=False, emoji=False)
+def _run_dfa(console: Console, compiled: CompiledDfa, decoder: Decoder, config: Config) -> int:
+    ((expected_ids, prompt_length),) = compiled.expected_segments(config.word)
+    (ids,) = decoder.generate([expected_ids[:prompt_length]], stop=compiled.stop_ids)
     if config.steps:
         console.print(" ".join(compiled.machine.run(config.word)), soft_wrap=True)
     if config.tokens:
         console.print(" ".join(map(str, compiled.vocabulary.tokens(ids))), soft_wrap=True)
-    answer, wanted = (
-        compiled.vocabulary.token(int(part[prompt_length])) for part in (ids, expected)
+    answer, expected = (
+        compiled.vocabulary.token(int(part[prompt_length])) for part in (ids, expected_ids)
     )
     console.print(f"output    {answer}")
     console.print(f"tokens    {len(ids):,}")
-    console.print(f"machine   {'the same' if answer is wanted else 'differs'}")
-    return 0 if answer is wanted else 1
-
-
-def _from_folder(config: Config) -> tuple[CompiledProgram, Decoder]:
-    from compile_tm.hf.decoder import open_decoder
-
-    decoder = open_decoder(Path(config.machine))
-    return decoder.compiled, decoder
-
-
-def _compile(config: Config) -> tuple[Compiled, Decoder]:
-    loaded = load_machine(config.machine)
-    compiled: Compiled
-    if isinstance(loaded, Dfa):
-        bits = dfa_min_bits(len(loaded.word(config.word))) if config.bits is None else config.bits
-        compiled = compile_dfa(loaded, bits=bits)
-        return compiled, _decoder(config, compiled.program)
-    machine, mode = load_turing_machine(config.machine, is_two_way=config.two_way), config.mode
-    run = checked_run(machine, config.word, max_steps=config.max_steps)
-    bits = min_bits(run, mode=mode or "cot") if config.bits is None else config.bits
-    check_enough_bits(run, mode=mode or "cot", bits=bits)
-    compiled = compile_machine(machine, mode=mode or "cot", bits=bits, reachable_only=True)
-    return compiled, _decoder(config, compiled.program)
+    console.print(f"machine   {'the same' if answer is expected else 'differs'}")
+    return 0 if answer is expected else 1
 
 
 def _decoder(config: Config, program: Program) -> Decoder:

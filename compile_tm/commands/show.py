@@ -17,11 +17,12 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from compile_tm.commands.folders import check_left_out, is_folder
-from compile_tm.commands.machines import load_machine, load_turing_machine
+from compile_tm.commands.machines import load_machine
 from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
 from compile_tm.constructions.dfa import dfa_min_bits
 from compile_tm.constructions.sequences import Ids, checked_run, min_bits
 from compile_tm.machines.dfa import Dfa
+from compile_tm.machines.folding import fold
 from compile_tm.program.registers import Flag, Register
 from compile_tm.runtime.trace import Activations, LayerState, activations
 from compile_tm.step_page.build import Model, step_page
@@ -127,7 +128,7 @@ def _compiled(config: Config) -> Compiled:
     if isinstance(machine, Dfa):
         least = dfa_min_bits(len(machine.word(config.word)))
         return compile_dfa(machine, bits=least if config.bits is None else config.bits)
-    machine = load_turing_machine(config.machine, is_two_way=config.two_way)
+    machine = fold(machine) if config.two_way else machine
     bits = config.bits
     if bits is None:
         bits = min_bits(checked_run(machine, config.word), mode=config.mode or "cot")
@@ -139,7 +140,7 @@ def _table(layers: list[LayerState], wires: Sequence[Register | Flag], config: C
     table = Table()
     for column in ("layer", "register", "before", "after", "in the layer"):
         table.add_column(column, no_wrap=column != "in the layer")
-    wires = [wire for wire in wires if _is_wanted(wire.name, config)]
+    wires = [wire for wire in wires if _is_shown(wire.name, config)]
     for wire in wires:
         values = layers[0].values[-1, wire.index]
         if values.any():
@@ -153,7 +154,7 @@ def _table(layers: list[LayerState], wires: Sequence[Register | Flag], config: C
     return table
 
 
-def _is_wanted(name: str, config: Config) -> bool:
+def _is_shown(name: str, config: Config) -> bool:
     return not config.registers or name.startswith(config.registers)
 
 

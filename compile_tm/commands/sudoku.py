@@ -13,18 +13,22 @@ from compile_tm.commands.folders import (
     ArchitectureName,
     Attention,
     DtypeName,
+    check_dtype,
+    check_formats,
     make_conversion,
     print_folder,
+    rounding_points,
     write_stock_folder,
 )
+from compile_tm.conversion.rope.blueprint import Blueprint
 from compile_tm.conversion.settings import Conversion, RoundingPoints
-from compile_tm.formats.floats import get_format
+from compile_tm.program.compiled import Decoder
 from compile_tm.program.registers import num_bits_for
 from compile_tm.runtime.sparse import SparseTransformer
 from compile_tm.sudoku.board import BOARDS, Special
 from compile_tm.sudoku.compiled import (
+    MIN_BITS,
     CompiledSudoku,
-    Decoder,
     Mode,
     compile_sudoku,
     generate_segments,
@@ -56,7 +60,7 @@ class Config:
     """Board."""
     mode: Mode = "scot"
     """cot, or scot with summaries."""
-    bits: Annotated[int, Ge(2), Le(20)] | None = None
+    bits: Annotated[int, Ge(MIN_BITS), Le(20)] | None = None
     """Number of position bits r; a CoT or an SCoT segment has at most 2^r tokens (default: 15 for
     cot, 11 for scot)."""
     segment_tokens: Annotated[int, Ge(1), Le(2**20)] = 512
@@ -80,14 +84,11 @@ class Config:
     """Folder to write; it must not exist."""
 
     def __post_init__(self) -> None:
-        is_hardmax = self.attention in (None, "hardmax")
         if self.architecture not in (None, "compiled") and self.attention is not None:
             raise ValueError(f"attention: got {self.attention}, allowed with architecture compiled")
-        if is_hardmax and (self.act != "bf16" or self.att):
-            raise ValueError("act, att: got a format, allowed with attention exact or denoise")
-        for name in (self.act, self.att):
-            if name is not None:
-                get_format(name)
+        check_dtype(_architecture(self), self.dtype)
+        act = None if self.act == "bf16" else self.act
+        check_formats(self.attention or "hardmax", act=act, att=self.att)
 
 
 def main(config: Config) -> int:
@@ -105,22 +106,24 @@ def main(config: Config) -> int:
         f"d_ff {sizes.d_ff}, d {sizes.d}"
     )
     console.print(f"context   {compiled.program.max_positions:,} tokens")
-    points = RoundingPoints(
-        activations=get_format(config.act), attention=get_format(config.att) if config.att else None
-    )
-    conversion = make_conversion(compiled.program, config.attention or "hardmax", points=points)
-    architecture = config.architecture or ("llama" if config.attention is None else "compiled")
+    points = rounding_points(act=config.act, att=config.att)
+    blueprint = Blueprint(program=compiled.program)
+    conversion = make_conversion(blueprint, config.attention or "hardmax", points=points)
+    architecture = _architecture(config)
     if config.out is not None and architecture != "compiled":
         write_stock_folder(compiled, config.out, architecture, dtype=config.dtype, words=[])
     elif config.out is not None:
         from compile_tm.hf.sudoku import export_sudoku
 
-        print_folder(
-            export_sudoku(compiled, config.out, conversion=conversion), config.out, conversion
-        )
+        model = export_sudoku(compiled, config.out, conversion=conversion, act=config.act)
+        print_folder(model, config.out, conversion)
     if givens is not None:
         return solve_puzzle(console, compiled, _runtime(compiled, conversion, points), givens)
     return 0
+
+
+def _architecture(config: Config) -> ArchitectureName:
+    return config.architecture or ("llama" if config.attention is None else "compiled")
 
 
 def _runtime(
@@ -150,15 +153,34 @@ def _bits_for(compiled: CompiledSudoku, givens: list[int]) -> str:
 
 
 def solve_puzzle(
-    console: Console, compiled: CompiledSudoku, model: Decoder, givens: list[int]
+    console: Console,
+    compiled: CompiledSudoku,
+    model: Decoder,
+    givens: list[int],
+    *,
+    prints_tokens: bool = False,
 ) -> int:
-    """Decode a puzzle, print its solution, and return the exit code."""
+    """Decode a puzzle, print its solution, and return the exit code.
+
+    Args:
+        console: Console of the output.
+        compiled: The compiled solver.
+        model: Its runtime.
+        givens: Digits (S,), 0 for blank.
+        prints_tokens: Print the tokens of each segment.
+
+    Raises:
+        ValueError: the puzzle needs more position bits.
+    """
     segments = list(generate_segments(model, compiled, givens))
     last = segments[-1].tolist()
     if last[-1] not in compiled.stop_ids:
         raise ValueError(
             f"bits: got {compiled.bits}, this puzzle needs {_bits_for(compiled, givens)}"
         )
+    if prints_tokens:
+        for ids in segments:
+            console.print(" ".join(compiled.token_texts[token] for token in ids), soft_wrap=True)
     is_solved = last[-1] == Special.END_OUTPUT
     digits = last[-2 - 2 * compiled.board.num_cells :][2:-1:2] if is_solved else []
     solution = "".join(compiled.board.texts[token] for token in digits) or "none"

@@ -72,7 +72,13 @@ def least_c(bound: float, points: RoundingPoints | None) -> float:
     Raises:
         ValueError: the bound exceeds all members.
     """
-    return ((points and points.activations) or FP32).at_least(bound)
+    form = (points and points.activations) or FP32
+    if bound > form.greatest:
+        raise ValueError(
+            f"act: got {form}, whose largest value is {form.greatest:g}; allowed are formats with "
+            f"a c of at least {bound:.4g}"
+        )
+    return form.at_least(bound)
 
 
 def layers_with_ties(

@@ -13,10 +13,11 @@ import torch
 
 from compile_tm.constructions.compiled import Compiled
 from compile_tm.hf.source import FolderSource, load_model, model_snapshots, read_config, read_source
-from compile_tm.program.compiled import CompiledProgram
+from compile_tm.program.compiled import CompiledProgram, Decoder
 from compile_tm.program.registers import Flag, Register
 from compile_tm.runtime.trace import Activations, LayerState
 from compile_tm.runtime.transformer import Part
+from compile_tm.stock.blocks import FIRST_NAME, FOUND_NAME
 from compile_tm.stock.observe import load_stock_model, observe
 from compile_tm.stock.source import StockSource, is_stock_folder
 from compile_tm.stock.source import read_source as read_stock_source
@@ -24,7 +25,7 @@ from compile_tm.stock.source import read_source as read_stock_source
 Ids = npt.NDArray[np.int32]
 
 
-class FolderDecoder(Protocol):
+class FolderDecoder(Decoder, Protocol):
     """The model of a folder and its compiled program."""
 
     @property
@@ -35,20 +36,15 @@ class FolderDecoder(Protocol):
     def wires(self) -> tuple[Register | Flag, ...]:
         """Registers and flags of the residual stream."""
 
-    def generate(
-        self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]
-    ) -> list[Ids]:
-        """Continue each prompt (n,) greedily to a stop token or the last position."""
-
     def activations(self, ids: Sequence[int]) -> Activations:
         """Return the residual stream after each layer, and the greedy next tokens."""
 
 
 def open_decoder(folder: Path) -> FolderDecoder:
-    """Open a folder of any architecture.
+    """Open a folder of a compiled machine, or of a solver compiled to a Llama or GPT-NeoX.
 
     Raises:
-        ValueError: the folder holds no compiled model, or a file is malformed.
+        ValueError: the folder holds no such model, or a file is malformed.
         OSError: a file is missing.
     """
     return StockDecoder(folder) if is_stock_folder(folder) else CompiledDecoder(folder)
@@ -72,7 +68,7 @@ class StockDecoder:
     def wires(self) -> tuple[Register | Flag, ...]:
         """See `FolderDecoder`."""
         program = self.source.program
-        own = Flag((program.first,), "first position"), Flag((program.found,), "unmarked found")
+        own = Flag((program.first,), FIRST_NAME), Flag((program.found,), FOUND_NAME)
         return (*self.compiled.program.wires, *own)
 
     def generate(

@@ -53,10 +53,16 @@ def read_source(folder: Path, config: CompiledTransformerConfig) -> FolderSource
     """Compile the machine of a folder with the folder's options.
 
     Raises:
-        ValueError: a file is malformed; the message names it.
-        OSError: a file is missing.
+        ValueError: the folder holds no compiled machine, or a file is malformed; the message names
+            it.
+        OSError: a file cannot be read.
     """
     path = folder / "config.json"
+    if not (folder / MACHINE_FILE).is_file():
+        raise ValueError(
+            f"{folder}: has no {MACHINE_FILE}; Sudoku solvers of the compiled architecture are run "
+            "by `sudocot solve --model` and `sudocot eval run`"
+        )
     machine = read_machine(folder / MACHINE_FILE)
     source = config.source
     if not isinstance(source, dict):

@@ -17,10 +17,7 @@ from pathlib import Path
 from compile_tm.conversion.settings import Conversion
 from compile_tm.hf import CompiledTransformerForCausalLM
 from compile_tm.hf.export import hf_model
-from compile_tm.hf.folder import (
-    write_evaluation_facts,
-    write_json,
-)
+from compile_tm.hf.folder import write_evaluation_facts, write_json
 from compile_tm.hf.tokenizer import save_tokenizer
 from compile_tm.program.register_file import REGISTERS_FILE, registers_content
 from compile_tm.sudoku.compiled import CompiledSudoku
@@ -29,7 +26,11 @@ from data.runtime.files import staged_directory
 
 
 def export_sudoku(
-    compiled: CompiledSudoku, folder: Path, *, conversion: Conversion | None = None
+    compiled: CompiledSudoku,
+    folder: Path,
+    *,
+    conversion: Conversion | None = None,
+    act: str = "bf16",
 ) -> CompiledTransformerForCausalLM:
     """Write the model folder.
 
@@ -37,6 +38,7 @@ def export_sudoku(
         compiled: The compiled solver.
         folder: Folder to write, which must not exist.
         conversion: Conversion to softmax attention; None for hardmax attention.
+        act: Name of the activation format for which c was chosen, for the model card.
 
     Raises:
         OSError: the folder exists or cannot be written.
@@ -48,7 +50,7 @@ def export_sudoku(
         save_tokenizer(compiled, staged)
         write_evaluation_facts(compiled, model.state_dict(), staged, indent=2)
         write_json(registers(compiled, conversion), staged / REGISTERS_FILE, indent=None)
-        (staged / "README.md").write_text(_card(compiled, model), encoding="utf-8")
+        (staged / "README.md").write_text(_card(compiled, model, act), encoding="utf-8")
     return model
 
 
@@ -65,14 +67,16 @@ def registers(compiled: CompiledSudoku, conversion: Conversion | None) -> dict[s
     )
 
 
-def _card(compiled: CompiledSudoku, model: CompiledTransformerForCausalLM) -> str:
+def _card(compiled: CompiledSudoku, model: CompiledTransformerForCausalLM, act: str) -> str:
     config, source = model.config, model.config.source
     softmax = source["conversion"]
     kind = "hardmax" if softmax is None else "softmax"
-    options = f"--board {compiled.board.name} --mode {compiled.mode}"
+    options = f"--board {compiled.board.name} --mode {compiled.mode} --bits {compiled.bits}"
     segments = ""
     if compiled.segment_tokens is not None:
         segments = f", with a summary after {compiled.segment_tokens} trace tokens"
+        options += f" --segment-tokens {compiled.segment_tokens}"
+    options += " --architecture compiled"
     lines = [
         f"{config.num_hidden_layers} layers, {config.num_attention_heads} heads",
         f"d {config.hidden_size}, d_k {config.key_size}, d_v {config.value_size}",
@@ -82,7 +86,7 @@ def _card(compiled: CompiledSudoku, model: CompiledTransformerForCausalLM) -> st
     ]
     if softmax is not None:
         what = "denoise" if softmax["denoised"] else "exact"
-        options += f" --attention {what}"
+        options += f" --attention {what} --act {act}"
         lines.append(f"queries and keys are multiplied by c = {softmax['c']:g}")
         lines.append(f"activations are denoised in {len(softmax['denoised'])} layers")
     facts = "\n".join(
@@ -90,12 +94,12 @@ def _card(compiled: CompiledSudoku, model: CompiledTransformerForCausalLM) -> st
     )
     return f"""# Sudoku {compiled.board.name}, compiled
 
-A {kind} transformer that was not trained: its weights are a program. Greedy decoding from
-`<input>`, the givens and `</input>` writes the trace of the MRV backtracking solver, token for
-token ({compiled.mode}{segments}).
+A {kind} transformer. The weights are set by a compiler; the model is not trained. Greedy decoding
+from `<input>`, the givens and `</input>` generates the trace of the MRV backtracking solver, token
+for token ({compiled.mode}{segments}).
 
 {facts}
 
-`{REGISTERS_FILE}` says what its registers hold, and after which layers; `sudocot trace PUZZLE
---model FOLDER --out PAGE` shows them beside the board.
+`{REGISTERS_FILE}` lists the coordinates of each register, and the layers after which they are
+valid; `sudocot trace PUZZLE --model FOLDER --out PAGE` shows them beside the board.
 """

@@ -14,9 +14,11 @@ track.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
 
+from compile_tm.machines.problems import raise_problems
 from compile_tm.machines.turing import Move, Rule, TuringMachine
 
 _MIRRORED: dict[Move, Move] = {"L": "R", "S": "S", "R": "L"}
@@ -27,10 +29,14 @@ def fold(machine: TuringMachine) -> TuringMachine:
     """Return a machine for one-way tapes that takes the same steps and leaves the folded tape.
 
     All its symbols but the blank are input symbols, so that its output is always defined.
+
+    Raises:
+        MachineError: names of its states or symbols are ambiguous.
     """
     plain = machine.tape_alphabet
     pairs = [f"{upper}/{lower}" for upper in plain for lower in plain]
     symbols = (*plain, *pairs, *(f"^{pair}" for pair in pairs))
+    raise_problems(_ambiguous_names(machine, symbols))
     halt = machine.halting_state
     stuck = machine.stuck_state
     rules = tuple(_rules(machine))
@@ -49,6 +55,22 @@ def fold(machine: TuringMachine) -> TuringMachine:
         stuck_state=stuck,
         rules=rules,
     )
+
+
+def _ambiguous_names(machine: TuringMachine, symbols: Sequence[str]) -> Iterator[str]:
+    """Yield states that keep their names and are named as others with tracks, and equal symbols."""
+    kept = {machine.initial_state, machine.halting_state, machine.stuck_state}
+    for state in machine.states:
+        for tracks in product(_UP + _DOWN, repeat=machine.num_tapes):
+            name = _name(machine, state, tracks)
+            if name != state and name in kept:
+                yield f"states: {name!r} is reserved for the folded machine; rename it"
+    for symbol, count in Counter(symbols).items():
+        if count > 1:
+            yield (
+                f"tape_alphabet: {symbol!r} of the folded machine is ambiguous; rename symbols "
+                "that contain / or ^"
+            )
 
 
 def _rules(machine: TuringMachine) -> Iterator[Rule]:

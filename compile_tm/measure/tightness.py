@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from compile_tm.conversion.bounds import denoise_error, exact_errors
-from compile_tm.conversion.convert import c_bound, convert, unmet
+from compile_tm.conversion.convert import Kind, c_bound, convert, unmet
 from compile_tm.conversion.settings import (
     Conversion,
     Denoising,
@@ -25,7 +25,6 @@ from compile_tm.measure.cases import Case, error_of, find_failure, snapshots
 from compile_tm.measure.failures import Failure
 from compile_tm.runtime.transformer import Part
 
-Kind = Literal["exact", "denoise"]
 Rounded = Literal["activations", "attention"]
 _LEAST_C = 1 / 4
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from multiprocessing import get_context
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,7 @@ import numpy.typing as npt
 from compile_tm.constructions.compiled import CompiledMachine, compile_machine
 from compile_tm.constructions.sequences import min_bits
 from compile_tm.constructions.vocabulary import Mode
-from compile_tm.conversion.convert import convert
+from compile_tm.conversion.convert import Kind, convert
 from compile_tm.conversion.rope.blueprint import Blueprint, Positions, make_blueprint
 from compile_tm.conversion.settings import (
     Conversion,
@@ -60,7 +59,7 @@ Segments = list[tuple[npt.NDArray[np.int32], int]]
 class SoftmaxOptions:
     """Conversion to softmax transformers with rounding."""
 
-    conversion: Literal["exact", "denoise"]
+    conversion: Kind
     """Conversion, with the theorem's c for N = 2^r."""
     points: RoundingPoints
     """Formats of activations and attention weights."""

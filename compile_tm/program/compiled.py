@@ -1,13 +1,26 @@
-"""Protocol of compiled programs, for exporters and runtimes."""
+"""Protocols of compiled programs and their runtimes."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from compile_tm.program.program import Program
 from compile_tm.program.register_file import RegisterEntry
 
 Family = Literal["turing", "dfa", "sudoku"]
+
+
+class Decoder(Protocol):
+    """A runtime with greedy decoding."""
+
+    def generate(
+        self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]
+    ) -> list[npt.NDArray[np.int32]]:
+        """Continue each prompt (n,) greedily to a stop token or the last position."""
 
 
 class CompiledProgram(Protocol):

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from compile_tm.constructions.compiled import CompiledMachine, read_output, read_summary
-
-
-class Decoder(Protocol):
-    """A runtime with greedy decoding."""
-
-    def generate(
-        self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]
-    ) -> list[npt.NDArray[np.int32]]:
-        """Continue each prompt greedily to a stop token or the last position."""
-        ...
+from compile_tm.program.compiled import Decoder
 
 
 @dataclass(frozen=True, slots=True)

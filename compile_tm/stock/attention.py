@@ -2,8 +2,10 @@
 
 Scale. Scores are `G <q, k>` with `G = 64`; the query weights include `G` and the square root of the
 head size, by which stock models divide. `<q, k>` is an integer, so the best score exceeds all
-others by at least `G`, and all other positions together get less than `N exp(-G)` of the attention:
-less than 2^-77 for `N = 2^15`. To be below half a unit in the last place of fp32 (2^-25), `G >= 28`
+others by at least `G`. Rounding reduces this margin: for position heads to 15/16 - N 2^-22 of it
+(see `positions`), and for GPT-NeoX by the errors of LayerNorm (see `norms`). With 7/8 in place of
+15/16, all other positions together get less than `N exp(-(7/8 - N 2^-22) G)` of the attention: less
+than 2^-65 for `N = 2^15`. To be below half a unit in the last place of fp32 (2^-25), `G >= 32`
 suffices. The paper's scale `c` (Theorem "hardtosoft", with `c^2 / sqrt(d_k)` in place of `G`) is
 not needed: it bounds errors of rounded queries and keys, which grow with `d_k`; here they are
 exact. If the absolute best score is at most `S` and `G S < 2^24`, scores are exact in fp32. Fused
@@ -25,6 +27,7 @@ heads with the same queries and keys.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -33,8 +36,19 @@ from compile_tm.stock.blocks import ScoreRow, StockHead
 
 GAP = 64.0
 """G, the factor of integer scores in the exponent of softmax."""
+LEAST_MARGIN = 7 / 8
+"""Minimum margin of a head in units of G: 1 minus rounding errors of scores."""
 MAX_ROW_WEIGHT = 256
 """Largest sum of a row's absolute key weights; bf16 represents integers up to it."""
+
+
+def attention_error_exponent(bits: int) -> int:
+    """Return the largest e such that positions without the maximum score get less than 2^-e.
+
+    This is the bound of the module's docstring for N = 2^r; r is at most 20.
+    """
+    margin = LEAST_MARGIN - 2.0 ** (bits - 22)
+    return math.floor(margin * GAP / math.log(2)) - bits
 
 
 def score_rows(head: Head) -> tuple[ScoreRow, ...]:

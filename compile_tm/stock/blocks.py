@@ -16,6 +16,10 @@ import numpy.typing as npt
 Form = Mapping[int, float]
 """A linear form of the residual stream: weights by coordinate."""
 Floats = npt.NDArray[np.float32]
+FIRST_NAME = "first position"
+"""Name of the coordinate `first`."""
+FOUND_NAME = "unmarked token found"
+"""Name of the coordinate `found`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compile_tm.hf.self_test import SelfTestCase
+from compile_tm.stock.attention import attention_error_exponent
 from compile_tm.stock.norms import layer_norm_delta, rms_delta
 from compile_tm.stock.source import StockSource
 
@@ -40,9 +41,9 @@ sequences of `self_test.json`.
 ## What is exact
 
 In float32 and bfloat16, greedy decoding generates exactly the tokens of the definition, for
-sequences of at most {room:,} tokens ({positions}). {norms} The attention output differs from the
-mean over the positions of maximum score by less than 2^-77; hidden neurons with integer input are
-exactly their ReLU.
+sequences of at most {room:,} tokens ({positions}). {norms}
+Positions without the maximum score get less than 2^-{attention_error} of the
+attention. Hidden neurons with integer input are exactly their ReLU.
 
 `registers.json` lists the coordinates of the residual stream for each register, and the layers
 after which they are valid.
@@ -108,5 +109,6 @@ def stock_card(source: StockSource, case: SelfTestCase) -> str:
         room=program.max_positions,
         positions="positions come from rotary encodings",
         norms=f"Norms multiply by 1 - delta with delta at most {bound:.2g}.",
+        attention_error=attention_error_exponent(program.position_bits),
         rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),
     )

@@ -26,6 +26,7 @@ from compile_tm.hf.file_checks import check_cases, tokenizer_problems
 from compile_tm.hf.self_test import SelfTestCase, read_cases
 from compile_tm.measure.checks import HeadMargin, Problem, head_margin, least_margins
 from compile_tm.runtime.trace import Trace, trace_program
+from compile_tm.stock.attention import LEAST_MARGIN
 from compile_tm.stock.folder import stock_config, stock_tensors
 from compile_tm.stock.observe import Observation, load_stock_model, observe
 from compile_tm.stock.positions import STAGE
@@ -36,8 +37,6 @@ from data.model_format.weights import clear_read_errors
 
 TOLERANCE = 1 / 4
 """Allowed difference of a coordinate from the program's value."""
-LEAST_MARGIN = 7 / 8
-"""Minimum margin of a head in units of G: 1 minus rounding errors of position heads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +270,8 @@ def _entry(source: StockSource, name: str, index: tuple[int, ...]) -> str:
     where = [f"layer {int(parts[2]) + 1}, {parts[-2]}"] if "layers" in parts else [parts[-2]]
     shape = source.shape
     is_transposed = parts[-2] in ("o_proj", "dense", "down_proj", "dense_4h_to_h")
+    if len(index) == 1 and is_transposed:
+        return ", ".join([*where, "bias", source.wire_at(index[0])])
     row, column = (index[0], index[-1]) if not is_transposed else (index[-1], index[0])
     if parts[-2] in ("q_proj", "k_proj", "v_proj", "o_proj", "dense"):
         where.append(f"head {row // shape.head_size}, dimension {row % shape.head_size}")

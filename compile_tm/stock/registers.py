@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compile_tm.program.register_file import RegisterEntry
+from compile_tm.stock.blocks import FIRST_NAME
 from compile_tm.stock.source import StockSource
 
 _POSITION = "position"
@@ -13,7 +14,7 @@ def stock_registers(source: StockSource) -> list[RegisterEntry]:
     program = source.program
     before, last = program.num_position_layers, len(program.layers)
     first_position = RegisterEntry(
-        "first position",
+        FIRST_NAME,
         "flag",
         before - 1,
         last,

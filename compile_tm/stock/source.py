@@ -12,7 +12,7 @@ from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.files import read_machine
 from compile_tm.program.compiled import CompiledProgram
 from compile_tm.stock.assemble import stock_program
-from compile_tm.stock.blocks import StockProgram
+from compile_tm.stock.blocks import FIRST_NAME, FOUND_NAME, StockProgram
 from compile_tm.stock.shape import Architecture, StockShape, stock_shape
 from compile_tm.sudoku.board import BOARDS
 from compile_tm.sudoku.compiled import compile_sudoku
@@ -43,7 +43,7 @@ class StockSource:
     def wire_at(self, coordinate: int) -> str:
         """Return the name of a coordinate of the residual stream."""
         program = self.program
-        own = {program.first: "first position", program.found: "unmarked token found"}
+        own = {program.first: FIRST_NAME, program.found: FOUND_NAME}
         if coordinate in own:
             return own[coordinate]
         if coordinate >= program.constant:

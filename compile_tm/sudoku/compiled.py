@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from compile_tm.program.builder import ProgramBuilder
+from compile_tm.program.compiled import Decoder
 from compile_tm.program.program import Program
 from compile_tm.program.register_file import RegisterEntry
 from compile_tm.sudoku.board import Special, SudokuBoard
@@ -24,6 +25,8 @@ from compile_tm.sudoku.wires import solver_wires
 
 Mode = Literal["cot", "scot"]
 Ids = npt.NDArray[np.int32]
+MIN_BITS = 5
+"""Minimum r."""
 TRACE_RULE = "mrv-row-major-ascending-1"
 """Rule of the search, as `sudocot.json` names it."""
 
@@ -126,8 +129,8 @@ def compile_sudoku(
     Raises:
         ValueError: r is less than 5, or, in SCoT, N is not from 1 to 2^r - 1.
     """
-    if bits < 5:
-        raise ValueError(f"bits: got {bits}, must be at least 5")
+    if bits < MIN_BITS:
+        raise ValueError(f"bits: got {bits}, allowed are {MIN_BITS} and more")
     with_summaries = mode == "scot"
     if with_summaries and not 1 <= segment_tokens < 1 << bits:
         raise ValueError(
@@ -150,15 +153,6 @@ def compile_sudoku(
         bits=bits,
         program=build.finish(sudoku_sizes(at, segment_tokens=segment_tokens)),
     )
-
-
-class Decoder(Protocol):
-    """A runtime with greedy decoding."""
-
-    def generate(
-        self, prompts: Sequence[npt.NDArray[np.integer]], *, stop: Collection[int]
-    ) -> list[Ids]:
-        """Continue each prompt (n,) greedily to a stop token or the last position."""
 
 
 def generate_segments(

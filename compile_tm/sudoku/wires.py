@@ -26,7 +26,9 @@ class SummaryWires:
     closer_back: Annotated[
         Register,
         register(
-            "r", "Position {segment_tokens} tokens back; none near the start.", kind="position"
+            "r",
+            "Position {segment_tokens} tokens back; 0 at positions up to {segment_tokens}.",
+            kind="position",
         ),
     ]
     reached: Annotated[Flag, flag("The prompt ends {segment_tokens} tokens back.")]

@@ -22,7 +22,8 @@ from compile_tm.machines.interpreter import Run
 from compile_tm.machines.random_machines import random_word
 from compile_tm.machines.regex import regex_dfa
 from compile_tm.machines.turing import TuringMachine
-from compile_tm.runtime.generation import Decoder, generate_words
+from compile_tm.program.compiled import Decoder
+from compile_tm.runtime.generation import generate_words
 from compile_tm.runtime.sparse import SparseTransformer
 from compile_tm.runtime.transformer import TorchTransformer
 from tests.compile_tm import naive_program

@@ -13,8 +13,9 @@ from compile_tm.machines import examples
 from compile_tm.machines.display import run_lines
 from compile_tm.machines.folding import fold
 from compile_tm.machines.interpreter import LeftEdge, Run, Status, run_machine
+from compile_tm.machines.problems import MachineError
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
-from compile_tm.machines.turing import TuringMachine
+from compile_tm.machines.turing import Rule, TuringMachine
 from tests.compile_tm.naive_turing import configurations
 
 
@@ -167,6 +168,41 @@ def test_folding_random_machines() -> None:
         for tape, expected in zip(folded.tapes.tolist(), nonblank(run), strict=True):
             cells, first = unfold([names[s] for s in tape], blank="_")
             assert {n + first: s for n, s in enumerate(cells) if s != "_"} == expected
+
+
+@pytest.mark.parametrize("field", ["initial_state", "halting_state", "stuck_state"])
+def test_ambiguous_states_of_folded_machines_are_refused(field: str) -> None:
+    """State q in the upper track is q+ on the folded machine."""
+    names = {"initial_state": "start", "halting_state": "halt", "stuck_state": "stuck"}
+    names[field] = "q+"
+    start, halt, stuck = names.values()
+    machine = TuringMachine(
+        states=(start, halt, stuck, "q"),
+        input_alphabet=("a",),
+        tape_alphabet=("_", "a"),
+        blank="_",
+        initial_state=start,
+        halting_state=halt,
+        stuck_state=stuck,
+        rules=(Rule(start, ("_",), "q", ("a",), ("R",)), Rule("q", ("_",), halt, ("a",), ("S",))),
+    )
+    with pytest.raises(MachineError, match=r"^states: 'q\+' is reserved for the folded machine"):
+        fold(machine)
+
+
+def test_ambiguous_symbols_of_folded_machines_are_refused() -> None:
+    rules = (Rule("q", ("_",), "halt", ("a",), ("S",)),)
+    machine = TuringMachine(
+        states=("q", "halt"),
+        input_alphabet=("a",),
+        tape_alphabet=("_", "a", "_/a"),
+        blank="_",
+        initial_state="q",
+        halting_state="halt",
+        rules=rules,
+    )
+    with pytest.raises(MachineError, match=r"'_/a' of the folded machine is ambiguous"):
+        fold(machine)
 
 
 def test_display() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,13 @@ from compile_tm.hf.self_test import read_cases
 from compile_tm.jit import IS_JIT
 from compile_tm.machines.examples import binary_increment, parity, sorting
 from compile_tm.program.compiled import CompiledProgram
-from compile_tm.stock.attention import MAX_ROW_WEIGHT, score_rows
+from compile_tm.stock.attention import (
+    GAP,
+    LEAST_MARGIN,
+    MAX_ROW_WEIGHT,
+    attention_error_exponent,
+    score_rows,
+)
 from compile_tm.stock.check import check_stock_folder
 from compile_tm.stock.feed_forward import BETA, ERROR
 from compile_tm.stock.folder import export_stock, stock_tensors
@@ -222,6 +229,16 @@ def test_the_recorded_digest_is_that_of_the_weights(
     assert recorded == weights_digest(load_file(tmp_path / "w.safetensors"))
 
 
+def test_the_bound_on_attention_of_lower_scores(root: Path) -> None:
+    """The card has the bound for its number of positions."""
+    for bits in range(1, 21):
+        margin = GAP * (LEAST_MARGIN - 2.0**bits * 2**-22)
+        share, bound = 2**bits * math.exp(-margin), 2.0 ** -attention_error_exponent(bits)
+        assert bound / 2 <= share < bound
+    card = (folder(root, "parity", "llama") / "README.md").read_text()
+    assert "less than 2^-76 of the\nattention. Hidden" in card
+
+
 def test_puzzles_of_a_self_test_are_parsed_strictly() -> None:
     compiled = compiled_case("sudoku")
     with pytest.raises(ValueError, match=r"^puzzle: got '5' in cell 1, allowed are 1 to 4, and"):
@@ -251,6 +268,16 @@ def test_check_names_what_is_wrong(root: Path, tmp_path: Path, architecture: Arc
     register = make_source(compiled_case("sudoku"), architecture).wire_at(coordinate)
     assert found[0].startswith(f"layer 7, {name.split('.')[-2]}, neuron {neuron}, {register}: is 0")
     assert any("layer 7, gadget" in line and f": {register} is" in line for line in found[1:])
+    if not is_llama:
+        for module, n in (("attention.dense", 4), ("mlp.dense_4h_to_h", 5)):
+            bias = f"gpt_neox.layers.2.{module}.bias"
+            wrong = tensors[bias].clone()
+            wrong[n] = 1
+            save_file({**tensors, bias: wrong}, tmp_path / "model.safetensors", {"format": "pt"})
+            register = make_source(compiled_case("sudoku"), architecture).wire_at(n)
+            (problem, *_) = check_stock_folder(tmp_path).problems
+            layer = module.split(".")[1]
+            assert str(problem) == f"layer 3, {layer}, bias, {register}: is 1, must be 0"
     head = "model.layers.1.self_attn.k_proj.weight"
     if is_llama:
         weaker = {**tensors, head: tensors[head] / 2}

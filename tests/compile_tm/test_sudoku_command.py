@@ -6,18 +6,19 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from compile_tm.commands.folders import Attention, make_conversion
+from compile_tm.conversion.rope.blueprint import Blueprint
 from compile_tm.conversion.settings import RoundingPoints
 from compile_tm.formats.floats import BF16, get_format
 from compile_tm.runtime.transformer import TorchTransformer
 from compile_tm.sudoku.board import BOARDS
-from compile_tm.sudoku.compiled import (
-    compile_sudoku,
-)
+from compile_tm.sudoku.compiled import Mode, compile_sudoku
+from scripts.cli.main import main
 from solver.boards import get_board
 from tests.compile_tm.sudoku_runs import (
     compiled_with_model,
@@ -36,6 +37,8 @@ def test_command_solves_and_writes_a_model(
 
     from compile_tm.commands import sudoku
     from compile_tm.hf import CompiledTransformerForCausalLM
+    from compile_tm.hf.decoder import open_decoder
+    from compile_tm.hf.folder_check import check_folder
     from data.tokenizer import build_tokenizer
     from eval.network.model_folder import ModelFolder
 
@@ -53,6 +56,9 @@ def test_command_solves_and_writes_a_model(
     printed = capsys.readouterr().out
     assert "solution  1234341221434321\n" in printed
     assert "segments  3\n" in printed
+    for run_folder in (open_decoder, check_folder):
+        with pytest.raises(ValueError, match=r"model: has no machine\.json; Sudoku solvers of the"):
+            run_folder(folder)
     facts = ModelFolder.open(folder).facts
     assert (facts.board, facts.mode, facts.segment_tokens) == ("4x4", "scot", 16)
     model = CompiledTransformerForCausalLM.from_pretrained(folder)
@@ -90,8 +96,73 @@ def test_malformed_puzzles_are_refused_before_the_folder_is_written(
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.parametrize("mode", ["cot", "scot"])
+@pytest.mark.parametrize("attention", [None, "exact", "denoise"])
+def test_the_cards_command_writes_the_folder_again(
+    tmp_path: Path, mode: Mode, attention: Attention | None
+) -> None:
+    from compile_tm.commands import sudoku
+
+    config = sudoku.Config(
+        board="4x4",
+        mode=mode,
+        bits=7,
+        segment_tokens=12,
+        architecture="compiled",
+        attention=attention,
+        act="bf16" if attention is None else "fp16",
+        out=tmp_path / "model",
+    )
+    sudoku.main(config)
+    (command,) = re.findall(
+        r"made by `sudocot (compile sudoku .*)`", (tmp_path / "model" / "README.md").read_text()
+    )
+    assert main([*command.split(), "--out", str(tmp_path / "again")]) == 0
+    for name in ("config.json", "model.safetensors", "README.md"):
+        first, second = ((tmp_path / folder / name).read_bytes() for folder in ("model", "again"))
+        assert first == second
+
+
+@jit_only
+def test_solvers_print_tokens_and_refuse_steps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from compile_tm.commands import run
+    from compile_tm.hf import decoder
+
+    compiled, model = compiled_with_model("4x4", "scot", 8, 16)
+    opened = SimpleNamespace(compiled=compiled, generate=model.generate)
+    monkeypatch.setattr(decoder, "open_decoder", lambda _: opened)
+    config = run.Config(machine=str(tmp_path), word="1" + "." * 15, tokens=True)
+    assert run.main(config) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("<input> (1,1) 1 </input> ")
+    assert [line.split()[-1] for line in lines[:3]] == ["</summary>", "</summary>", "</output>"]
+    assert lines[3] == "solution  1234341221434321"
+    with pytest.raises(ValueError, match="steps: not allowed with a Sudoku solver"):
+        run.main(dataclasses.replace(config, steps=True))
+
+
+def test_options_that_have_no_effect_are_refused() -> None:
+    from compile_tm.commands import sudoku
+
+    for options, message in (
+        ({"architecture": "compiled", "dtype": "bfloat16"}, "dtype: got bfloat16, allowed with"),
+        ({"attention": "exact", "dtype": "bfloat16"}, "dtype: got bfloat16, allowed with"),
+        ({"act": "fp16"}, "act, att: got a format, allowed with attention exact or denoise"),
+        ({"att": "bf16"}, "act, att: got a format, allowed with attention exact or denoise"),
+        ({"attention": "exact", "act": "m0e3"}, "mantissa_bits: got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sudoku.Config(**options)  # type: ignore[arg-type]
+    sudoku.Config(dtype="bfloat16")
+
+
 def test_lengths_out_of_range_are_refused() -> None:
-    for bits, segment_tokens, message in ((4, 8, "bits: got 4"), (8, 256, "allowed are 1 to 255")):
+    for bits, segment_tokens, message in (
+        (4, 8, "bits: got 4, allowed are 5 and more"),
+        (8, 256, "allowed are 1 to 255"),
+    ):
         with pytest.raises(ValueError, match=message):
             compile_sudoku(BOARDS["4x4"], mode="scot", bits=bits, segment_tokens=segment_tokens)
 
@@ -127,7 +198,7 @@ def test_softmax_with_rounding_writes_the_same(
     assert "solution  1234341221434321\n" in capsys.readouterr().out
     compiled, _ = compiled_with_model("4x4", "scot", 8, 16)
     points = RoundingPoints(activations=BF16, attention=get_format(att) if att else None)
-    conversion = make_conversion(compiled.program, attention, points=points)
+    conversion = make_conversion(Blueprint(program=compiled.program), attention, points=points)
     assert conversion is not None
     emulated = TorchTransformer(compiled.program, conversion, points=points)
     exported = CompiledTransformerForCausalLM.from_pretrained(folder)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from compile_tm.commands.folders import BF16_POINTS, make_conversion
+from compile_tm.conversion.rope.blueprint import Blueprint
 from compile_tm.hf.sudoku import export_sudoku
 from compile_tm.program.register_file import RegisterEntry
 from compile_tm.runtime.trace import Trace, trace_program
@@ -73,7 +74,7 @@ def test_registers_hold_from_the_first_layer_to_the_last(
 def test_layers_of_a_denoised_model_are_its_own(tmp_path: Path) -> None:
     """Layers that the conversion adds are counted, and activations are where the file says."""
     compiled, _ = compiled_with_model("4x4", "scot", 8, 12)
-    conversion = make_conversion(compiled.program, "denoise", points=BF16_POINTS)
+    conversion = make_conversion(Blueprint(program=compiled.program), "denoise", points=BF16_POINTS)
     assert conversion is not None
     assert conversion.denoised
     model = export_sudoku(compiled, tmp_path / "model", conversion=conversion)

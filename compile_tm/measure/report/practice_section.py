@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import product
 
+from compile_tm.conversion.convert import Kind
 from compile_tm.formats.floats import BF16
 from compile_tm.measure.cases import Case, all_cases
 from compile_tm.measure.practice.kernels import (
@@ -18,7 +19,7 @@ from compile_tm.measure.practice.kernels import (
     least_scale,
 )
 from compile_tm.measure.report.document import Cell, Plot, Section, Series, Table
-from compile_tm.measure.tightness import Kind, bound_of, conversion_of
+from compile_tm.measure.tightness import bound_of, conversion_of
 
 _KINDS: tuple[Kind, ...] = ("exact", "denoise")
 _STEPS = 4

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import get_args
 
+from compile_tm.conversion.convert import Kind
 from compile_tm.measure.cases import MOST_TOKENS, Case, all_cases
 from compile_tm.measure.report.document import Cell, Plot, Section, Series, Table
 from compile_tm.measure.tightness import (
-    Kind,
     LayerErrors,
     LeastC,
     Rounded,
