@@ -1,8 +1,8 @@
 """Decorator for numba kernels of this package.
 
-Compiled code is cached in a user folder named by a digest of all modules with kernels and of
-numba's version, since numba's own cache does not notice changes of kernels in other modules.
-Without a writable folder nothing is cached.
+Compiled code is cached in a user folder named by a digest of all modules of the package and of
+numba's version, since numba's own cache does not notice changes of kernels and constants in other
+modules. Without a writable folder nothing is cached.
 
 With NUMBA_DISABLE_JIT=1 kernels remain Python functions and numba is not imported.
 """
@@ -31,9 +31,7 @@ def kernel_cache_dir() -> Path | None:
     """Return the folder for compiled kernels; None if it is not writable."""
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).parent.rglob("*.py")):
-        text = source.read_bytes()
-        if b"kernel\ndef " in text:
-            digest.update(text)
+        digest.update(source.read_bytes())
     home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     place = Path(os.environ.get("SUDOCOT_CACHE_DIR") or Path(home) / "sudocot")
     folder = place / f"compile_tm-{digest.hexdigest()[:16]}"

@@ -82,9 +82,6 @@ class TmVocabulary:
         """|V|."""
         return self.runs.stop
 
-    def __len__(self) -> int:
-        return self.size
-
     @cached_property
     def run_codes(self) -> Ints:
         """Ascending codes of run tokens: (state, symbols, moves) as mixed-radix numbers."""

@@ -114,17 +114,15 @@ class CompiledDecoder:
         room = self.compiled.program.max_positions
         return generate(self.model, prompts, stop=stop, num_positions=room)
 
-    @torch.inference_mode()
     def activations(self, ids: Sequence[int]) -> Activations:
         """See `FolderDecoder`."""
-        snapshots = model_snapshots(self.model, self.source, ids)
+        snapshots, logits = model_snapshots(self.model, self.source, ids)
         layers = [LayerState("", "embedding", snapshots[0].stream[0].numpy())]
         for number, (layer, part, stream) in enumerate(snapshots[1:], 1):
             name = self.source.blueprint.layer_name(layer)
             if part is Part.DENOISING:
                 name = f"heads of {name}, denoised"
             layers.append(LayerState(str(number), name, stream[0].numpy()))
-        logits = self.model(torch.tensor([list(ids)]), use_cache=False).logits[0]
         return Activations(layers, logits.argmax(dim=-1).numpy())
 
 

@@ -1,4 +1,4 @@
-"""Functions shared by exporters of model folders: file names, generation config, JSON files."""
+"""Functions shared by exporters and readers of model folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from typing import Any
 from torch import Tensor
 from transformers import GenerationConfig
 
+from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
 from compile_tm.constructions.sequences import MAX_BITS
+from compile_tm.machines.dfa import Dfa
+from compile_tm.machines.turing import TuringMachine
 from compile_tm.program.compiled import CompiledProgram
 from data.model_format.facts import FACTS_FILE, FACTS_FORMAT
 from data.model_format.weights import weights_digest
@@ -69,6 +72,30 @@ def require_bits(path: Path, content: Mapping[str, Any]) -> int:
     if type(bits) is not int or not 1 <= bits <= MAX_BITS:
         raise ValueError(f"{path}: bits: got {reprlib.repr(bits)}, allowed are 1 to {MAX_BITS}")
     return bits
+
+
+def recompile_machine(
+    machine: TuringMachine | Dfa, content: Mapping[str, Any], *, path: Path, bits: int
+) -> Compiled:
+    """Compile the machine of a folder with the stored options.
+
+    Args:
+        machine: The machine.
+        content: Fields `mode` and, for Turing machines, `reachable_only`.
+        path: File of the fields.
+        bits: r.
+
+    Raises:
+        ValueError: a field is malformed, or r is not allowed; the message names the file.
+    """
+    if isinstance(machine, Dfa):
+        require(path, content, "mode", ("dfa",))
+        with errors_name(path):
+            return compile_dfa(machine, bits=bits)
+    mode = require(path, content, "mode", ("cot", "scot"))
+    reachable_only = require(path, content, "reachable_only", (True, False))
+    with errors_name(path):
+        return compile_machine(machine, mode=mode, bits=bits, reachable_only=reachable_only)
 
 
 @contextlib.contextmanager

@@ -133,31 +133,31 @@ def _config_problems(
     config: CompiledTransformerConfig, source: FolderSource, weights: Weights
 ) -> Iterator[Problem]:
     """Yield the fields of the config that differ."""
-    for name, wanted in config_fields(source.blueprint, weights, source.points).items():
-        if getattr(config, name) != wanted:
-            yield Problem(f"config, {name}", f"is {getattr(config, name)}, must be {wanted}")
+    for name, expected in config_fields(source.blueprint, weights, source.points).items():
+        if getattr(config, name) != expected:
+            yield Problem(f"config, {name}", f"is {getattr(config, name)}, must be {expected}")
 
 
 def _weight_problems(
     stored: dict[str, tuple[Matrix, Matrix]], source: FolderSource, weights: Weights
 ) -> Iterator[Problem]:
-    wanted = {"embedding": weights.embedding, "unembedding": weights.unembedding}
+    expected = {"embedding": weights.embedding, "unembedding": weights.unembedding}
     for n in range(weights.sizes.L):
-        wanted |= {f"layers.{n}.{name}": m for name, m in layer_matrices(weights, n).items()}
-    for name in sorted(stored.keys() ^ wanted.keys()):
+        expected |= {f"layers.{n}.{name}": m for name, m in layer_matrices(weights, n).items()}
+    for name in sorted(stored.keys() ^ expected.keys()):
         yield Problem(name, "the number of layers differs from the machine's")
         return
-    for name, matrix in wanted.items():
+    for name, matrix in expected.items():
         places, values = stored[name]
-        have = np.zeros(matrix.size, dtype=np.float32)
-        have[places[places < matrix.size]] = values[places < matrix.size]
-        must = matrix.reshape(-1).astype(np.float32)
-        differing = np.flatnonzero(have != must)
+        stored_values = np.zeros(matrix.size, dtype=np.float32)
+        stored_values[places[places < matrix.size]] = values[places < matrix.size]
+        expected_values = matrix.reshape(-1).astype(np.float32)
+        differing = np.flatnonzero(stored_values != expected_values)
         if len(differing):
             first = int(differing[0])
             index = tuple(map(int, np.unravel_index(first, matrix.shape)))
             more = f"; {len(differing) - 1:,} more differ there" if len(differing) > 1 else ""
-            reason = f"is {have[first]:g}, must be {must[first]:g}{more}"
+            reason = f"is {stored_values[first]:g}, must be {expected_values[first]:g}{more}"
             yield Problem(_place(name, index, source), reason)
 
 
@@ -205,9 +205,9 @@ def _generation_problems(
     for number, ((case, n), (tokens, length)) in enumerate(zip(rows, parts, strict=True)):
         for place, pair in enumerate(zip(generated[number], tokens[length:], strict=False)):
             if pair[0] != pair[1]:
-                got, must = map(token_text, compiled.vocabulary.tokens(pair))
+                got, expected = map(token_text, compiled.vocabulary.tokens(pair))
                 where = f"word {' '.join(case.word)!r}, segment {n + 1}, position {length + place}"
-                yield Problem(where, f"the model predicts {got}, expected {must}")
+                yield Problem(where, f"the model predicts {got}, expected {expected}")
                 if is_first:
                     yield from _first_departure(model, source, tokens[: length + place])
                 is_first = False
@@ -218,7 +218,7 @@ def _first_departure(model: Any, source: FolderSource, ids: tuple[int, ...]) -> 
     """Return the first activation before a wrong token that differs from the hardmax model."""
     hardmax = TorchTransformer(source.blueprint.program, rope=source.blueprint.rope)
     failure = first_failure(
-        model_snapshots(model, source, ids),
+        model_snapshots(model, source, ids)[0],
         hardmax.streams(np.array(ids)),
         blueprint=source.blueprint,
         conversion=source.conversion,

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
+from torch import Tensor
 
-from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
+from compile_tm.constructions.compiled import Compiled
 from compile_tm.conversion.rope.blueprint import Blueprint, Positions, make_blueprint
 from compile_tm.conversion.settings import Conversion, RoundingPoints
 from compile_tm.formats.floats import FloatFormat
 from compile_tm.hf import CompiledTransformerConfig, CompiledTransformerForCausalLM
-from compile_tm.hf.folder import MACHINE_FILE, errors_name, require, require_bits
-from compile_tm.machines.dfa import Dfa
+from compile_tm.hf.folder import MACHINE_FILE, errors_name, recompile_machine, require, require_bits
 from compile_tm.machines.files import read_machine
 from compile_tm.runtime.transformer import Part, Snapshot
 from data.model_format.weights import clear_read_errors, no_progress_bars
@@ -71,15 +71,7 @@ def read_source(folder: Path, config: CompiledTransformerConfig) -> FolderSource
     # Older folders have no field `positions`.
     positions = require(path, {"positions": "embedding", **source}, "positions", POSITIONS)
     conversion = _read_conversion(path, source.get("conversion"))
-    compiled: Compiled
-    if isinstance(machine, Dfa):
-        with errors_name(path):
-            compiled = compile_dfa(machine, bits=bits)
-    else:
-        mode = require(path, source, "mode", ("cot", "scot"))
-        reachable_only = require(path, source, "reachable_only", (True, False))
-        with errors_name(path):
-            compiled = compile_machine(machine, mode=mode, bits=bits, reachable_only=reachable_only)
+    compiled = recompile_machine(machine, source, path=path, bits=bits)
     with errors_name(path):
         return FolderSource(
             compiled=compiled,
@@ -105,8 +97,8 @@ def read_config(folder: Path) -> CompiledTransformerConfig:
         return CompiledTransformerConfig.from_pretrained(folder)
 
 
-def load_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:
-    """Load the weights of a folder with the code of this package.
+def load_model(folder: Path) -> Any:
+    """Load the weights of a folder in float32 with the code of this package.
 
     Raises:
         OSError: a file is missing.
@@ -114,19 +106,22 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:
     """
     with no_progress_bars(), clear_read_errors(folder):
         return CompiledTransformerForCausalLM.from_pretrained(
-            folder, dtype=dtype, local_files_only=True
+            folder, dtype=torch.float32, local_files_only=True
         )
 
 
 @torch.inference_mode()
-def model_snapshots(model: Any, source: FolderSource, ids: Sequence[int]) -> list[Snapshot]:
-    """Return the residual streams of a model on a sequence after each layer."""
-    streams = model(torch.tensor([ids]), use_cache=False, output_hidden_states=True).hidden_states
+def model_snapshots(
+    model: Any, source: FolderSource, ids: Sequence[int]
+) -> tuple[list[Snapshot], Tensor]:
+    """Return the residual streams of a model on a sequence after each layer, and logits (T, V)."""
+    output = model(torch.tensor([ids]), use_cache=False, output_hidden_states=True)
+    streams = output.hidden_states
     snapshots = [Snapshot(0, Part.EMBEDDING, streams[0])]
     for (layer, is_denoising), stream in zip(source.origins, streams[1:], strict=True):
         part = Part.DENOISING if is_denoising else Part.MLP
         snapshots.append(Snapshot(layer, part, stream))
-    return snapshots
+    return snapshots, output.logits[0]
 
 
 def _read_conversion(path: Path, value: Any) -> Conversion | None:

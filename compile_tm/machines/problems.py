@@ -60,10 +60,10 @@ def split_word(word: str | Sequence[str], *, alphabet: Sequence[str]) -> tuple[s
     else:
         symbols = tuple(word)
     allowed = frozenset(alphabet)
-    for place, symbol in enumerate(symbols):
+    for index, symbol in enumerate(symbols):
         if symbol not in allowed:
             raise ValueError(
-                f"word: symbol {symbol!r} at place {place} is not in the input alphabet "
+                f"word: symbol {symbol!r} at index {index} is not in the input alphabet "
                 f"{' '.join(alphabet)}"
             )
     return symbols

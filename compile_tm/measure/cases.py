@@ -160,9 +160,9 @@ def find_failure(case: Case, conversion: Conversion, points: RoundingPoints) -> 
     for number, trace in enumerate(case.traces):
         seen: list[Snapshot] = []
         scores = model(_tensor(trace.ids), seen=seen)
-        said = scores[0].argmax(dim=-1).numpy()
+        predicted = scores[0].argmax(dim=-1).numpy()
         start = case.prompt_lengths[number] - 1
-        differing = np.flatnonzero(said[start:] != trace.predicted[start:])
+        differing = np.flatnonzero(predicted[start:] != trace.predicted[start:])
         if len(differing):
             failure = first_failure(
                 seen,

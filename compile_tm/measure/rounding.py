@@ -73,7 +73,7 @@ def first_error(
     num_positions = int(queries.max()) + 1
     for layer in range(bits + 1):
         x = stack_stream(bits, layer, num_positions=num_positions)
-        wanted = stack_stream(bits, layer + 1, num_positions=num_positions, is_after_heads=True)
+        expected = stack_stream(bits, layer + 1, num_positions=num_positions, is_after_heads=True)
         for head in (0, 1):
             W_Q, W_K, W_V, W_O = (
                 torch.from_numpy(getattr(stack.weights, name)[layer, head]).double()
@@ -88,7 +88,7 @@ def first_error(
                 q = rounded_rotation(c * (x[own] @ W_Q.T), own, stack.periods, activations)
                 o = _attend(q, k[:stop], (x[:stop] @ W_V.T)[:, 0], own, activations, attention)
                 got = denoise(activations.round(x[own, output] + o), activations)
-                wrong = torch.nonzero(got != wanted[own, output])
+                wrong = torch.nonzero(got != expected[own, output])
                 if len(wrong):
                     place = int(wrong[0])
                     return StackError(layer + 1, head, int(block[place]), float(got[place]))

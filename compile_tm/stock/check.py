@@ -118,13 +118,13 @@ def _run(model: Any, source: StockSource, case: SelfTestCase, number: int) -> _R
     if len(wrong):
         place = prompt_length - 1 + int(wrong[0])
         texts = source.compiled.token_texts
-        got, must = texts[int(seen.predicted[place])], texts[ids[place + 1]]
+        got, expected = texts[int(seen.predicted[place])], texts[ids[place + 1]]
         more = f"; {len(wrong) - 1:,} more are wrong" if len(wrong) > 1 else ""
-        reason = f"the model predicts {got}, expected {must}{more}"
+        reason = f"the model predicts {got}, expected {expected}{more}"
         problems.append(Problem(f"{where}, position {place + 1}", reason))
     deviation = 0.0
     for stage in _stages(source, seen, trace):
-        difference = np.abs(stage.got[:, : stage.wanted.shape[1]] - stage.wanted)
+        difference = np.abs(stage.got[:, : stage.expected.shape[1]] - stage.expected)
         deviation = max(deviation, float(difference.max()))
         if deviation > TOLERANCE:
             problems.append(_departure(source, stage, difference, where))
@@ -149,7 +149,7 @@ class _Stage:
     """From 1; 0 is the embedding."""
     is_attention: bool
     got: npt.NDArray[np.float32]
-    wanted: npt.NDArray[np.float64]
+    expected: npt.NDArray[np.float64]
     """(T, d)."""
 
 
@@ -160,7 +160,7 @@ def _stages(source: StockSource, seen: Observation, trace: Trace) -> Iterator[_S
     start = trace.streams[0]
     unplaced = start.copy()
     unplaced[:, position] = source.compiled.program.embedding[trace.ids][:, position]
-    yield _Stage(0, is_attention=False, got=seen.embedded, wanted=unplaced)
+    yield _Stage(0, is_attention=False, got=seen.embedded, expected=unplaced)
     for number, layer in enumerate(seen.layers, 1):
         inner = number - num_before
         if inner > 0:
@@ -168,8 +168,8 @@ def _stages(source: StockSource, seen: Observation, trace: Trace) -> Iterator[_S
         else:
             # The heads of the last position layer write the position.
             attended = after = start if inner == 0 else unplaced
-        yield _Stage(number, is_attention=True, got=layer.attended, wanted=attended)
-        yield _Stage(number, is_attention=False, got=layer.after, wanted=after)
+        yield _Stage(number, is_attention=True, got=layer.attended, expected=attended)
+        yield _Stage(number, is_attention=False, got=layer.after, expected=after)
 
 
 def _departure(
@@ -180,12 +180,12 @@ def _departure(
     coordinate = int(difference[position].argmax())
     name = source.wire_at(coordinate)
     writer = _writer(source, stage, coordinate)
-    got, must = stage.got[position, coordinate], stage.wanted[position, coordinate]
+    got, expected = stage.got[position, coordinate], stage.expected[position, coordinate]
     point = f"after {'attention' if stage.is_attention else 'the feed-forward layer'}"
     place = (
         f"layer {stage.layer}" + (f", {writer}" if writer else "") if stage.layer else "embedding"
     )
-    reason = f"{place}: {name} is {got:.3g} {point}, must be {must:g}"
+    reason = f"{place}: {name} is {got:.3g} {point}, must be {expected:g}"
     return Problem(f"{where}, first difference at position {position}", reason)
 
 
@@ -221,11 +221,11 @@ def _config_problems(folder: Path, source: StockSource) -> Iterator[Problem]:
     """Yield the fields of the config that differ."""
     made = stock_config(source, dtype="float32")
     with clear_read_errors(folder):
-        stored = type(made).from_pretrained(folder)
-    wanted, have = made.to_dict(), stored.to_dict()
-    for name in sorted(wanted.keys() - {"dtype", "transformers_version"}):
-        if have.get(name) != wanted[name]:
-            yield Problem(f"config, {name}", f"is {have.get(name)}, must be {wanted[name]}")
+        config = type(made).from_pretrained(folder)
+    expected, stored = made.to_dict(), config.to_dict()
+    for name in sorted(expected.keys() - {"dtype", "transformers_version"}):
+        if stored.get(name) != expected[name]:
+            yield Problem(f"config, {name}", f"is {stored.get(name)}, must be {expected[name]}")
 
 
 def _weight_problems(folder: Path, source: StockSource) -> Iterator[Problem]:
@@ -233,19 +233,19 @@ def _weight_problems(folder: Path, source: StockSource) -> Iterator[Problem]:
     try:
         with safe_open(folder / SAFE_WEIGHTS_NAME, framework="pt") as stored:
             unknown = set(stored.keys())
-            for name, wanted in stock_tensors(source):
+            for name, expected in stock_tensors(source):
                 if name not in unknown:
                     yield Problem(SAFE_WEIGHTS_NAME, f"{name} is missing")
                     return
                 unknown.remove(name)
                 tensor = stored.get_tensor(name)
-                if tensor.shape != wanted.shape:
+                if tensor.shape != expected.shape:
                     reason = (
-                        f"{name} has shape {tuple(tensor.shape)}, must be {tuple(wanted.shape)}"
+                        f"{name} has shape {tuple(tensor.shape)}, must be {tuple(expected.shape)}"
                     )
                     yield Problem(SAFE_WEIGHTS_NAME, reason)
                     return
-                yield from _tensor_problems(source, name, tensor, wanted.to(tensor.dtype))
+                yield from _tensor_problems(source, name, tensor, expected.to(tensor.dtype))
             for name in sorted(unknown):
                 yield Problem(SAFE_WEIGHTS_NAME, f"{name} is unknown")
     except SafetensorError as error:
@@ -253,15 +253,15 @@ def _weight_problems(folder: Path, source: StockSource) -> Iterator[Problem]:
 
 
 def _tensor_problems(
-    source: StockSource, name: str, tensor: Tensor, wanted: Tensor
+    source: StockSource, name: str, tensor: Tensor, expected: Tensor
 ) -> Iterator[Problem]:
-    differing = (tensor != wanted).nonzero()
+    differing = (tensor != expected).nonzero()
     if not len(differing):
         return
     index = tuple(differing[0].tolist())
     more = f"; {len(differing) - 1:,} more entries differ" if len(differing) > 1 else ""
-    got, must = float(tensor[index]), float(wanted[index])
-    yield Problem(_entry(source, name, index), f"is {got:g}, must be {must:g}{more}")
+    reason = f"is {float(tensor[index]):g}, must be {float(expected[index]):g}{more}"
+    yield Problem(_entry(source, name, index), reason)
 
 
 def _entry(source: StockSource, name: str, index: tuple[int, ...]) -> str:

@@ -15,5 +15,3 @@ from __future__ import annotations
 
 BETA = 128.0
 """beta."""
-ERROR = 0.2785 / BETA
-"""Maximum difference from ReLU over all z."""

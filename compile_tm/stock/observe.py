@@ -48,8 +48,6 @@ class Observation:
     """Maximum change of a coordinate by each norm, in order of computation; 0 for the identity."""
     predicted: npt.NDArray[np.int64]
     """(T,) greedy next token."""
-    gaps: Floats
-    """(T,) difference of the two largest logits."""
 
 
 def load_stock_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:
@@ -91,7 +89,6 @@ def observe(model: Any, source: StockSource, ids: Sequence[int]) -> Observation:
     finally:
         for hook in hooks:
             hook.remove()
-    scores, best = logits.topk(2)
     layers = tuple(
         LayerObservation(
             attended=_numpy(norms[2 * n + 1][0]),
@@ -104,8 +101,7 @@ def observe(model: Any, source: StockSource, ids: Sequence[int]) -> Observation:
         embedded=_numpy(norms[0][0]),
         layers=layers,
         norm_deltas=tuple(_delta(source, before, after) for before, after in norms),
-        predicted=best[:, 0].numpy(),
-        gaps=_numpy(scores[:, 0] - scores[:, 1]),
+        predicted=logits.argmax(dim=-1).cpu().numpy(),
     )
 
 

@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from compile_tm.constructions.compiled import compile_dfa, compile_machine
-from compile_tm.hf.folder import MACHINE_FILE, errors_name, require, require_bits, write_json
-from compile_tm.machines.dfa import Dfa
+from compile_tm.hf.folder import (
+    MACHINE_FILE,
+    errors_name,
+    recompile_machine,
+    require,
+    require_bits,
+    write_json,
+)
 from compile_tm.machines.files import read_machine
 from compile_tm.program.compiled import CompiledProgram
 from compile_tm.stock.assemble import stock_program
@@ -103,11 +108,4 @@ def _recompile(folder: Path, path: Path, content: dict[str, Any], bits: int) -> 
         with errors_name(path):
             return compile_sudoku(BOARDS[board], mode=mode, bits=bits, segment_tokens=length or 1)
     machine = read_machine(folder / MACHINE_FILE)
-    if isinstance(machine, Dfa):
-        require(path, content, "mode", ("dfa",))
-        with errors_name(path):
-            return compile_dfa(machine, bits=bits)
-    mode = require(path, content, "mode", ("cot", "scot"))
-    reachable_only = require(path, content, "reachable_only", (True, False))
-    with errors_name(path):
-        return compile_machine(machine, mode=mode, bits=bits, reachable_only=reachable_only)
+    return recompile_machine(machine, content, path=path, bits=bits)

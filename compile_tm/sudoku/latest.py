@@ -65,8 +65,8 @@ def find_latest(
         keys = (search.keys + position[high:]) * weight
         keys += join(position[low + i] * (1 << i) for i in range(size))
         if search.preferred:
-            asked, offered = search.preferred
-            queries, keys = queries + asked * (2 * weight), keys + offered * (2 * weight)
+            query_flag, key_flag = search.preferred
+            queries, keys = queries + query_flag * (2 * weight), keys + key_flag * (2 * weight)
         is_last = number == len(chunks) - 1
         stage.head(
             first_layer + number,

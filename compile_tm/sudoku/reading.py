@@ -1,8 +1,8 @@
 """Kinds of tokens and of the two tokens before them, and the lines that they belong to.
 
 A segment consists of a prompt (an input block or a summary), trace lines, and a last block (an
-output block or a summary). The token that ends the prompt, the closer, takes over dead end, digit
-and line of the token before it. Tokens of the last block assign nothing.
+output block or a summary). The last token of the prompt, the closer, takes over dead end, digit and
+line of the token before it. Tokens of the last block assign nothing.
 """
 
 from __future__ import annotations

@@ -35,6 +35,6 @@ def assert_words_that_cannot_be_run_are_problems(
         assert list(map(str, found.problems)) == [
             "self-test, word '1': its tokens differ from the definition",
             "self-test, word '0': its tokens differ from the definition",
-            "self-test, word 'z': word: symbol 'z' at place 0 is not in the input alphabet 0 1",
+            "self-test, word 'z': word: symbol 'z' at index 0 is not in the input alphabet 0 1",
         ]
         assert found.num_words == len(others)

@@ -170,7 +170,7 @@ def test_bad_automaton_calls_are_refused() -> None:
     vocabulary = DfaVocabulary(dfa=parity())
     with pytest.raises(ValueError, match="bits: got 0"):
         dfa_program(parity(), bits=0)
-    with pytest.raises(ValueError, match="symbol '2' at place 0"):
+    with pytest.raises(ValueError, match="symbol '2' at index 0"):
         vocabulary.input_ids("2")
     with pytest.raises(ValueError, match="token id: got 9"):
         vocabulary.token(9)

@@ -109,7 +109,7 @@ def test_state_and_symbol_may_share_a_name_and_symbols_have_any_length() -> None
     )
     assert machine.word("10 inp 10") == ("10", "inp", "10")
     assert machine.word(["inp"]) == ("inp",)
-    with pytest.raises(ValueError, match="'1' at place 0 is not in the input alphabet"):
+    with pytest.raises(ValueError, match="'1' at index 0 is not in the input alphabet"):
         machine.word("1 0")
 
 

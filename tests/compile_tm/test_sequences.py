@@ -116,7 +116,7 @@ def test_ids_and_tokens_map_to_each_other(mode: Mode) -> None:
         full = TmVocabulary(machine=run.machine, mode=mode)
         tokens = full.tokens(range(min(full.size, 3000)))
         assert len(set(tokens)) == len(tokens)
-        assert len(full) == (
+        assert full.size == (
             (6 + inputs + 2**tapes + states * (3 * symbols) ** tapes)
             + (2 + states + (2 * symbols) ** tapes) * (mode == "scot")
         )
@@ -170,7 +170,7 @@ def test_runs_without_output_are_refused_with_the_reason() -> None:
         machine = one_way_machine("m", rows, symbols="01", inputs="01")
         with pytest.raises(ValueError, match=message):
             checked_run(machine, "11", max_steps=9)
-    with pytest.raises(ValueError, match="symbol '2' at place 2"):
+    with pytest.raises(ValueError, match="symbol '2' at index 2"):
         checked_run(binary_addition(), "1+2")
 
 

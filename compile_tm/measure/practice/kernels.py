@@ -117,7 +117,7 @@ def set_scale(model: CompiledTransformerForCausalLM, c: float) -> None:
             matrix.values.fill_(c)
 
 
-def _first_wrong(said: npt.NDArray[np.int32], trace: Trace, prompt_length: int) -> int | None:
+def _first_wrong(predicted: npt.NDArray[np.int32], trace: Trace, prompt_length: int) -> int | None:
     start = prompt_length - 1
-    wrong = np.flatnonzero(said[start:] != trace.predicted[start:])
+    wrong = np.flatnonzero(predicted[start:] != trace.predicted[start:])
     return int(wrong[0]) + prompt_length if len(wrong) else None

@@ -1,0 +1,26 @@
+"""Tests of the cache of compiled kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compile_tm import jit
+
+
+@pytest.mark.skipif(not jit.IS_JIT, reason="kernels are not compiled")
+def test_a_change_of_any_module_gives_another_cache_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Kernels contain constants of modules without kernels."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "constants.py").write_text("WORD = 64\n")
+    (package / "kernels.py").write_text("@kernel\ndef f():\n    return WORD\n")
+    monkeypatch.setattr(jit, "__file__", str(package / "jit.py"))
+    monkeypatch.setenv("SUDOCOT_CACHE_DIR", str(tmp_path / "cache"))
+    first = jit.kernel_cache_dir.__wrapped__()
+    assert jit.kernel_cache_dir.__wrapped__() == first
+    (package / "constants.py").write_text("WORD = 32\n")
+    assert jit.kernel_cache_dir.__wrapped__() not in (None, first)
