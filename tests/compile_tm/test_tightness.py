@@ -7,11 +7,11 @@ import math
 
 import pytest
 
+from compile_tm.conversion.convert import Kind
 from compile_tm.conversion.settings import Conversion, RoundingPoints, unmet_conditions
 from compile_tm.formats.floats import BF16, FloatFormat
 from compile_tm.measure.cases import Case, all_cases, dfa_case, find_failure, machine_case
 from compile_tm.measure.tightness import (
-    Kind,
     conversion_of,
     measure_depth,
     measure_errors,
