@@ -124,7 +124,7 @@ def test_wrong_conversions_are_found(
         assert validate_command.main(config) == 1
     assert "segment 1, position " in capsys.readouterr().out
     config = validate_command.Config(conversion=("exact",), act="m7e3", **options)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"allowed for m7e3 are 0 to 15\.9"):
+    with pytest.raises(ValueError, match=r"^act: got m7e3, whose largest value is 15\.9"):
         validate_command.main(config)
 
 
