@@ -131,8 +131,17 @@ class PuzzleRun:
             ValueError: More ids than `token_budget`, or fewer without a stop token.
         """
         is_stopped = len(tokens) > 0 and int(tokens[-1]) in DECODING_STOPS
-        if len(tokens) > self.token_budget or (not is_stopped and len(tokens) < self.token_budget):
-            raise ValueError(f"tokens: got {len(tokens)}, allowed are {self.token_budget}")
+        key, budget = self.request.key, self.token_budget
+        if len(tokens) > budget:
+            raise ValueError(
+                f"puzzle {key}: the engine returned {len(tokens)} tokens, allowed is at most the "
+                f"token budget, {budget}"
+            )
+        if not is_stopped and len(tokens) < budget:
+            raise ValueError(
+                f"puzzle {key}: the engine returned {len(tokens)} tokens without a stop token, "
+                f"allowed is the token budget, {budget}"
+            )
         exhausted_limit = self._exhausted_limit()
         tokens = cast("Tokens", tokens.astype(self.prompt.dtype))
         self._segments.append(tokens)

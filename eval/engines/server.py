@@ -159,11 +159,12 @@ class Server:
         errors = self._openai
         attempt = 0
         while True:
+            limit_field = self._limit_field
             try:
                 async with asyncio.timeout(self._options.timeout_s):
                     return await send()
             except errors.APIStatusError as error:
-                if self._switches_limit_field(error):
+                if self._switches_limit_field(error, limit_field):
                     continue
                 problem, delay = self._describe(error), _retry_after(error)
                 if not _is_retried(error):
@@ -184,10 +185,18 @@ class Server:
             backoff = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2 ** (attempt - 1))
             await asyncio.sleep(backoff * self._random.uniform(0.5, 1) if delay is None else delay)
 
-    def _switches_limit_field(self, error: openai.APIStatusError) -> bool:
-        """Switch to the newer name of the token limit, which some models require."""
+    def _switches_limit_field(self, error: openai.APIStatusError, sent: str) -> bool:
+        """Switch to the newer name of the token limit, which some models require.
+
+        Args:
+            error: Reply of the server.
+            sent: Name in the rejected request.
+
+        Returns:
+            Whether to send the request again with the newer name.
+        """
         newer = "max_completion_tokens"
-        if error.status_code != 400 or newer not in str(error) or self._limit_field == newer:
+        if error.status_code != 400 or newer not in str(error) or sent == newer:
             return False
         self._limit_field = newer
         return True
@@ -195,12 +204,14 @@ class Server:
     def _describe(self, error: openai.APIStatusError) -> str:
         body = error.body
         message = body.get("message") if isinstance(body, dict) else None
-        text = " ".join(str(message or error.message).split())[:_LONGEST_MESSAGE]
-        return self._mask(f"{self.url}: status {error.status_code}: {text}")
+        return (
+            f"{self.url}: status {error.status_code}: {self._mask(str(message or error.message))}"
+        )
 
     def _mask(self, text: str) -> str:
-        text = " ".join(text.split())[:_LONGEST_MESSAGE]
-        return text.replace(self._key, "***") if self._key else text
+        """Return a message on one line, shortened, without the key."""
+        text = " ".join((text.replace(self._key, "***") if self._key else text).split())
+        return text[:_LONGEST_MESSAGE]
 
 
 def _without_user(url: str) -> str:

@@ -46,11 +46,9 @@ class SlotSequence:
 
     def append(self, token: int) -> Tensor:
         """See `TokenSequence`."""
-        position = self._length
+        tokens, positions = torch.tensor([[token], [self._length]], device=self._network.device)
         self._length += 1
-        return self._network.decode_step(
-            self._cache, torch.tensor([token]), torch.tensor([position]), max_seq_len=self._length
-        )
+        return self._network.decode_step(self._cache, tokens, positions, max_seq_len=self._length)
 
 
 def stream_tokens(model: TokenSequence, run: PuzzleRun) -> Iterator[int]:

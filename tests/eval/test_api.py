@@ -259,6 +259,26 @@ def test_the_limit_is_renamed_for_models_that_require_it() -> None:
         assert "max_tokens" not in server.bodies[-1]
 
 
+def test_the_limit_is_renamed_for_all_requests_in_flight() -> None:
+    faults = Faults(
+        statuses=dict.fromkeys(range(4), 400),
+        delay_s=dict.fromkeys(range(4), 0.2),
+        message="use max_completion_tokens instead",
+    )
+    with serving(faults) as server:
+        check(decode(server, slots=4))
+        assert ["max_tokens" in body for body in server.bodies] == [True] * 4 + [False] * 24
+
+
+def test_a_key_at_the_end_of_a_shortened_message_is_masked() -> None:
+    message = "x" * (server_module._LONGEST_MESSAGE - 6) + KEY
+    with serving(Faults(statuses={0: 401}, message=message)) as server:
+        with pytest.raises(ValueError, match="status 401") as error:
+            decode(server, slots=1)
+        assert "sk-s" not in str(error.value)
+        assert "xxx***" in str(error.value)
+
+
 def test_no_server_is_one_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -205,8 +205,12 @@ def test_caps_are_exact_and_named(
     run = PuzzleRun(request(caps=limits), max_positions=max_positions)
     assert len(run.prompt) == 10
     assert run.token_budget == allowed
-    for length in (allowed - 1, allowed + 1):
-        with pytest.raises(ValueError, match=f"got {length}, allowed are {allowed}"):
+    for length, what in (
+        (allowed - 1, "without a stop token, allowed is the token budget"),
+        (allowed + 1, "allowed is at most the token budget"),
+    ):
+        message = f"puzzle a: the engine returned {length} tokens,? {what}, {allowed}"
+        with pytest.raises(ValueError, match=message):
             run.end_segment(words("(1,2) " * length))
     run.end_segment(filler)
     assert run.finish_reason is finish_reason

@@ -18,7 +18,7 @@ from eval.commands.text_run import uses_text
 from eval.engines.options import EngineOptions
 from eval.engines.text.engine import Prompt, ReplySampling
 from eval.engines.text.hf import HfTextModel
-from eval.engines.text.language_model import LanguageModel
+from eval.engines.text.language_model import LanguageModel, PromptEncoder
 from eval.engines.text.replies import REPLIES_FILE, StoredReply
 from eval.results.folder import EvaluationFolder
 from eval.text_protocol.prompt import TextProtocol, load_examples
@@ -98,6 +98,27 @@ def test_each_reply_is_bounded_by_its_own_prompt(base_model: Path) -> None:
     assert len(set(lengths)) > 1
     assert max(totals) == 300
     assert [reply.reply.is_truncated for reply in replies[0]] == [t == 300 for t in totals]
+
+
+def test_padding_after_a_stop_string_is_not_counted(
+    chat_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PromptEncoder, "stop_strings", lambda *_: ["s"])
+    folder = shutil.copytree(chat_model, tmp_path / "model")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["pad_token"] = "<|im_start|>"
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    replies: list[list[StoredReply]] = []
+    for slots in (1, 3):
+        options = EngineOptions(
+            precision=get_precision("fp32"), device=torch.device("cpu"), num_slots=slots
+        )
+        sampling = ReplySampling(temperature=1.0)
+        model = HfTextModel.load(str(folder), options, sampling=sampling, form="auto")
+        made = sorted(model.generate(prompts(0, limit=150)), key=lambda reply: reply.key)
+        replies.append([replace(reply, seconds=0.0) for reply in made])
+    assert replies[0] == replies[1]
+    assert len({reply.num_new_tokens for reply in replies[0]}) == 3
 
 
 def test_samples_depend_on_the_seed(chat_model: Path) -> None:

@@ -13,9 +13,11 @@ import torch
 
 from data.model_format.precision import PrecisionName, get_precision
 from eval.engines.contract import Request, Result
-from eval.engines.factory import make_engine
+from eval.engines.factory import make_engine, make_network
+from eval.engines.puzzle_run import PuzzleRun
 from eval.engines.slot_plan import BUCKET
 from eval.engines.slots.device import GPU_STEPS
+from eval.engines.streaming import SlotSequence, stream_tokens
 from eval.engines.verify.engine import VerifyEngine
 from eval.network.model_folder import ModelFolder
 from solver.vocabulary import DECODING_STOPS, INPUT, NONE
@@ -105,6 +107,19 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         return ModelFolder.open(compile_solver(tmp_path_factory.mktemp("compiled") / "model"))
     model = make_model(request.param, max_positions=600)
     return ModelFolder.open(export(model, tmp_path_factory.mktemp(request.param) / "model"))
+
+
+def test_a_single_puzzle_on_a_gpu_gives_the_tokens_of_the_cpu(folder: ModelFolder) -> None:
+    (request,) = toy_requests(1, mode="scot", max_new_tokens=12, segment=8)
+
+    def stream(device: torch.device) -> list[int]:
+        network = make_network(folder, precision=FP32, device=device)
+        run = PuzzleRun(request, max_positions=network.max_positions)
+        return list(stream_tokens(SlotSequence(network), run))
+
+    with EmulatedCuda():
+        on_gpu = stream(CUDA)
+    assert on_gpu == stream(CPU)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
@@ -168,6 +169,10 @@ class HfTextModel(LocalTextModel):
         stop = self._find_stop(prompt, text)
         if stop is not None:
             text = text[: text.index(stop)]
+            # The rest of the row is padding; the pad token need not be an end token.
+            lengths = range(len(kept) + 1)
+            end = bisect_left(lengths, True, key=lambda n: stop in self._decode(kept[:n]))
+            kept = kept[:end]
         is_truncated = not ends and stop is None and len(kept) >= limit
         return StoredReply(
             key=prompt.key,
