@@ -89,10 +89,14 @@ if "$bin/python" -c 'import vllm' 2>/dev/null; then
         --name "compiled-4x4, vLLM server"
 else
     step "stub server (vLLM is not installed)"
+    rm -f "$out/url" # of an earlier run
     "$bin/python" -m tests.eval.stub_server 0 0 >"$out/url" &
     server=$!
     trap 'kill $server 2>/dev/null || true' EXIT
-    until [[ -s $out/url ]]; do sleep 0.2; done
+    until [[ -s $out/url ]]; do
+        kill -0 $server || exit 1
+        sleep 0.2
+    done
     export OPENAI_API_KEY=none
     "$bin/sudocot" eval run --data "$out/4x4.csv" --sample all --model stub-model --engine api \
         --base-url "$(<"$out/url")" --name "stub server" --out "$out/evaluations/stub"

@@ -17,7 +17,7 @@ cd "$(dirname "$0")/.."
 venv=${SUDOCOT_VENV:-$PWD/.venv}
 [[ -n ${SUDOCOT_VENV:-} ]] || bash scripts/venv.sh "$venv" all,docs
 export PATH="$venv/bin:$PATH"
-python -c 'import mkdocs, material, mkdocstrings' 2>/dev/null || pip install --quiet '.[docs]'
+python -c 'import mkdocs, material, mkdocstrings' 2>/dev/null || pip install --quiet --editable '.[docs]'
 
 # Sources of the site: the pages of docs/, generated reference pages, and the demos.
 pages=$(mktemp -d)

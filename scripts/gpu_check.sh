@@ -194,7 +194,7 @@ for stage in "${stages[@]}"; do
     case $stage in
         speed | train) data_sets ;;
         resume) small_data_sets ;;
-        engines) data_sets && small_data_sets ;;
+        engines) data_sets; small_data_sets ;; # not joined by &&, which disables set -e in the first
     esac
 done
 failed=0

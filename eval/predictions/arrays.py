@@ -13,6 +13,7 @@ import pickle
 import struct
 import warnings
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +62,8 @@ def read_npz(path: Path) -> PredictionFile:
         ValueError: Names or shapes are not supported.
     """
     arrays = _load(path)
+    if not isinstance(arrays, dict):
+        raise ValueError(f"{path}: got a single array, allowed are named arrays; rename it to .npy")
     if "puzzles" in arrays and "answers" in arrays:
         return predictions_of_arrays(arrays["puzzles"], arrays["answers"], file=str(path))
     return _read_dump(arrays, file=str(path), others="puzzles and answers, ")
@@ -115,5 +118,5 @@ def _load(path: Path) -> Any:
     try:
         loaded = np.load(path, allow_pickle=False)
         return dict(loaded.items()) if isinstance(loaded, np.lib.npyio.NpzFile) else loaded
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path}: not an array file: {error}") from error

@@ -146,10 +146,10 @@ def send_to_children(parent: int, number: signal.Signals) -> None:
     """Send a signal to the child processes that handle it; it would kill the others."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # the process has ended
-            # "PID (NAME) STATE PARENT ...", where NAME may contain any character.
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
-                status = stat.with_name("status").read_text()
-                caught = int(status.partition("SigCgt:")[2].split()[0], base=16)
+            # "PID (NAME) STATE PARENT ...", where NAME may contain any byte.
+            if int(stat.read_bytes().rpartition(b")")[2].split()[1]) == parent:
+                status = stat.with_name("status").read_bytes()
+                caught = int(status.partition(b"SigCgt:")[2].split()[0], base=16)
                 if caught >> (number - 1) & 1:
                     os.kill(int(stat.parent.name), number)
 

@@ -118,8 +118,13 @@ def submit(scripts: Scripts, *, report: Callable[[str, str], None]) -> None:
             report(name, ids[name])
     except BaseException:  # Ctrl-C as well
         if ids:
-            _run(["scancel", *ids.values()])
-            logger.warning("canceled the jobs submitted so far: %s", ", ".join(ids.values()))
+            jobs = ", ".join(ids.values())
+            try:
+                _run(["scancel", *ids.values()])
+            except ValueError as error:
+                logger.warning("could not cancel the jobs submitted so far, %s: %s", jobs, error)
+            else:
+                logger.warning("canceled the jobs submitted so far: %s", jobs)
         raise
 
 

