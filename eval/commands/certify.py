@@ -16,7 +16,7 @@ from data.model_format.precision import get_precision
 from data.runtime.locks import locked_folder
 from data.runtime.progress import progress
 from data.runtime.ranges import check_ranges
-from eval.results.certificates import Certificate, Certificates, Status, write_certificates
+from eval.results.certificates import Certificate, Certificates, Status
 from eval.results.folder import EvaluationFolder
 from eval.results.runner import request_of
 
@@ -69,7 +69,7 @@ def main(config: Config) -> int:
         raise ValueError(f"{folder.path}: no stored tokens; evaluate with --keep-tokens")
     with locked_folder(folder.path):
         certificates = _certify(config, folder, model)
-        write_certificates(folder.path, certificates)
+        folder.write_certificates(certificates)
     bound = certificates.bound
     logger.info(
         "bound on a logit: measured %.2g (%s), derived %.2g",

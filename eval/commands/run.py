@@ -6,7 +6,7 @@ import hashlib
 import logging
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import packages_distributions, version
@@ -54,6 +54,8 @@ _LONGEST_STEM = 160
 """Maximum length of the stem of a table of lengths; file names are limited to 255 characters."""
 _ID_OPTIONS = ("mode", "max_segment_tokens", "keep_tokens")
 """Options that only apply to models of token ids."""
+_LOCAL_OPTIONS = ("precision", "device")
+"""Options that do not apply to servers."""
 
 logger = logging.getLogger(__name__)
 
@@ -166,6 +168,7 @@ def main(config: Config) -> int:
 def _run(config: Config) -> EvaluationFolder:
     is_text = uses_text(config.model, engine=config.engine, protocol=config.text.protocol)
     _check_protocol(config, is_text=is_text)
+    _check_engine(config)
     part = Part.parse(config.shard) if config.shard else None
     out = part_folder(config.out, part) if part else config.out
     model = None if is_text else _open_model(config.model)
@@ -206,17 +209,35 @@ def _check_protocol(config: Config, *, is_text: bool) -> None:
     Raises:
         ValueError: An option of text is given for token ids, or the reverse.
     """
-    values: dict[str, Any] = {name: getattr(config, name) for name in _ID_OPTIONS}
-    defaults = {f.name: f.default for f in fields(Config)}
-    protocol = "the text protocol"
-    if not is_text:
-        values, defaults = asdict(config.text), asdict(TextOptions())
-        del values["protocol"]
-        protocol = "token ids"
-    for name, value in values.items():
+    if is_text:
+        _check_defaults(config, _ID_OPTIONS, where="the text protocol")
+    else:
+        names = [f.name for f in fields(TextOptions) if f.name != "protocol"]
+        _check_defaults(config.text, names, where="token ids")
+
+
+def _check_engine(config: Config) -> None:
+    """Check that no option of another engine is given.
+
+    Raises:
+        ValueError: An option of servers is given for a local engine, or the reverse.
+    """
+    if config.engine == "api":
+        _check_defaults(config, _LOCAL_OPTIONS, where="engine api")
+    else:
+        names = [f.name for f in fields(ServerOptions)]
+        _check_defaults(config.server, names, where=f"engine {config.engine}")
+
+
+def _check_defaults(
+    options: Config | TextOptions | ServerOptions, names: Iterable[str], *, where: str
+) -> None:
+    defaults = {f.name: f.default for f in fields(options)}
+    for name in names:
+        value = getattr(options, name)
         if value != defaults[name]:
             raise ValueError(
-                f"{name}: got {value}, allowed with {protocol} is the default, {defaults[name]}"
+                f"{name}: got {value}, allowed with {where} is the default, {defaults[name]}"
             )
 
 

@@ -24,11 +24,17 @@ def reproducing_command(config: EvaluationConfig, *, out: str) -> str:
     """
     if config.engine not in REGISTRY:
         return ""
-    words = ["sudocot", "eval", "run", "--model", config.model.name, "--data", config.data.name]
+    words = ["sudocot", "eval", "run", "--model", config.model.name]
+    words += ["--data", *config.data.name.split(", ")]
     words += _sampling_words(config.sampling)
     words += ["--engine", config.engine]
-    if config.engine == "api" and config.sessions:
-        words += ["--base-url", config.sessions[-1].device]
+    if config.sessions:
+        session = config.sessions[-1]
+        if config.engine == "api":
+            words += ["--base-url", session.device]
+        if session.engine_args:
+            arguments = session.engine_args.items()
+            words += ["--engine-args", *(f"{name}={json.dumps(arg)}" for name, arg in arguments)]
     if config.precision.name != UNKNOWN_PRECISION.name:
         words += ["--precision", config.precision.name]
     words += ["--max-new-tokens", str(config.caps.max_new_tokens)]
@@ -72,6 +78,3 @@ def _protocol_words(protocol: ProtocolRecord) -> Iterator[str]:
     for option, value in values.items():
         if value:
             yield from (option, str(value))
-    if protocol.request_fields:
-        fields = protocol.request_fields.items()
-        yield from ("--engine-args", *(f"{name}={json.dumps(value)}" for name, value in fields))

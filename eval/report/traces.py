@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from eval.report.entries import Entry, Failure
+from eval.results.folder import EvaluationFolder
 from eval.trace_page.build import FailurePlace, trace_page
-from eval.trace_page.sources import attempt_of_evaluation
+from eval.trace_page.sources import Attempt, attempt_of_row
 from eval.trace_page.streams import model_stream, solver_stream
 
 
@@ -16,6 +17,9 @@ def trace_pages(entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
     for entry in entries:
         failures = [failure for failure in entry.failures if failure.trace]
         urls = ["", *map(_url, failures), ""]
+        folder = EvaluationFolder(entry.path, entry.config)
+        rows = {row.key: row for row in entry.unsolved}
+        generated = folder.generated(failure.key for failure in failures) if failures else {}
         for number, failure in enumerate(failures, 1):
             place = FailurePlace(
                 number=number,
@@ -23,7 +27,8 @@ def trace_pages(entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
                 previous=urls[number - 1],
                 next=urls[number + 1],
             )
-            yield failure.trace, _page(entry, failure.key, place)
+            attempt = attempt_of_row(folder, rows[failure.key], generated[failure.key])
+            yield failure.trace, _page(attempt, place, label=entry.label)
 
 
 def _url(failure: Failure) -> str:
@@ -32,14 +37,13 @@ def _url(failure: Failure) -> str:
     return f"{PurePosixPath(failure.trace).name}#t={failure.wrong.position + 1}"
 
 
-def _page(entry: Entry, key: str, place: FailurePlace) -> str:
-    attempt = attempt_of_evaluation(entry.path, puzzle=key)
+def _page(attempt: Attempt, place: FailurePlace, *, label: str) -> str:
     solver = solver_stream(attempt.board, attempt.givens, segment_tokens=attempt.segment_tokens)
     model = model_stream(
         attempt.givens,
         solver=solver,
         segments=attempt.segments,
-        name=entry.label,
+        name=label,
         end=attempt.finish_reason,
     )
     return trace_page(attempt.board, attempt.givens, solver=solver, model=model, failure=place)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from data.runtime.digests import check_digests
 from data.runtime.files import publish_file, to_json
 from data.runtime.schema import read_record
 from eval.results.records import SCHEMA
@@ -85,9 +86,10 @@ def read_certificates(folder: Path) -> Certificates | None:
     """Read the file; None if it does not exist.
 
     Raises:
-        ValueError: The file is malformed.
+        ValueError: The file is malformed or does not match its digest.
     """
     path = folder / CERTIFICATES_FILE
+    check_digests(folder, (CERTIFICATES_FILE,))
     if not path.is_file():
         return None
     return read_record(path, Certificates, schema=SCHEMA)

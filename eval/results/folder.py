@@ -1,12 +1,14 @@
 """Evaluation folder: the input of all reports.
 
-    evaluation.json   settings, model, data and sessions (`EvaluationConfig`); written after the
-                      sample, so that its presence marks a complete sample
-    sample.jsonl      puzzles to evaluate, one per line, sorted by key
-    results.jsonl     one line per finished puzzle, appended on completion
-    tokens.jsonl      optional: generated ids of each puzzle, compressed
-    replies.jsonl     for models that write text: replies, appended on arrival
-    summary.json      written at the end: accuracy and other statistics of the files above
+    evaluation.json    settings, model, data and sessions (`EvaluationConfig`); written after the
+                       sample, so that its presence marks a complete sample
+    sample.jsonl       puzzles to evaluate, one per line, sorted by key
+    results.jsonl      one line per finished puzzle, appended on completion
+    tokens.jsonl       optional: generated ids of each puzzle, compressed
+    replies.jsonl      for models that write text: replies, appended on arrival
+    summary.json       written at the end: accuracy and other statistics of the files above
+    certificates.json  optional: written by `sudocot eval certify`
+    SHA256SUMS         digests of the files of a finished evaluation
 
 Lines are appended by `data.runtime.line_log`; a puzzle with an incomplete line is evaluated again.
 At the end, the lines are sorted by key, so that the files do not depend on the order of completion.
@@ -26,11 +28,12 @@ from typing import Any
 
 import numpy as np
 
-from data.runtime.digests import DIGESTS_FILE, check_digests, write_digests
+from data.runtime.digests import DIGESTS_FILE, check_digests, read_digests, write_digests
 from data.runtime.files import publish_file, to_json
 from data.runtime.line_log import LineLog, publish_lines, read_lines
 from data.runtime.schema import from_plain, read_record
-from eval.engines.text.replies import sort_replies
+from eval.engines.text.replies import REPLIES_FILE, sort_replies
+from eval.results.certificates import CERTIFICATES_FILE, Certificates, write_certificates
 from eval.results.records import (
     SCHEMA,
     EvaluationConfig,
@@ -47,7 +50,15 @@ SAMPLE_FILE = "sample.jsonl"
 RESULTS_FILE = "results.jsonl"
 TOKENS_FILE = "tokens.jsonl"
 SUMMARY_FILE = "summary.json"
-_DIGESTED_FILES = (CONFIG_FILE, SAMPLE_FILE, RESULTS_FILE, TOKENS_FILE, SUMMARY_FILE)
+_DIGESTED_FILES = (
+    CONFIG_FILE,
+    SAMPLE_FILE,
+    RESULTS_FILE,
+    TOKENS_FILE,
+    REPLIES_FILE,
+    SUMMARY_FILE,
+    CERTIFICATES_FILE,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -175,6 +186,19 @@ class EvaluationFolder:
         """
         check_digests(self.path, (SAMPLE_FILE,))
         write_digests(self.path, (SAMPLE_FILE,))
+
+    def write_certificates(self, certificates: Certificates) -> None:
+        """Write the certificates, and their digest if the evaluation is finished.
+
+        Raises:
+            ValueError: Another file does not match its digest.
+        """
+        others = read_digests(self.path).keys() - {CERTIFICATES_FILE}
+        check_digests(self.path, others)
+        write_digests(self.path, others)
+        write_certificates(self.path, certificates)
+        if SUMMARY_FILE in others:
+            write_digests(self.path, {*others, CERTIFICATES_FILE})
 
     def replace_rows(self, rows: Sequence[ResultRow]) -> None:
         """Rewrite all results, sorted by key."""

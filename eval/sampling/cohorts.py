@@ -15,7 +15,7 @@ sampling, so that the same name and list yield the same puzzles:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from eval.results.records import DataRecord, EvaluationConfig, SamplingRecord
@@ -126,8 +126,6 @@ def sampling_with_cohort(sampling: SamplingConfig, cohort: str | None) -> Sampli
     """
     if cohort is None:
         return sampling
-    if replace(sampling, seed=0) != SamplingConfig():
-        raise ValueError(
-            f"cohort: got {cohort} and options of --sample, only one of them is allowed"
-        )
+    if sampling != SamplingConfig():
+        raise ValueError(f"cohort: got {cohort} and sampling options, only one of them is allowed")
     return sampling_of(cohort)

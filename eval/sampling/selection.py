@@ -80,6 +80,8 @@ class SamplingConfig:
             raise ValueError(f"count: got {self.count}, not allowed with sample all")
         if self.targets and self.sample != "targets":
             raise ValueError(f"targets: not allowed with sample {self.sample}")
+        if self.bucket_by != "cot_length" and self.sample != "buckets":
+            raise ValueError(f"bucket_by: not allowed with sample {self.sample}")
         if len(set(self.targets)) < len(self.targets):
             raise ValueError(f"targets: got {self.targets}, must differ")
 

@@ -61,19 +61,25 @@ def attempt_of_evaluation(path: Path, *, puzzle: str | None) -> Attempt:
         OSError: The folder contains no evaluation.
     """
     folder = EvaluationFolder.open(path)
-    config = folder.config
     row = _choose_row(folder, puzzle)
     segments = folder.generated([row.key]).get(row.key)
     if segments is None:
         raise ValueError(f"{path}: its tokens were not stored: `sudocot eval run --keep-tokens`")
+    return attempt_of_row(folder, row, segments)
+
+
+def attempt_of_row(
+    folder: EvaluationFolder, row: ResultRow, segments: tuple[Tokens, ...]
+) -> Attempt:
+    """Return the attempt of a result of an evaluation with the stored tokens `segments`."""
     _, givens = parse_puzzle(row.puzzle.givens, board=folder.board)
     return Attempt(
         board=folder.board,
         givens=givens,
         segments=segments,
-        model_name=config.model.name,
+        model_name=folder.config.model.name,
         finish_reason=str(row.finish_reason),
-        segment_tokens=segment_tokens_of(config),
+        segment_tokens=segment_tokens_of(folder.config),
     )
 
 

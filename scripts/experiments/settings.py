@@ -35,8 +35,14 @@ class Settings:
     """Number of seeds of every training; overrides the experiment's."""
 
     def __post_init__(self) -> None:
-        get_experiment(self.name)
+        setup = get_experiment(self.name).setup
         check_ranges(self)
+        is_source_set = self.source != PAPER_SOURCE or self.columns != ColumnOptions()
+        if is_source_set and (self.scale == "tiny" or setup != "paper"):
+            raise ValueError(
+                f"source: got {' '.join((self.source, *self.columns.words))}, allowed with "
+                "generated puzzles is none"
+            )
 
     @property
     def experiment(self) -> Experiment:

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from data.runtime.digests import read_digests
 from eval.engines import server as server_module
 from eval.engines.text.replies import REPLIES_FILE
 from eval.results.folder import EvaluationFolder
 from scripts.cli.main import main
+from scripts.commands.verify import verify
 from tests.data.puzzle_files import make_puzzles, write_csv
 from tests.eval.stub_server import MODEL, serving
 
@@ -65,6 +67,8 @@ def test_an_evaluation_from_the_command_line(
     assert sum(summary.finish_reasons.values()) == 16
     for path in out.iterdir():
         assert KEY not in path.read_text()
+    assert verify(out) == ("evaluation", [])
+    assert REPLIES_FILE in read_digests(out)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     assert main(["eval", "score", str(out)]) == 0
     after = {path.name: path.read_bytes() for path in out.iterdir()}
@@ -75,6 +79,10 @@ def test_an_evaluation_from_the_command_line(
         assert server.num_requests == 0
         assert main(words(server.url, puzzles, out, "--shots", "2")) == 2
     assert "differs in protocol.digest" in capsys.readouterr().err
+    replies = out / REPLIES_FILE
+    replies.write_text(replies.read_text().replace("Let me see", "Let me say"))
+    assert verify(out)[1][0] == f"{replies}: damaged, content does not match its digest"
+    assert main(["eval", "score", str(out)]) == 2
 
 
 def test_the_report_shows_answers_in_text(puzzles: Path, tmp_path: Path) -> None:
@@ -139,6 +147,11 @@ def test_kill_9_of_either_side(victim: str, puzzles: Path, tmp_path: Path) -> No
         (["--base-url", "localhost"], "base_url: got 'localhost', allowed are http"),
         (["--engine-args", "x"], "engine_args: got 'x', allowed is key=value"),
         (["--timeout-s", "0"], "timeout_s: got 0"),
+        (
+            ["--precision", "bf16"],
+            "precision: got bf16, allowed with engine api is the default, fp32",
+        ),
+        (["--device", "cpu"], "device: got cpu, allowed with engine api is the default, auto"),
     ],
 )
 def test_wrong_options_are_one_line(

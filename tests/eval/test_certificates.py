@@ -10,16 +10,21 @@ import pytest
 import torch
 
 from data.model_format.precision import PrecisionName, get_precision
+from data.runtime.digests import find_damaged, read_digests
 from eval.engines.segment import SegmentEngine
 from eval.inspect.certificates import certify, count_additions, measure_bound, sequences_of
 from eval.network.model_folder import ModelFolder
 from eval.network.network import Network
 from eval.results.certificates import (
+    CERTIFICATES_FILE,
     Certificates,
+    ReorderingBound,
     Status,
     read_certificates,
     write_certificates,
 )
+from eval.results.folder import SUMMARY_FILE
+from tests.eval.evaluations import write_evaluation
 from tests.eval.toy_models import export, make_model, toy_requests
 
 CPU = torch.device("cpu")
@@ -70,6 +75,25 @@ def test_tokens_are_certified_or_replayed_and_faults_are_found(
     write_certificates(tmp_path, certificates)
     assert read_certificates(tmp_path) == certificates
     assert certificates.count(Status.DIFFERENT) == 1
+
+
+def test_certificates_of_a_finished_evaluation_have_a_digest(tmp_path: Path) -> None:
+    bound = ReorderingBound(measured=0.1, worst_case="none", derived=0.1, num_logits=1)
+    certificates = Certificates(model_digest="0" * 64, precision="fp32", bound=bound, puzzles=())
+    evaluation = write_evaluation(tmp_path / "e")
+    for _ in range(2):
+        evaluation.write_certificates(certificates)
+        digests = read_digests(evaluation.path)
+        assert CERTIFICATES_FILE in digests
+        assert find_damaged(evaluation.path, digests) == []
+    path = evaluation.path / CERTIFICATES_FILE
+    path.write_text(path.read_text().replace("0.1", "0.2"))
+    with pytest.raises(ValueError, match=r"certificates\.json: damaged"):
+        read_certificates(evaluation.path)
+    evaluation.finish()
+    (evaluation.path / SUMMARY_FILE).write_text("{}")
+    with pytest.raises(ValueError, match=r"summary\.json: damaged"):
+        evaluation.write_certificates(certificates)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

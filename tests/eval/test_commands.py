@@ -279,6 +279,25 @@ def test_options_of_the_other_protocol_are_refused(
     assert not (tmp_path / "e").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--base-url", "http://host/v1"), "base_url: got http://host/v1, allowed with engine"),
+        (("--price-in", "2"), "price_in: got 2.0, allowed with engine segment is the default, 0.0"),
+    ],
+)
+def test_options_of_servers_are_refused_by_local_engines(
+    options: tuple[str, ...],
+    message: str,
+    model: Path,
+    puzzles: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(words(model, puzzles, tmp_path / "e", *options)) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_missing_library_and_another_board_are_one_line(
     model: Path,
     puzzles: Path,

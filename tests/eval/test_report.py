@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 from math import comb
@@ -25,6 +26,7 @@ from eval.report.compare import compare, mcnemar_p
 from eval.report.entries import read_entries
 from eval.report.plots import REASON_STYLES
 from eval.report.published import parse_published, read_published
+from eval.report.traces import trace_pages
 from eval.results.certificates import (
     Certificate,
     Certificates,
@@ -33,6 +35,7 @@ from eval.results.certificates import (
     write_certificates,
 )
 from eval.results.folder import RESULTS_FILE, EvaluationFolder
+from solver.vocabulary import Tokens
 from tests.eval.evaluations import (
     LENGTHS,
     invented_sample,
@@ -330,6 +333,26 @@ def test_percent_never_rounds_to_all_or_none(share: float, text: str) -> None:
 )
 def test_compact_numbers(number: float | None, text: str) -> None:
     assert compact(number) == text
+
+
+def test_trace_pages_read_an_evaluation_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluation = write_wrong_evaluation(tmp_path / "a")
+    (entry,) = read_entries([str(evaluation.path)], num_traces=5)
+    entry.__dict__["failures"] = entry.failures * 3
+    reads = []
+    generated = EvaluationFolder.generated
+
+    def count(folder: EvaluationFolder, keys: Iterable[str]) -> dict[str, tuple[Tokens, ...]]:
+        reads.append(folder.path)
+        return generated(folder, keys)
+
+    monkeypatch.setattr(EvaluationFolder, "generated", count)
+    monkeypatch.setattr(EvaluationFolder, "open", None)
+    pages = list(trace_pages([entry]))
+    assert len(pages) == 3
+    assert len(reads) == 1
 
 
 def test_failures_are_only_traced_for_reports(

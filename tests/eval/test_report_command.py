@@ -20,7 +20,8 @@ from tests.eval.evaluations import LENGTHS, write_evaluation
 def test_commands_reproduce_evaluations(tmp_path: Path) -> None:
     config = write_evaluation(tmp_path / "a").config
     data = replace(config.data, name="test.csv")
-    session = replace(config.sessions[0], device="http://host/v1")
+    arguments = {"stop": ["a b"], "name": "5"}
+    session = replace(config.sessions[0], device="http://host/v1", engine_args=arguments)
     text = replace(
         config,
         mode="text",
@@ -39,7 +40,7 @@ def test_commands_reproduce_evaluations(tmp_path: Path) -> None:
             temperature=0.5,
             top_p=0.9,
             seed=7,
-            request_fields={"stop": ["a b"], "name": "5"},
+            request_fields=arguments,
         ),
         sessions=(session,),
     )
@@ -58,15 +59,22 @@ def test_commands_reproduce_evaluations(tmp_path: Path) -> None:
         reply_seed=7,
         prompt_form="plain",
     )
-    assert parse_engine_args(parsed.engine_args) == {"stop": ["a b"], "name": "5"}
+    assert parse_engine_args(parsed.engine_args) == arguments
     assert parsed.server.base_url == "http://host/v1"
     assert (parsed.max_new_tokens, parsed.max_segment_tokens) == (config.caps.max_new_tokens, None)
 
     model = replace(config.model, facts={"mode": "cot"})
-    ids = replace(config, data=data, model=model, keeps_tokens=True)
+    arguments = {"gpu_memory_utilization": 0.5, "enforce_eager": True}
+    session = replace(session, device="cuda:0", engine_args=arguments)
+    data = replace(data, name="a.csv, b c.csv")
+    ids = replace(
+        config, engine="vllm", data=data, model=model, keeps_tokens=True, sessions=(session,)
+    )
     words = shlex.split(reproducing_command(ids, out="e"))
     _, parsed = parse(("eval", "run"), words[3:])
     assert (parsed.sampling.targets, parsed.mode, parsed.keep_tokens) == (LENGTHS, "scot", True)
+    assert parsed.data == ("a.csv", "b c.csv")
+    assert parse_engine_args(parsed.engine_args) == arguments
     assert parsed.caps("scot") == config.caps
     assert parsed.text == TextOptions()
 

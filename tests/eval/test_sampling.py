@@ -26,6 +26,7 @@ from eval.sampling.choices import (
     choose_targets,
     target_ranges,
 )
+from eval.sampling.cohorts import sampling_with_cohort
 from eval.sampling.pool import PuzzlePool, open_pool
 from eval.sampling.selection import Sample, SamplingConfig, draw_sample, resolve
 from scripts.cli.main import main
@@ -311,11 +312,21 @@ def test_capped_puzzles_are_a_warning_among_the_hardest(
         ({"sample": "targets", "targets": (0,)}, "targets"),
         ({"sample": "targets", "targets": (5, 5)}, "must differ"),
         ({"seed": -1}, "seed"),
+        ({"bucket_by": "rating"}, "bucket_by: not allowed with sample random"),
     ],
 )
 def test_wrong_settings_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SamplingConfig(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"seed": 5}, {"count": 5}, {"check_unique": False}])
+def test_a_cohort_allows_no_sampling_options(options: dict[str, int]) -> None:
+    config = SamplingConfig(**options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="cohort: got random-100 and sampling options"):
+        sampling_with_cohort(config, "random-100")
+    expected = SamplingConfig(sample="random", count=100, seed=5)
+    assert sampling_with_cohort(SamplingConfig(), "random-100-seed-5") == expected
 
 
 def test_default_targets_are_the_powers_of_two_among_the_lengths() -> None:

@@ -195,6 +195,21 @@ def test_a_plan_shows_commands_jobs_and_costs(capsys: pytest.CaptureFixture[str]
     assert "scot-generalization" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("study", "--source", "folder"),
+        ("study-6x6", "--puzzle-column", "task"),
+        ("scot-depth", "--scale", "tiny", "--source", "folder"),
+    ],
+)
+def test_generated_puzzles_have_no_source(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["paper", "plan", *words]) == 2
+    assert "allowed with generated puzzles is none" in capsys.readouterr().err
+
+
 def test_columns_of_a_source_reach_all_commands_that_read_it() -> None:
     columns = ColumnOptions(puzzle_column="task", answer_column="result")
     settings = Settings(name="scot-depth", source="folder", columns=columns)

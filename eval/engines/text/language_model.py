@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,9 @@ _FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
 _BLOCK_BYTES = 1 << 22
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class LanguageModel:
-    """A folder with the weights and the tokenizer of a model."""
+    """A folder with the weights and the tokenizer of a model; no slots, for `cached_property`."""
 
     path: Path
     """The folder."""
@@ -31,24 +33,22 @@ class LanguageModel:
     """Name on the hub, or of the folder."""
     family: str
     """`model_type` of its configuration."""
-    num_parameters: int
-    """Number of floating-point weights."""
-    digest: str
-    """Hex SHA-256 of the names and bytes of the weight files."""
+    weights: tuple[Path, ...]
+    """Files of the weights."""
 
     @classmethod
     def open(cls, model: str) -> LanguageModel:
         """Open a folder or a model of the hub, which is downloaded if needed.
 
         Raises:
-            ValueError: There are no safetensors weights or no tokenizer, or a file is damaged.
+            ValueError: There are no safetensors weights or no tokenizer, or the config is damaged.
             OSError: The model does not exist.
         """
         path = Path(model)
         if not path.is_dir():
             path = _download(model)
         config = read_json(path / CONFIG_FILE)
-        weights = sorted(path.glob("*.safetensors"))
+        weights = tuple(sorted(path.glob("*.safetensors")))
         if not weights:
             raise ValueError(f"{model}: no .safetensors files; other formats are not supported")
         if not any((path / name).exists() for name in _TOKENIZER_FILES):
@@ -60,9 +60,22 @@ class LanguageModel:
             path=path,
             name=model if not Path(model).is_dir() else path.resolve().name,
             family=str(config.get("model_type", "unknown")),
-            num_parameters=sum(map(_count_parameters, weights)),
-            digest=_digest(weights),
+            weights=weights,
         )
+
+    @cached_property
+    def num_parameters(self) -> int:
+        """Number of floating-point weights.
+
+        Raises:
+            ValueError: A file is damaged.
+        """
+        return sum(map(_count_parameters, self.weights))
+
+    @cached_property
+    def digest(self) -> str:
+        """Hex SHA-256 of the names and bytes of the weight files."""
+        return _digest(self.weights)
 
 
 class PromptEncoder:
@@ -121,7 +134,7 @@ def _download(name: str) -> Path:
         ) from None
 
 
-def _digest(files: list[Path]) -> str:
+def _digest(files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.name.encode())

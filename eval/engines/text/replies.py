@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from data.runtime.digests import check_digests
 from data.runtime.line_log import LineLog, publish_lines, read_lines
 from data.runtime.schema import from_plain
 from eval.text_protocol.score import Reply
@@ -71,9 +72,10 @@ def read_replies(folder: Path) -> dict[tuple[str, int], StoredReply]:
     """Read the replies of an evaluation by (key, sample); the first one of duplicates.
 
     Raises:
-        ValueError: A line is malformed.
+        ValueError: A line is malformed, or the file does not match its digest.
     """
     path = folder / REPLIES_FILE
+    check_digests(folder, (REPLIES_FILE,))
     replies: dict[tuple[str, int], StoredReply] = {}
     read = partial(from_plain, StoredReply, schema=SCHEMA)
     for reply in read_lines(path, read) if path.exists() else ():
