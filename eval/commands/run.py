@@ -29,7 +29,7 @@ from data.runtime.signals import REQUEUE_EXIT_CODE, StopRequested, stop_at_once
 from eval.commands.tables import print_evaluation
 from eval.commands.text_run import TextOptions, make_text_engine, text_settings, uses_text
 from eval.engines.contract import Caps, Engine, paper_caps
-from eval.engines.factory import AnyEngineName, check_replicas, close_engine, load_engine
+from eval.engines.factory import EngineName, check_replicas, load_engine
 from eval.engines.options import EngineOptions, ServerOptions, parse_engine_args
 from eval.results.folder import EvaluationFolder
 from eval.results.records import EvaluationConfig, ModelRecord, Session
@@ -99,7 +99,7 @@ class Config:
     """Named cohort: random-N, random-N-seed-S or hardest-N (`sudocot eval cohorts`)."""
     lengths: Path | None = None
     """Table of CoT lengths of the puzzle list."""
-    engine: AnyEngineName = "segment"
+    engine: EngineName = "segment"
     """Inference engine; all give the same tokens in fp32, at different speeds. api is a server."""
     engine_args: tuple[str, ...] = ()
     """Engine-specific arguments as key=value: those of vLLM, or request fields of a server."""
@@ -259,18 +259,18 @@ def _evaluate(
     num_puzzles = len(part_of_sample(sample.puzzles, part))
     num_slots = _plan_slots(config, model, settings, num_puzzles=num_puzzles)
     try:
-        engine, device = _load_engine(
+        engine = _load_engine(
             config, model, settings, num_slots=num_slots, arguments=arguments, out=out
         )
     except ImportError as error:
         raise ValueError(f"engine: {config.engine} is not installed: {error}") from error
     try:
-        session = _session(config, device=device, num_slots=num_slots, arguments=arguments)
+        session = _session(config, device=engine.device, num_slots=num_slots, arguments=arguments)
         settings = replace(settings, precision=engine.precision, sessions=(session,))
         folder = open_or_create(out, settings, sample.puzzles)
         return evaluate(folder, engine, part=part)
     finally:
-        close_engine(engine)
+        engine.close()
 
 
 def _open_model(model: str) -> ModelFolder:
@@ -309,16 +309,10 @@ def _load_engine(
     num_slots: int,
     arguments: Mapping[str, Any],
     out: Path,
-) -> tuple[Engine, str]:
-    """Load the engine.
-
-    Returns:
-        The engine, and its device or the URL of its server.
-    """
-    device = None if config.engine == "api" else _device(config)
+) -> Engine:
     options = EngineOptions(
         precision=settings.precision,
-        device=device,
+        device=None if config.engine == "api" else _device(config),
         num_slots=num_slots,
         num_replicas=config.data_parallel,
         arguments=arguments,
@@ -328,8 +322,7 @@ def _load_engine(
         return make_text_engine(
             config.model, settings, options, sampling=config.text.sampling, out=out
         )
-    engine = load_engine(config.engine, model, options)
-    return engine, str(getattr(engine, "device", device))
+    return load_engine(config.engine, model, options)
 
 
 def _device(config: Config) -> torch.device:

@@ -145,19 +145,14 @@ def make_text_engine(
     *,
     sampling: ReplySampling,
     out: Path,
-) -> tuple[TextEngine, str]:
-    """Load a model into an engine that logs replies to the evaluation folder.
-
-    Returns:
-        The engine, and its device or the URL of its server.
-    """
+) -> TextEngine:
+    """Load a model into an engine that logs replies to the evaluation folder."""
     assert settings.protocol is not None
     protocol = settings.protocol
     check_engine(settings.engine, options)
     form: PromptForm = "plain" if protocol.form == "plain" else "chat"
     loaded = make_text_model(settings.engine, model, options, sampling=sampling, form=form)
-    engine = TextEngine(loaded, num_shots=protocol.num_shots, sampling=sampling, log=ReplyLog(out))
-    return engine, loaded.device
+    return TextEngine(loaded, num_shots=protocol.num_shots, sampling=sampling, log=ReplyLog(out))
 
 
 def _describe_model(

@@ -15,7 +15,7 @@ from tyro.conf import Positional
 from data.model_format.precision import PrecisionName, get_precision
 from data.runtime.files import publish_page
 from data.runtime.ranges import SegmentTokens, TokenCount, check_ranges
-from eval.engines.factory import EngineName
+from eval.engines.factory import LocalEngineName
 from eval.trace_page.build import MAX_PAGE_TOKENS, trace_page
 from eval.trace_page.register_check import Mismatch, first_mismatch
 from eval.trace_page.registers import MAX_REGISTER_TOKENS
@@ -55,7 +55,7 @@ class Config:
     """Model folder or name."""
     evaluation: Path | None = None
     """Evaluation folder, made with --keep-tokens."""
-    engine: EngineName | None = None
+    engine: LocalEngineName | None = None
     """Engine of --model: by default segment, or hf for other model families."""
     precision: PrecisionName = "fp32"
     """Number formats of --model: bf16 or fp32."""

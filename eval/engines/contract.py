@@ -130,7 +130,8 @@ class Result:
     segments: tuple[Tokens, ...]
     """Generated ids of each segment, without the prompts."""
     seconds: float
-    """Wall time from the first to the last token, including time spent on other requests."""
+    """Wall time in seconds from when the engine draws the request to its result, including time
+    spent on other requests."""
     answer: AnswerFacts | None = None
     """Additional scores of an answer in text."""
 
@@ -160,6 +161,8 @@ class Engine(Protocol):
     """Name of the engine in `eval.engines.factory.REGISTRY`."""
     precision: PrecisionPolicy
     """Number formats of the computation."""
+    device: str
+    """Device of the model, or URL of the server."""
     stats: EngineStats
     """Counters."""
 
@@ -173,3 +176,6 @@ class Engine(Protocol):
                 context length.
             FloatingPointError: A logit is not finite; the message names the puzzle.
         """
+
+    def close(self) -> None:
+        """Release processes and connections, if any."""

@@ -54,11 +54,11 @@ REGISTRY: dict[str, EngineEntry] = {
         has_arguments=True,
     ),
 }
-EngineName = Literal["hf", "segment", "verify", "vllm"]
-"""Engines that run the model in this process."""
-AnyEngineName = Literal["hf", "segment", "verify", "vllm", "api"]
+LocalEngineName = Literal["hf", "segment", "verify", "vllm"]
+"""Engines that load the model on this machine."""
+EngineName = Literal[LocalEngineName, "api"]
 """All names of `REGISTRY`."""
-ENGINES: tuple[str, ...] = get_args(EngineName)
+LOCAL_ENGINES: tuple[str, ...] = get_args(LocalEngineName)
 
 
 def make_engine(
@@ -135,13 +135,6 @@ def make_text_model(
     kind = _load_class(name, REGISTRY[name].text)
     loaded: TextModel = kind.load(model, options, sampling=sampling, form=form)
     return loaded
-
-
-def close_engine(engine: Engine) -> None:
-    """Close the connections and the worker processes of an engine; most engines have none."""
-    close = getattr(engine, "close", None)
-    if close is not None:
-        close()
 
 
 def check_engine(name: str, options: EngineOptions) -> None:

@@ -50,6 +50,7 @@ class HfEngine:
             num_slots: Batch size.
         """
         self.precision = precision
+        self.device = str(device)
         self.stats = EngineStats()
         self._num_slots, self._device = num_slots, device
         self._num_ids, self._max_positions = folder.vocabulary.size, folder.max_positions
@@ -83,6 +84,9 @@ class HfEngine:
                     self.stats.num_new_tokens += run.num_new_tokens
                     yield run.result()
             runs = [run for run in runs if run.finish_reason is None]
+
+    def close(self) -> None:
+        """See `eval.engines.contract.Engine`."""
 
     def _generate(self, runs: Sequence[PuzzleRun]) -> list[Tokens]:
         """Generate the current segment of each run.

@@ -34,6 +34,7 @@ class SegmentEngine:
             num_slots: Number of segments decoded concurrently.
         """
         self.precision = network.precision
+        self.device = str(network.device)
         self.stats = EngineStats()
         self._num_ids, self._max_positions = network.num_ids, network.max_positions
         self._slots = make_slots(network, num_slots=num_slots)
@@ -78,6 +79,9 @@ class SegmentEngine:
                 free.append(slot)
                 self._count(run.num_new_tokens)
                 yield run.result()
+
+    def close(self) -> None:
+        """See `eval.engines.contract.Engine`."""
 
     def _count(self, num_new_tokens: int) -> None:
         self.stats.num_new_tokens += num_new_tokens

@@ -73,6 +73,7 @@ class VllmEngine:
         is_bf16 = precision.activations == "bf16"
         # vLLM also rounds the rotary cos/sin cache.
         self.precision = with_bf16_weights(precision, rotary="bf16")
+        self.device = str(device)
         self.stats = EngineStats()
         self._num_in_flight = num_slots * num_replicas
         self._num_ids, self._max_positions = folder.vocabulary.size, folder.max_positions

@@ -11,7 +11,7 @@ from eval.text_protocol.score import Outcome, Reply, count_right_cells, score_re
 from solver.boards import get_board
 from solver.mrv.tracer import trace
 from solver.puzzle_io.cells import format_grid, read_grid
-from solver.puzzles import read_puzzles
+from solver.puzzles import puzzle_id, read_puzzles
 
 
 class Document(TypedDict):
@@ -63,8 +63,6 @@ def load_documents(
 
 
 def _documents(puzzles: str | Path, *, shots: int) -> Iterator[Document]:
-    from solver.puzzles import puzzle_id
-
     reader = read_puzzles(puzzles)
     TextProtocol(board=reader.board, num_shots=shots)  # checks `shots`
     for block in reader:

@@ -135,7 +135,7 @@ def attend_rows(
 
 
 @kernel
-def rotate_and_store(
+def rotary_embedding_and_cache(
     qkv: Any,
     num_heads: int,
     phases: tuple[Any, Any],
@@ -190,7 +190,7 @@ def _sum_of_squares(x: Any, mean: Any) -> Any:
 
 
 @inline_kernel
-def _scale_to_unit(x: Any, weight: Any, eps: Any, out: Any) -> None:
+def _rms_norm(x: Any, weight: Any, eps: Any, out: Any) -> None:
     """RMSNorm of a vector; `out` may alias `x`."""
     inverse = _ONE / np.sqrt(_sum_of_squares(x, _ZERO) / np.float32(len(x)) + eps)
     for d in range(len(x)):
@@ -198,22 +198,22 @@ def _scale_to_unit(x: Any, weight: Any, eps: Any, out: Any) -> None:
 
 
 @kernel
-def scale_rows(x: Any, weight: Any, eps: Any, out: Any) -> None:
+def rms_norm_rows(x: Any, weight: Any, eps: Any, out: Any) -> None:
     """RMSNorm of rows (N, size); `out` may alias `x`."""
     for row in range(len(x)):
-        _scale_to_unit(x[row], weight, eps, out[row])
+        _rms_norm(x[row], weight, eps, out[row])
 
 
 @kernel
-def scale_heads(heads: Any, first: int, end: int, weight: Any, eps: Any) -> None:
+def rms_norm_heads(heads: Any, first: int, end: int, weight: Any, eps: Any) -> None:
     """RMSNorm in place of the heads [first, end) of (N, num_heads, head_size)."""
     for row in range(len(heads)):
         for head in range(first, end):
-            _scale_to_unit(heads[row, head], weight, eps, heads[row, head])
+            _rms_norm(heads[row, head], weight, eps, heads[row, head])
 
 
 @kernel
-def normalize_rows(x: Any, weight: Any, bias: Any, eps: Any, out: Any) -> None:
+def layer_norm_rows(x: Any, weight: Any, bias: Any, eps: Any, out: Any) -> None:
     """LayerNorm of rows (N, size); `out` may alias `x`."""
     size = np.float32(x.shape[1])
     for row in range(len(x)):
@@ -228,7 +228,7 @@ def normalize_rows(x: Any, weight: Any, bias: Any, eps: Any, out: Any) -> None:
 
 
 @kernel
-def gate_rows(hidden: Any, out: Any) -> None:
+def silu_and_mul(hidden: Any, out: Any) -> None:
     """SwiGLU: `silu(gate) * up`, with gate and up concatenated (N, 2 F); out (N, F)."""
     size = out.shape[1]
     for row in range(len(out)):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from eval.network.config import NetworkConfig
-from eval.network.kernels import normalize_rows, scale_rows
+from eval.network.kernels import layer_norm_rows, rms_norm_rows
 from eval.network.ragged_cache import Floats
 from eval.network.weights import Layer, Norm, Projection
 
@@ -101,9 +101,9 @@ class RowNorm:
     def apply(self, x: Floats, out: Floats) -> None:
         """Normalize rows; `out` may alias `x`."""
         if self.bias is None:
-            scale_rows(x, self.weight, self.eps, out)
+            rms_norm_rows(x, self.weight, self.eps, out)
         else:
-            normalize_rows(x, self.weight, self.bias, self.eps, out)
+            layer_norm_rows(x, self.weight, self.bias, self.eps, out)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,9 +25,9 @@ from eval.network.config import NetworkConfig
 from eval.network.kernels import (
     BLOCK,
     attend_rows,
-    gate_rows,
-    rotate_and_store,
-    scale_heads,
+    rms_norm_heads,
+    rotary_embedding_and_cache,
+    silu_and_mul,
 )
 from eval.network.ragged_cache import Floats, RaggedCache
 from eval.network.row_parts import Buffers, RowLayer, RowNorm, RowProjection
@@ -119,10 +119,10 @@ class RowPasses:
         is_parallel, has_gate = self._config.is_parallel, self._config.family != "gpt_neox"
         x, normal, hidden, gated = buffers.x, buffers.normal, buffers.hidden, buffers.gated
         torch.index_select(self._embedding, 0, torch.from_numpy(tokens), out=x.tensor)
-        for layer, kept in zip(self._layers, cache.layers, strict=True):
+        for layer, layer_cache in zip(self._layers, cache.layers, strict=True):
             layer.attention_norm.apply(x.array, normal.array)
             layer.qkv.write(normal.tensor, buffers.qkv)
-            self._attend(layer, kept, slots, positions, plan, buffers)
+            self._attend(layer, layer_cache, slots, positions, plan, buffers)
             if is_parallel:
                 layer.mlp_norm.apply(x.array, normal.array)
             layer.attention_out.add(buffers.attended, x.tensor)
@@ -130,7 +130,7 @@ class RowPasses:
                 layer.mlp_norm.apply(x.array, normal.array)
             layer.mlp_in.write(normal.tensor, hidden.tensor)
             if has_gate:
-                gate_rows(hidden.array, gated.array)
+                silu_and_mul(hidden.array, gated.array)
                 layer.mlp_out.add(gated.tensor, x.tensor)
             else:
                 layer.mlp_out.add(self._activate(hidden.tensor), x.tensor)
@@ -139,7 +139,7 @@ class RowPasses:
     def _attend(
         self,
         layer: RowLayer,
-        kept: tuple[Floats, Floats],
+        layer_cache: tuple[Floats, Floats],
         slots: Rows,
         positions: Rows,
         plan: _Plan,
@@ -150,36 +150,38 @@ class RowPasses:
         if layer.qk_norms is not None:
             edges = (0, num_heads, num_heads + self._config.num_kv_heads)
             for norm, (first, end) in zip(layer.qk_norms, pairwise(edges), strict=True):
-                scale_heads(heads, first, end, norm.weight, norm.eps)
-        rotate_and_store(heads, num_heads, self._phases, kept, slots, positions)
+                rms_norm_heads(heads, first, end, norm.weight, norm.eps)
+        rotary_embedding_and_cache(heads, num_heads, self._phases, layer_cache, slots, positions)
         for first, end in plan.long_runs:
             start, slot = int(positions[first]), int(slots[first])
-            _attend_run(heads[first:end], kept, out[first:end], slot=slot, start=start)
+            _attend_run(heads[first:end], layer_cache, out[first:end], slot=slot, start=start)
         for parts in plan.rows:
             others = [
-                self._pool.submit(attend_rows, heads, kept, slots, positions, part, work, out)
+                self._pool.submit(
+                    attend_rows, heads, layer_cache, slots, positions, part, work, out
+                )
                 for part, work in zip(parts[1:], self._work[1:], strict=False)
             ]
-            attend_rows(heads, kept, slots, positions, parts[0], self._work[0], out)
+            attend_rows(heads, layer_cache, slots, positions, parts[0], self._work[0], out)
             for other in others:
                 other.result()
 
 
 def _attend_run(
-    heads: Floats, kept: tuple[Floats, Floats], out: Floats, *, slot: int, start: int
+    heads: Floats, layer_cache: tuple[Floats, Floats], out: Floats, *, slot: int, start: int
 ) -> None:
     """Compute attention of consecutive positions of one slot by matrix products.
 
     Args:
         heads: Queries, keys and values of the rows, as in `attend_rows`.
-        kept: Keys and values of a layer.
+        layer_cache: KV cache of a layer.
         out: Output (rows, num_heads, head_size).
         slot: Slot of the rows.
         start: Position of the first row.
     """
     num_rows, num_heads, size = out.shape
     end = start + num_rows
-    keys, values = (torch.from_numpy(part[: -(-end // BLOCK), slot]) for part in kept)
+    keys, values = (torch.from_numpy(part[: -(-end // BLOCK), slot]) for part in layer_cache)
     num_kv = keys.shape[1]
     mixed = scaled_dot_product_attention(
         torch.from_numpy(heads[:, :num_heads]).transpose(0, 1)[None],

@@ -83,7 +83,8 @@ class ResultRow:
     output: Tokens | None
     """Ids of the output block, or None; sufficient for scoring the row again."""
     seconds: float
-    """Wall time from the first to the last token, including time spent on other requests."""
+    """Wall time in seconds from when the engine draws the request to its result, including time
+    spent on other requests."""
     cost: Cost
     """Work and time."""
     answer: AnswerFacts | None = None

@@ -39,12 +39,16 @@ class Accuracy:
     @classmethod
     def of_flags(cls, flags: Sequence[bool]) -> Accuracy:
         """Return the accuracy of puzzles, given whether each one is solved."""
-        num_solved = sum(flags)
-        low, high = wilson_interval(num_solved, trials=len(flags))
+        return cls.of_counts(sum(flags), num_puzzles=len(flags))
+
+    @classmethod
+    def of_counts(cls, num_solved: int, *, num_puzzles: int) -> Accuracy:
+        """Return the accuracy of a number of solved puzzles."""
+        low, high = wilson_interval(num_solved, trials=num_puzzles)
         return cls(
-            num_puzzles=len(flags),
+            num_puzzles=num_puzzles,
             num_solved=num_solved,
-            accuracy=num_solved / len(flags) if flags else None,
+            accuracy=num_solved / num_puzzles if num_puzzles else None,
             low=low,
             high=high,
         )

@@ -11,7 +11,7 @@ import numpy as np
 from data.model_format.facts import model_name
 from data.model_format.precision import PrecisionPolicy
 from eval.engines.contract import Request, paper_caps
-from eval.engines.factory import EngineName, close_engine, make_engine, make_network
+from eval.engines.factory import LocalEngineName, make_engine, make_network
 from eval.engines.puzzle_run import input_prompt
 from eval.inspect.first_wrong import segment_tokens_of
 from eval.results.folder import EvaluationFolder
@@ -105,7 +105,7 @@ def attempt_of_model(
     board: Board,
     givens: Grid,
     *,
-    engine: EngineName | None,
+    engine: LocalEngineName | None,
     precision: PrecisionPolicy,
     max_register_tokens: int,
     max_tokens: int,
@@ -149,7 +149,7 @@ def attempt_of_model(
     try:
         (result,) = decoder.decode([request])
     finally:
-        close_engine(decoder)
+        decoder.close()
     readings = None
     if registers is not None and max_register_tokens > 0:
         readings = read_registers(

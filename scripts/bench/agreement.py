@@ -20,7 +20,6 @@ from tyro.conf import OmitArgPrefixes
 
 from data.model_format.precision import get_precision
 from eval.engines.contract import FinishReason, Request, Result
-from eval.engines.factory import close_engine
 from eval.inspect.differences import Difference, first_difference, preference_at
 from eval.network.model_folder import ModelFolder
 from eval.network.network import Network
@@ -98,7 +97,7 @@ def _decode(
     try:
         return {result.key: result for result in engine.decode(requests)}
     finally:
-        close_engine(engine)
+        engine.close()
 
 
 def _differences(

@@ -30,7 +30,7 @@ from data.model_format.facts import model_name
 from data.model_format.precision import PrecisionName, get_precision
 from data.runtime.cpus import available_cpus
 from eval.engines.contract import Caps, Engine, FinishReason, Request, Result, paper_caps
-from eval.engines.factory import ENGINES, close_engine, make_engine
+from eval.engines.factory import LOCAL_ENGINES, make_engine
 from eval.engines.puzzle_run import input_prompt
 from eval.network.model_folder import ModelFolder
 from scripts.bench.harness import Report, best_time, load_grids
@@ -42,7 +42,7 @@ _WARM_UP = Caps(max_new_tokens=32, max_segment_tokens=32)
 def installed_engines() -> tuple[str, ...]:
     """Return the available engines: all, or all but vLLM if it is not installed."""
     is_missing = importlib.util.find_spec("vllm") is None
-    return tuple(name for name in ENGINES if name != "vllm" or not is_missing)
+    return tuple(name for name in LOCAL_ENGINES if name != "vllm" or not is_missing)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,9 +71,9 @@ class CaseConfig:
     """JSON file to write."""
 
     def __post_init__(self) -> None:
-        unknown = set(self.engines) - set(ENGINES)
+        unknown = set(self.engines) - set(LOCAL_ENGINES)
         if unknown or not self.engines:
-            raise ValueError(f"engines: got {self.engines}, allowed are {', '.join(ENGINES)}")
+            raise ValueError(f"engines: got {self.engines}, allowed are {', '.join(LOCAL_ENGINES)}")
         if len(self.puzzles) not in (1, len(self.models)):
             raise ValueError(
                 f"puzzles: got {len(self.puzzles)} files, allowed are 1 or {len(self.models)}"
@@ -231,7 +231,7 @@ def measure(name: str, folder: ModelFolder, requests: Sequence[Request], config:
         list(engine.decode([replace(request, caps=_WARM_UP) for request in first]))
         turns = [take_turn(engine, requests, device) for _ in range(config.num_turns)]
     finally:
-        close_engine(engine)
+        engine.close()
     fastest = max(turns, key=lambda turn: turn.speed)
     return replace(fastest, peak_bytes=fastest.peak_bytes - before)
 

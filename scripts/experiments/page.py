@@ -78,9 +78,8 @@ def _draw(settings: Settings, results: Results, folder: Path) -> list[tuple[str,
         Title and file name of each plot.
     """
     plots = []
-    is_by_length = any(row.sample == "targets" for row in results.rows)
     by_length = {row.training.name: row.points for row in results.rows if row.sample == "targets"}
-    drawing = draw_accuracy_by_length(by_length) if is_by_length else None
+    drawing = draw_accuracy_by_length(by_length)
     if drawing is not None:
         (folder / LENGTH_PLOT).write_text(drawing.svg(), encoding="utf-8")
         plots.append(("Accuracy against CoT length", LENGTH_PLOT))

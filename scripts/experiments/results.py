@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from data.runtime.intervals import wilson_interval
 from data.stats import PAPER_TABLE, Cutoff, Statistics, check_comparable, compute_statistics
 from eval.report.build import LengthPoint, length_points
 from eval.report.entries import Entry, read_entries
@@ -119,21 +118,12 @@ def _paper_accuracy(
         return None
     result = published[training.published]
     if sample == "hardest":
-        return None if result.hardest is None else _accuracy(result.hardest, num_puzzles=100)
+        return (
+            None if result.hardest is None else Accuracy.of_counts(result.hardest, num_puzzles=100)
+        )
     assert result.num_tested is not None
     num_solved = round(result.num_tested * result.accuracy / 100)
-    return _accuracy(num_solved, num_puzzles=result.num_tested)
-
-
-def _accuracy(num_solved: int, *, num_puzzles: int) -> Accuracy:
-    low, high = wilson_interval(num_solved, trials=num_puzzles)
-    return Accuracy(
-        num_puzzles=num_puzzles,
-        num_solved=num_solved,
-        accuracy=num_solved / num_puzzles,
-        low=low,
-        high=high,
-    )
+    return Accuracy.of_counts(num_solved, num_puzzles=result.num_tested)
 
 
 def seed_mean(accuracies: Sequence[float]) -> SeedMean:

@@ -33,6 +33,7 @@ class FakeEngine:
     """Puzzles end in an order of their own; every fifth is answered wrong, every seventh loops."""
 
     name = "segment"
+    device = "cpu"
 
     def __init__(self, *, delay_s: float = 0.0, reverse: bool = False) -> None:
         self.precision = get_precision("fp32")
@@ -50,6 +51,9 @@ class FakeEngine:
             self.stats.num_new_tokens += run.num_new_tokens
             self.stats.num_prompt_tokens += len(run.prompt)
             yield run.result()
+
+    def close(self) -> None:
+        """See `eval.engines.contract.Engine`."""
 
 
 def write_segment(run: PuzzleRun) -> Tokens:

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from data.model_format.precision import PrecisionName, get_precision
 from eval.engines.contract import Caps, FinishReason, Request
-from eval.engines.factory import ENGINES, make_engine, make_network
+from eval.engines.factory import LOCAL_ENGINES, make_engine, make_network
 from eval.engines.puzzle_run import input_prompt
 from eval.network.compiled.network import CompiledNetwork
 from eval.network.model_folder import CONFIG_FILE, WEIGHTS_FILE, ModelFolder
@@ -249,7 +249,7 @@ def test_what_transformers_alone_computes_is_for_the_engine_hf(
     edit_config(path, **{key: value})
     folder = ModelFolder.open(path)
     assert folder.computed is None
-    for name in set(ENGINES) - {"hf"}:
+    for name in set(LOCAL_ENGINES) - {"hf"}:
         with pytest.raises(ValueError, match=rf"{key}: got \[.*only the engine hf supports it"):
             make_engine(name, folder, precision=FP32, device=CPU, num_slots=1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from data.model_format.precision import UNKNOWN_PRECISION
 from eval.commands.report import Config, main
@@ -20,7 +21,7 @@ from tests.eval.evaluations import LENGTHS, write_evaluation
 def test_commands_reproduce_evaluations(tmp_path: Path) -> None:
     config = write_evaluation(tmp_path / "a").config
     data = replace(config.data, name="test.csv")
-    arguments = {"stop": ["a b"], "name": "5"}
+    arguments: dict[str, Any] = {"stop": ["a b"], "name": "5"}
     session = replace(config.sessions[0], device="http://host/v1", engine_args=arguments)
     text = replace(
         config,

@@ -219,7 +219,7 @@ def test_damaged_weights_are_one_line(
     folder = shutil.copytree(chat_model, tmp_path / "model")
     (folder / "model.safetensors").write_bytes(content)
     with pytest.raises(ValueError, match=rf"model\.safetensors: damaged weights: .*{reason}"):
-        LanguageModel.open(str(folder))
+        _ = LanguageModel.open(str(folder)).num_parameters
 
 
 def test_a_run_folder_names_its_model(tmp_path: Path) -> None:

@@ -96,6 +96,9 @@ class TextModel(Protocol):
             OSError: The server cannot be reached or stops responding.
         """
 
+    def close(self) -> None:
+        """Release processes and connections, if any."""
+
 
 @dataclass(slots=True)
 class _PendingPuzzle:
@@ -124,6 +127,7 @@ class TextEngine:
             log: Log of replies; prompts with a logged reply are not sent again.
         """
         self.name, self.precision, self.stats = model.name, model.precision, model.stats
+        self.device = model.device
         self.log = log
         self._model, self._num_shots, self._sampling = model, num_shots, sampling
 
@@ -148,10 +152,8 @@ class TextEngine:
         assert not puzzles, f"no reply for {', '.join(puzzles)}"
 
     def close(self) -> None:
-        """Release the model, or the connections to the server."""
-        close = getattr(self._model, "close", None)
-        if close is not None:
-            close()
+        """See `eval.engines.contract.Engine`."""
+        self._model.close()
 
     def _prompts(
         self,

@@ -52,6 +52,9 @@ class LocalTextModel(ABC):
         """See `eval.engines.factory`."""
         return cls(LanguageModel.open(model), options, sampling=sampling, form=form)
 
+    def close(self) -> None:  # noqa: B027 - optional
+        """See `eval.engines.text.engine.TextModel`."""
+
     @abstractmethod
     def _load_model(self, model: LanguageModel, options: EngineOptions) -> None:
         """Load the model; the attributes of the base class are set."""

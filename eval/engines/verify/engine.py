@@ -68,6 +68,7 @@ class VerifyEngine:
             segment_tokens: Trace tokens per segment of the model's training data; None for CoT.
         """
         self.precision = network.precision
+        self.device = str(network.device)
         self.stats = EngineStats()
         self._network = network
         self._segment_tokens = segment_tokens
@@ -126,6 +127,9 @@ class VerifyEngine:
                     self._count(puzzle.run.num_new_tokens)
                     yield puzzle.run.result()
             drafted = [puzzle for puzzle in drafted if puzzle.segments]
+
+    def close(self) -> None:
+        """See `eval.engines.contract.Engine`."""
 
     @property
     def _min_free(self) -> int:
