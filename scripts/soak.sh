@@ -2,8 +2,8 @@
 # Run the tests marked `slow`, which scripts/test.sh omits: many random machines, compiled training,
 # numerics of process startup, jobs that are stopped twice, replicas of vLLM, all stages of
 # scripts/gpu_check.sh, and faults before every file-system event of the commands that write files
-# (tests/scripts/test_command_faults.py). Takes half an hour on two cores without the faults. These
-# are about 4,400, of 0.8 s each as measured on a part of them: about an hour.
+# (tests/scripts/test_command_faults.py). Takes half an hour on two cores without the fault tests, and
+# about another hour with them (4,400 cases of 0.8 s, extrapolated from a part).
 #
 #   bash scripts/soak.sh [pytest options]
 #

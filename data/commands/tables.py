@@ -1,16 +1,19 @@
-"""Printing of tables."""
+"""Printing of tables and boards."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
+import numpy as np
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from data.runtime.terminal import printable
+from solver.boards import Board, Grid
+from solver.puzzles import format_board
 
 _NUMBER = re.compile(r"[^A-Za-z]*[A-Za-z]{0,2}")
 _NUMERIC = re.compile(r"[^A-Za-z]*\d[^A-Za-z]*[A-Za-z]{0,2}")
@@ -45,6 +48,17 @@ def print_table(
     # Printed separately, since a title of the table would be wrapped to its width.
     console.print(printable(title), style="bold", markup=False, highlight=False, soft_wrap=True)
     console.print(table, crop=False)
+
+
+def draw_board(board: Board, grid: Grid, *, givens: Grid, active_cell: int | None = None) -> Text:
+    """Return a drawing of a grid, with the givens in bold and the active cell reversed."""
+    drawing = Text(format_board(board, grid))
+    offsets = [k for k, char in enumerate(drawing.plain) if char.isalnum() or char == "."]
+    for cell in np.flatnonzero(givens).tolist():
+        drawing.stylize("bold cyan", offsets[cell], offsets[cell] + 1)
+    if active_cell is not None:
+        drawing.stylize("reverse", offsets[active_cell], offsets[active_cell] + 1)
+    return drawing
 
 
 def _min_width(name: str, cells: list[str]) -> int:

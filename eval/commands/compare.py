@@ -64,8 +64,7 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
     yield "solved by both", f"{comparison.both:,}"
     yield "solved by neither", f"{comparison.neither:,}"
     yield "exact McNemar p", f"{comparison.p_value:.3g}"
-    is_different = comparison.p_value <= SIGNIFICANT
-    yield "difference", f"{'' if is_different else 'not '}significant at {SIGNIFICANT}"
+    yield "difference", f"{'' if comparison.is_significant else 'not '}significant at {SIGNIFICANT}"
     if not comparison.has_equal_caps:
         yield "note", "the token caps differ"
 

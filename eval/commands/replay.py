@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 from annotated_types import Ge, Le
 from rich.console import Console
-from rich.text import Text
 from tyro.conf import Positional
 
-from data.commands.tables import print_table
+from data.commands.tables import draw_board, print_table
 from data.model_format.precision import PrecisionName, get_precision
 from data.runtime.intervals import wilson_interval
 from data.runtime.ranges import check_ranges
@@ -21,7 +19,7 @@ from eval.engines.contract import Request, paper_caps
 from eval.inspect.board_state import BoardState, board_state
 from eval.results.folder import EvaluationFolder
 from solver.boards import Board, Grid
-from solver.puzzles import format_board, format_grid, parse_puzzle, puzzle_id
+from solver.puzzles import format_grid, parse_puzzle, puzzle_id
 from solver.vocabulary import Tokens, Vocabulary
 
 if TYPE_CHECKING:
@@ -138,13 +136,7 @@ def _show_deviation(console: Console, request: Request, deviation: Deviation) ->
 
 
 def _show_board(console: Console, board: Board, givens: Grid, state: BoardState) -> None:
-    drawing = Text(format_board(board, state.grid))
-    offsets = [k for k, char in enumerate(drawing.plain) if char.isalnum() or char == "."]
-    for cell in np.flatnonzero(givens).tolist():
-        drawing.stylize("bold cyan", offsets[cell], offsets[cell] + 1)
-    if state.cell is not None:
-        drawing.stylize("reverse", offsets[state.cell], offsets[state.cell] + 1)
-    console.print(drawing)
+    console.print(draw_board(board, state.grid, givens=givens, active_cell=state.cell))
     if state.cell is not None:
         console.print(
             f"line of {board.format_cell(state.cell)}: wrote {_digits(state.written)}; "

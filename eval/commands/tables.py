@@ -58,7 +58,7 @@ def _facts(folder: EvaluationFolder, summary: Summary) -> Iterator[tuple[str, st
     yield "95% Wilson interval", interval
     for finish_reason, count in summary.finish_reasons.items():
         if count:
-            yield f"ended by {finish_reason.replace('_', ' ')}", f"{count:,}"
+            yield f"finish reason: {finish_reason.replace('_', ' ')}", f"{count:,}"
     yield from _answer_facts(summary)
     yield "generated tokens", f"{summary.num_new_tokens:,}"
     yield "segments", f"{summary.num_segments:,}"
@@ -70,7 +70,7 @@ def _facts(folder: EvaluationFolder, summary: Summary) -> Iterator[tuple[str, st
         share = summary.cost.num_accepted_tokens / summary.cost.num_drafted_tokens
         yield "drafted tokens accepted", f"{share:.4f}"
     yield "engine", f"{config.engine}, {config.precision.name}, {config.mode}"
-    yield "most new tokens", f"{config.caps.max_new_tokens:,}"
+    yield "token limit", f"{config.caps.max_new_tokens:,}"
     yield "model digest", config.model.digest[:16]
     yield "cohort", cohort_of(config).name
     yield "test set digest", config.data.sample_digest[:16]

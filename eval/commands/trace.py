@@ -96,7 +96,7 @@ def main(config: Config) -> int:
             solver=solver,
             segments=attempt.segments,
             name=attempt.model_name,
-            end=attempt.finish_reason,
+            finish_reason=attempt.finish_reason,
         )
         difference, readings = first_difference(solver.ids, model.ids), attempt.readings
         if difference is None:

@@ -48,7 +48,7 @@ def first_wrong(
         ValueError: The givens clash, or the mode is SCoT and the search does not solve the puzzle.
     """
     solver = solver_stream(board, givens, segment_tokens=segment_tokens)
-    model = model_stream(givens, solver=solver, segments=segments, name="model", end="")
+    model = model_stream(givens, solver=solver, segments=segments, name="model", finish_reason="")
     position = first_difference(solver.ids, model.ids)
     if position is None:
         return None

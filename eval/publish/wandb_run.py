@@ -38,13 +38,12 @@ GROUP_COLUMNS = ("group", "puzzles", "solved", "accuracy", "low", "high", "media
 logger = logging.getLogger(__name__)
 
 
-def log_evaluation(folder: EvaluationFolder, *, project: str, name: str | None = None) -> None:
-    """Log a finished evaluation as a new W&B run.
+def log_evaluation(folder: EvaluationFolder, *, project: str) -> None:
+    """Log a finished evaluation as a new W&B run, named after its folder.
 
     Args:
         folder: The evaluation.
         project: W&B project.
-        name: Name of the run, by default that of the folder.
 
     Raises:
         ValueError: The evaluation is unfinished.
@@ -60,7 +59,7 @@ def log_evaluation(folder: EvaluationFolder, *, project: str, name: str | None =
     path = folder.path.resolve()
     with wandb.init(
         project=project,
-        name=name or path.name,
+        name=path.name,
         job_type="evaluation",
         config=config.to_json(),
         dir=choose_folder(path.parent),
@@ -156,7 +155,7 @@ def _sample_trace(folder: EvaluationFolder) -> list[list[Any]]:
     board = folder.board
     _, givens = parse_puzzle(samples[0].puzzle.givens, board=board)
     solver = solver_stream(board, givens, segment_tokens=segment_tokens_of(folder.config))
-    model = model_stream(givens, solver=solver, segments=segments, name="model", end="")
+    model = model_stream(givens, solver=solver, segments=segments, name="model", finish_reason="")
     texts = (tokens_to_lines(board, stream.ids).splitlines() for stream in (model, solver))
     pairs = zip_longest(*texts, fillvalue="")
     return [[number, *pair] for number, pair in enumerate(islice(pairs, MAX_TRACE_LINES), 1)]

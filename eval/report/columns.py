@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eval.report.build import LeaderboardRow
+from eval.report.compare import SIGNIFICANT
 from eval.results.summary import Accuracy
 
 MISSING = "-"
@@ -114,7 +115,8 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         name="rank",
         title="#",
-        help="rank on these puzzles; shared where the McNemar test finds no difference (p > 0.05)",
+        help="rank on these puzzles; shared where the McNemar test finds no difference "
+        f"(p > {SIGNIFICANT})",
         attribute="rank",
     ),
     Column(

@@ -36,6 +36,11 @@ class Comparison:
     has_equal_caps: bool
     """Whether both have the same token limits."""
 
+    @property
+    def is_significant(self) -> bool:
+        """Whether the difference is significant."""
+        return self.p_value <= SIGNIFICANT
+
 
 def mcnemar_p(only_first: int, only_second: int) -> float:
     """Return the exact two-sided p-value: twice the smaller binomial tail with p = 1/2, at most 1.
@@ -96,7 +101,7 @@ def shared_ranks(entries: Sequence[Entry]) -> list[int]:
     best: Entry | None = None
     for index, entry in enumerate(entries):
         comparison = None if best is None else compare(best, entry)
-        if comparison is not None and comparison.p_value > SIGNIFICANT:
+        if comparison is not None and not comparison.is_significant:
             ranks.append(ranks[-1])
         else:
             best = entry

@@ -44,6 +44,6 @@ def _page(attempt: Attempt, place: FailurePlace, *, label: str) -> str:
         solver=solver,
         segments=attempt.segments,
         name=label,
-        end=attempt.finish_reason,
+        finish_reason=attempt.finish_reason,
     )
     return trace_page(attempt.board, attempt.givens, solver=solver, model=model, failure=place)

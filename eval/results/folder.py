@@ -100,7 +100,7 @@ class EvaluationFolder:
 
     def write_config(self, config: EvaluationConfig) -> None:
         """Replace the settings, for instance to add a session."""
-        self.expect_changes()
+        self.invalidate_digests()
         self.config = config
         publish_file(self.path / CONFIG_FILE, to_json(config.to_json()))
 
@@ -152,12 +152,12 @@ class EvaluationFolder:
 
     def generated(self, keys: Iterable[str]) -> dict[str, tuple[Tokens, ...]]:
         """Read the stored generated ids of puzzles, by key and segment."""
-        path, wanted = self.path / TOKENS_FILE, set(keys)
+        path, requested = self.path / TOKENS_FILE, set(keys)
         check_digests(self.path, (TOKENS_FILE,))
 
         def read(record: dict[str, Any]) -> tuple[str, tuple[Tokens, ...] | None]:
             key = record["key"]
-            return key, _unpack(record, board=self.board) if key in wanted else None
+            return key, _unpack(record, board=self.board) if key in requested else None
 
         items = read_lines(path, read) if path.exists() else ()
         return {key: segments for key, segments in items if segments is not None}
@@ -178,7 +178,7 @@ class EvaluationFolder:
         publish_file(self.path / SUMMARY_FILE, to_json(self.summary_record))
         write_digests(self.path, _DIGESTED_FILES)
 
-    def expect_changes(self) -> None:
+    def invalidate_digests(self) -> None:
         """Invalidate the digests of all files except the sample, before they change.
 
         Raises:
@@ -202,7 +202,7 @@ class EvaluationFolder:
 
     def replace_rows(self, rows: Sequence[ResultRow]) -> None:
         """Rewrite all results, sorted by key."""
-        self.expect_changes()
+        self.invalidate_digests()
         rows = sorted(rows, key=lambda row: row.key)
         publish_lines(self.path / RESULTS_FILE, (row.to_json() for row in rows))
         self.__dict__["rows"] = tuple(rows)

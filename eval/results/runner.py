@@ -144,7 +144,7 @@ def _evaluate(folder: EvaluationFolder, engine: Engine, part: Part | None) -> No
     (folder.path / SUMMARY_FILE).unlink(missing_ok=True)
     puzzles = part_of_sample(folder.sample, part)
     done = {row.key for row in folder.rows}
-    folder.expect_changes()
+    folder.invalidate_digests()
     todo = {puzzle.key: puzzle for puzzle in puzzles if puzzle.key not in done}
     if done:
         logger.info("%d of %d puzzles have a result", len(puzzles) - len(todo), len(puzzles))

@@ -115,7 +115,6 @@ def _packed(board: Board, stream: Stream, *, shared: int, max_tokens: int) -> di
     kept = stream.ids[min(shared, max_tokens) : max_tokens]
     return {
         "name": stream.name,
-        "end": stream.end,
         "total": len(stream.ids),
         "shared": min(shared, max_tokens),
         "ids": array_base64(kept, _id_dtype(board)),

@@ -25,8 +25,8 @@ class Stream:
     """`solver`, or name of the model."""
     ids: Tokens
     """Input block and all generated ids, shape (n,)."""
-    end: str
-    """Final status."""
+    finish_reason: str
+    """Why decoding ended; for the solver, its status."""
     solution: Grid | None = None
     """Solution, if found."""
 
@@ -50,16 +50,17 @@ def solver_stream(board: Board, givens: Grid, *, segment_tokens: int | None) -> 
         starts[1:] += segments.prompt_lengths[1:]
         parts = zip(starts.tolist(), segments.ends.tolist(), strict=True)
         ids = np.concatenate([segments.tokens[start:end] for start, end in parts])
-    end = result.status.name.lower()
-    return Stream(name="solver", ids=ids, end=end, solution=result.solution)
+    status = result.status.name.lower()
+    return Stream(name="solver", ids=ids, finish_reason=status, solution=result.solution)
 
 
 def model_stream(
-    givens: Grid, *, solver: Stream, segments: Sequence[Tokens], name: str, end: str
+    givens: Grid, *, solver: Stream, segments: Sequence[Tokens], name: str, finish_reason: str
 ) -> Stream:
     """Return the token stream of a model: the input block, then the ids of its segments."""
     prompt_length = 2 * np.count_nonzero(givens) + 2
-    return Stream(name=name, ids=np.concatenate([solver.ids[:prompt_length], *segments]), end=end)
+    ids = np.concatenate([solver.ids[:prompt_length], *segments])
+    return Stream(name=name, ids=ids, finish_reason=finish_reason)
 
 
 def first_difference(first: Tokens, second: Tokens) -> int | None:

@@ -75,10 +75,10 @@ def main(config: Config) -> int:
 
 
 def _describe(job: Job) -> str:
-    wanted = job.resources
-    parts = [f"{wanted.shards} tasks"] if wanted.shards > 1 else []
-    parts += [f"{wanted.nodes} nodes"] if wanted.nodes > 1 else []
-    parts += [f"{wanted.gpus} GPU{'s' if wanted.gpus > 1 else ''}"] if wanted.gpus else []
+    resources = job.resources
+    parts = [f"{resources.shards} tasks"] if resources.shards > 1 else []
+    parts += [f"{resources.nodes} nodes"] if resources.nodes > 1 else []
+    parts += [f"{resources.gpus} GPU{'s' if resources.gpus > 1 else ''}"] if resources.gpus else []
     after = ", ".join([*job.after_ok, *([job.merged.name] if job.merged else [])])
     return ", ".join([*parts, f"after {after}" if after else "no dependencies"])
 

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import OmitArgPrefixes, Positional
 
+from data.commands.tables import draw_board
 from data.puzzle_sources.columns import ColumnOptions
 from data.runtime.ranges import SegmentTokens, TokenCount, check_ranges
 from data.segments import split_into_segments
@@ -22,6 +23,7 @@ from data.text import tokens_to_lines
 from solver.boards import Board, Grid, get_board
 from solver.generation.counting import UNDECIDED, count_solutions_many
 from solver.jit import kernel_cache_dir
+from solver.mrv.trace_lines import trace_line_lengths
 from solver.mrv.tracer import DEFAULT_MAX_TOKENS, Status, Trace, trace
 from solver.puzzles import (
     NO_COLUMN_NAMES,
@@ -33,7 +35,7 @@ from solver.puzzles import (
     parse_puzzle,
     read_puzzles,
 )
-from solver.vocabulary import NONE, OUTPUT, Tokens, Vocabulary
+from solver.vocabulary import NONE, Tokens
 
 _COUNT_NODES = 1_000_000
 _NUM_SOLUTIONS_TEXT = {
@@ -221,7 +223,7 @@ def _show(
     num_givens = int(np.count_nonzero(givens))
     console.print(Text(f"{name}: {board.name}, {num_givens} givens", style="bold"))
     grids = [givens] if result.solution is None else [givens, result.solution]
-    drawings = [_draw(board, grid, givens=givens) for grid in grids]
+    drawings = [draw_board(board, grid, givens=givens) for grid in grids]
     width = len(format_board(board, givens).splitlines()[0])
     if len(drawings) * (width + 6) <= console.width:
         table = Table.grid(padding=(0, 6, 0, 0))
@@ -235,28 +237,17 @@ def _show(
         console.print(_counts_text(board, result, num_givens=num_givens))
 
 
-def _draw(board: Board, grid: Grid, *, givens: Grid) -> Text:
-    """Return a drawing of a grid, with the givens in bold."""
-    drawing = Text(format_board(board, grid))
-    places = [i for i, char in enumerate(drawing.plain) if char.isalnum() or char == "."]
-    for place in np.array(places)[givens != 0].tolist():
-        drawing.stylize("bold cyan", place, place + 1)
-    return drawing
-
-
 def _counts_text(board: Board, result: Trace, *, num_givens: int) -> str:
-    tokens, vocabulary = result.tokens, Vocabulary(board)
+    tokens = result.tokens
     prompt_length = min(2 * num_givens + 2, len(tokens))
-    output = np.flatnonzero(tokens == OUTPUT)
-    search = tokens[prompt_length : output[0] if len(output) else None]
-    is_coordinate = (search >= vocabulary.first_coordinate) & (search < vocabulary.first_digit)
-    line_lengths = np.diff(np.flatnonzero(is_coordinate), append=len(search))
-    num_output = len(tokens) - prompt_length - len(search)
-    num_branches, num_dead_ends = np.sum(line_lengths > 2), np.sum(search == NONE)
+    line_lengths = trace_line_lengths(board, tokens, num_givens=num_givens)
+    num_trace = int(line_lengths.sum())
+    num_output = len(tokens) - prompt_length - num_trace
+    num_branches, num_dead_ends = np.sum(line_lengths > 2), np.sum(tokens == NONE)
     branches = "branch" if num_branches == 1 else "branches"
     dead_ends = "dead end" if num_dead_ends == 1 else "dead ends"
     return (
-        f"tokens       {len(tokens):,} = {prompt_length:,} input + {len(search):,} trace"
+        f"tokens       {len(tokens):,} = {prompt_length:,} input + {num_trace:,} trace"
         f" + {num_output:,} output\n"
         f"trace lines  {len(line_lengths):,}: {num_branches:,} {branches}"
         f" (two or more candidates), {num_dead_ends:,} {dead_ends}\n"

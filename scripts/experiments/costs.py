@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from data.stats import PAPER_NUM_ROWS, PAPER_TABLE
+from eval.engines.contract import SCOT_MAX_NEW_TOKENS
 from scripts.experiments.model_sizes import PAPER_PARAMETERS
 from scripts.experiments.rates import Rates
 from scripts.experiments.trainings import LONGEST, Mode, Training
@@ -17,7 +18,6 @@ from training.models.families import flops_per_token
 
 TOKENS_PER_UPDATE = 100_000
 NUM_TEST_PUZZLES = 422_786
-SCOT_TOKEN_CAP = 5_000_000
 SEGMENT_CONTEXT = 600.0
 """Mean number of KV cache entries that a decode step of a segment reads."""
 LOSS_SHARES: dict[Mode, float] = {"cot": 0.84, "scot": 0.69}
@@ -96,12 +96,11 @@ def _all_reduce_s(training: Training, rates: Rates, *, num_gpus: int) -> float:
 
 def build_cost(mode: Mode, rates: Rates, *, num_cores: int) -> Cost:
     """Return the cost of the data set with N = 2^14; longer CoTs are traced up to N and dropped."""
-    num_puzzles, cot_tokens, _, scot_tokens = PAPER_TABLE[LONGEST]
+    num_puzzles, cot_tokens, _, _ = PAPER_TABLE[LONGEST]
     traced = cot_tokens + (PAPER_NUM_ROWS - num_puzzles) * LONGEST
-    written = (cot_tokens if mode == "cot" else scot_tokens) * rates.dataset_bytes_per_token
     shares = {
         "tracing": traced / (num_cores * rates.build_tokens_per_core_s),
-        "writing to disk": written / rates.disk_write_bytes_per_s,
+        "writing to disk": disk_bytes(mode, rates) / rates.disk_write_bytes_per_s,
     }
     bottleneck = max(shares, key=lambda name: shares[name])
     return Cost(hours=shares[bottleneck] / 3600, num_devices=num_cores, bottleneck=bottleneck)
@@ -130,7 +129,9 @@ def evaluation_cost(
     shares = {
         "reading the KV cache": generated / decode_tokens_per_s(training, rates) / num_gpus,
         "the longest puzzle, token by token": (
-            SCOT_TOKEN_CAP * rates.decode_step_s_per_layer * training.config.architecture.num_layers
+            SCOT_MAX_NEW_TOKENS
+            * rates.decode_step_s_per_layer
+            * training.config.architecture.num_layers
         ),
     }
     bottleneck = max(shares, key=lambda name: shares[name])

@@ -73,7 +73,7 @@ def make_recipe(settings: Settings, *, resources: Resources) -> Recipe:
         name="report",
         words=("paper", "report", *settings.words),
         needs=tuple(stage.name for stage in stages),
-        resources=_only(resources),
+        resources=_single_node(resources),
     )
     return Recipe(name=settings.name, stages=(*stages, report))
 
@@ -103,14 +103,14 @@ def _data_table_stages(
     yield Stage(
         name="puzzles",
         words=("data", "generate", count, "--board", setup.board, "--rebuild", "--out", puzzles),
-        resources=_only(resources),
+        resources=_single_node(resources),
     )
     words = ("data", "lengths", puzzles, "--segment-tokens", str(setup.segment_tokens))
     yield Stage(
         name="lengths-train",
         words=(*words, "--out", str(layout.lengths("train")), "--resume"),
         needs=("puzzles",),
-        resources=_only(resources),
+        resources=_single_node(resources),
     )
 
 
@@ -123,7 +123,7 @@ def _lengths_stage(
     return Stage(
         name=f"lengths-{split}",
         words=(*words, "--out", out, "--resume"),
-        resources=_only(resources),
+        resources=_single_node(resources),
     )
 
 
@@ -133,13 +133,15 @@ def _data_stages(
     yield Stage(
         name=f"data-{mode}",
         words=setup.build_words(mode, layout.data(mode)),
-        resources=_only(resources, shards=resources.shards if setup.source is not None else 1),
+        resources=_single_node(
+            resources, shards=resources.shards if setup.source is not None else 1
+        ),
     )
     yield Stage(
         name=f"test-{mode}",
         words=setup.build_test_words(mode, layout.test(mode), exclude=layout.data(mode)),
         needs=(f"data-{mode}",),
-        resources=_only(resources),
+        resources=_single_node(resources),
     )
 
 
@@ -183,10 +185,10 @@ def _evaluation_stage(
         name=f"{training.name}-{sample}",
         words=(*setup.eval_words(training, sample), *folders),
         needs=tuple(needs),
-        resources=_only(resources, shards=resources.shards, gpus=min(1, resources.gpus)),
+        resources=_single_node(resources, shards=resources.shards, gpus=min(1, resources.gpus)),
     )
 
 
-def _only(resources: Resources, *, shards: int = 1, gpus: int = 0) -> Resources:
+def _single_node(resources: Resources, *, shards: int = 1, gpus: int = 0) -> Resources:
     """Return the resources of a stage that is not a training."""
     return dataclasses.replace(resources, shards=shards, gpus=gpus, nodes=1, processes=1)

@@ -84,20 +84,18 @@ class ExperimentSetup:
         return dataclasses.replace(
             tiny,
             architecture=dataclasses.replace(tiny.architecture, **shape),
-            max_cot_length=self._cutoff(config.max_cot_length),
+            max_cot_length=config.max_cot_length and self._cutoff(config.max_cot_length),
             budget=min(config.budget, TINY_TOKENS),
             precision=config.precision,
             compile=None,
         )
 
-    def _cutoff(self, max_cot_length: int | None) -> int | None:
-        if max_cot_length is None:
-            return None
+    def _cutoff(self, max_cot_length: int) -> int:
         return self.cutoffs.get(max_cot_length, max_cot_length)
 
     def cutoff(self, training: Training) -> int:
         """Return N of a training in this setup."""
-        return self.cutoffs.get(training.max_cot_length, training.max_cot_length)
+        return self._cutoff(training.max_cot_length)
 
     def num_tokens(self, training: Training) -> int:
         """Return the token budget of a training in this setup."""

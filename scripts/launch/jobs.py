@@ -21,7 +21,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
+from importlib.resources import files
 from pathlib import Path
 
 from data.runtime.templates import read_template, template_environment
@@ -165,15 +165,15 @@ class Scripts:
         return f"{self.folder}/done/{job.name}-{job.digest}.{task}"
 
 
-def accelerate_config(wanted: Resources) -> Path:
+def accelerate_config(resources: Resources) -> Path:
     """Return the accelerate config file of a training."""
-    if wanted.nodes * wanted.processes_per_node == 1:
+    if resources.nodes * resources.processes_per_node == 1:
         name = "single_gpu.yaml"
-    elif wanted.gpus:
+    elif resources.gpus:
         name = "ddp.yaml"
     else:
         name = "cpu2.yaml"
-    return Path(str(resources.files("scripts") / "accelerate" / name))
+    return Path(str(files("scripts") / "accelerate" / name))
 
 
 def _sbatch_option(option: str) -> str:

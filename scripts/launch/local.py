@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -45,7 +46,8 @@ class LocalRun:
 
         Args:
             scripts: Jobs of the recipe.
-            num_jobs: Jobs in parallel. With more than one, their output goes to ROOT/logs.
+            num_jobs: Jobs in parallel. With more than one, their output goes to `logs/` in the
+                folder of the scripts.
             report: Called with the name of a job and its new status.
 
         Raises:
@@ -80,14 +82,14 @@ class LocalRun:
         try:
             with stop_at_once():
                 while self._waiting or self._running:
-                    self._drop_hopeless()
+                    self._skip_dependents()
                     self._start_ready()
                     self._collect()
         finally:
             self._stop_all()
         return self._failed
 
-    def _drop_hopeless(self) -> None:
+    def _skip_dependents(self) -> None:
         for name, job in list(self._waiting.items()):
             missing = [need for need in job.after_ok if need in self._failed]
             if missing:
@@ -100,7 +102,7 @@ class LocalRun:
             if len(self._running) == self._num_jobs:
                 return
             if not {*job.after_ok} & (self._waiting.keys() | self._running.keys()):
-                self._report(name, f"sudocot {' '.join(job.words)}")
+                self._report(name, f"sudocot {shlex.join(job.words)}")
                 self._running[name] = self._start(job)
                 del self._waiting[name]
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from data.runtime.options import option_value
 from data.runtime.signals import REQUEUE_EXIT_CODE
 
 REPEAT_S = 0.5
@@ -179,7 +180,10 @@ def train_on_node(
     """
     from training.reporting.metrics import METRICS_FILE
 
-    metrics = _run_folder(words) / METRICS_FILE
+    out = option_value(words, "--out")
+    if out is None:
+        raise ValueError("out: got none, allowed is the folder of the run")
+    metrics = Path(out) / METRICS_FILE
     before = last_row(metrics)
     if rendezvous.num_nodes > 1:
         check_rendezvous(rendezvous, limit_s=rendezvous_timeout_s)
@@ -194,13 +198,6 @@ def train_on_node(
         logger.info("saved at step %s, to be resumed", after["step"])
         return REQUEUE_EXIT_CODE
     return code
-
-
-def _run_folder(words: Sequence[str]) -> Path:
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--out", type=Path, required=True)
-    path: Path = parser.parse_known_args(words)[0].out
-    return path
 
 
 def main(argv: Sequence[str]) -> int:

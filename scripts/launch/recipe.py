@@ -266,7 +266,7 @@ def _stage(name: str, value: Any, *, base: Resources) -> Stage:
         name=name,
         words=tuple(words),
         needs=(needs,) if isinstance(needs, str) else _texts(f"{name}: needs", needs),
-        resources=_resources(name, entries, base=_alone(base, tuple(words))),
+        resources=_resources(name, entries, base=_applicable_resources(base, tuple(words))),
     )
 
 
@@ -276,7 +276,7 @@ def _texts(name: str, value: Any) -> Words:
     return tuple(map(str, value))
 
 
-def _alone(base: Resources, words: Words) -> Resources:
+def _applicable_resources(base: Resources, words: Words) -> Resources:
     """Return the default resources, without those that do not apply to a command."""
     if words[:2] == TRAIN:
         return dataclasses.replace(base, shards=1)

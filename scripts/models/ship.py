@@ -33,9 +33,9 @@ from scripts.models.catalog import (
     read_catalog,
     write_catalog,
 )
+from solver.mrv.trace_lines import trace_line_lengths
 from solver.mrv.tracer import trace
 from solver.puzzles import parse_puzzle
-from solver.vocabulary import OUTPUT, Vocabulary
 from training.checkpoints.export import export_model, read_pretrained
 from training.checkpoints.model_card import model_card
 
@@ -157,7 +157,11 @@ def results_text(evaluations: Sequence[tuple[str, EvaluationFolder]]) -> str:
         lines += [f"**{test_set}**", "", "| branches in the solver's trace | solved |", "|---|---|"]
         lines += [f"| {group} | {score} |" for group, score in scores_by_branches(evaluation)]
         ends = [(end, n) for end, n in sorted(evaluation.summary.finish_reasons.items()) if n]
-        lines += ["", "Ends: " + ", ".join(f"{end} {count:,}" for end, count in ends) + ".", ""]
+        lines += [
+            "",
+            "Finish reasons: " + ", ".join(f"{end} {count:,}" for end, count in ends) + ".",
+            "",
+        ]
     return "\n".join(lines)
 
 
@@ -180,13 +184,9 @@ def _score(solved: Any) -> Score:
 
 def _num_branches(evaluation: EvaluationFolder, puzzle: SampledPuzzle) -> int:
     """Return the number of trace lines with two or more candidates."""
-    vocabulary = Vocabulary(evaluation.board)
-    _, grid = parse_puzzle(puzzle.givens, board=evaluation.board)
-    tokens = trace(evaluation.board, grid).tokens
-    prompt_length = 2 + 2 * int(np.count_nonzero(grid))
-    search = tokens[prompt_length : int(np.flatnonzero(tokens == OUTPUT)[0])]
-    is_cell = (search >= vocabulary.first_coordinate) & (search < vocabulary.first_digit)
-    return int((np.diff(np.flatnonzero(is_cell), append=len(search)) > 2).sum())
+    board, grid = parse_puzzle(puzzle.givens, board=evaluation.board)
+    tokens, num_givens = trace(board, grid).tokens, int(np.count_nonzero(grid))
+    return int((trace_line_lengths(board, tokens, num_givens=num_givens) > 2).sum())
 
 
 NOTES_MARK = "<!-- notes and results -->"

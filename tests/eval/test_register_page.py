@@ -43,7 +43,7 @@ def page(readings: Readings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     board, givens = parse_puzzle(PUZZLE)
     assert first_mismatch(board, readings, num_tokens=10**9) is None
     solver = solver_stream(board, givens, segment_tokens=SEGMENT_TOKENS)
-    model = Stream(name="solver-6x6", ids=solver.ids, end="solved")
+    model = Stream(name="solver-6x6", ids=solver.ids, finish_reason="solved")
     path = tmp_path_factory.mktemp("trace") / "trace.html"
     path.write_text(trace_page(board, givens, solver=solver, model=model, readings=readings))
     return path
@@ -163,7 +163,7 @@ def test_tokens_without_registers_have_an_explanation(
         num_layers=readings.num_layers,
         passes=readings.passes[:1],
     )
-    model = Stream(name="m", ids=ids, end="wrong")
+    model = Stream(name="m", ids=ids, finish_reason="wrong")
     page = tmp_path / "page.html"
     page.write_text(trace_page(board, givens, solver=solver, model=model, readings=cut))
     num = len(readings.passes[0].rows)

@@ -56,7 +56,7 @@ def test_puzzles_without_a_trace_to_show_are_refused() -> None:
     with pytest.raises(ValueError, match="givens clash"):
         solver_stream(board, clash, segment_tokens=None)
     _, unsolvable = parse_puzzle("123.|....|...4|....")
-    assert solver_stream(board, unsolvable, segment_tokens=None).end == "unsolvable"
+    assert solver_stream(board, unsolvable, segment_tokens=None).finish_reason == "unsolvable"
     with pytest.raises(ValueError, match="unsolvable, segments need a solved one"):
         solver_stream(board, unsolvable, segment_tokens=8)
 
@@ -74,7 +74,7 @@ def test_page_stores_shared_ids_once_within_the_limit() -> None:
     solver = solver_stream(board, givens, segment_tokens=512)
     ids = solver.ids.copy()
     ids[700] = END_OUTPUT
-    model = Stream(name="m", ids=ids[:900], end="malformed")
+    model = Stream(name="m", ids=ids[:900], finish_reason="malformed")
     data = data_of(trace_page(board, givens, solver=solver, model=model, max_tokens=800))
     assert data["difference"] == 700
     streams = data["streams"]
@@ -129,7 +129,11 @@ def test_evaluation_gives_its_failure_or_the_puzzle_asked_for(tmp_path: Path) ->
         assert attempt.finish_reason == "solved"
         solver = solver_stream(attempt.board, attempt.givens, segment_tokens=None)
         model = model_stream(
-            attempt.givens, solver=solver, segments=attempt.segments, name="m", end="solved"
+            attempt.givens,
+            solver=solver,
+            segments=attempt.segments,
+            name="m",
+            finish_reason="solved",
         )
         assert first_difference(solver.ids, model.ids) is None
     with pytest.raises(ValueError, match="no result for the puzzle"):

@@ -40,7 +40,7 @@ def model_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     solver = solver_stream(board, givens, segment_tokens=512)
     extra = np.array([Vocabulary(board).first_digit + 2], dtype=solver.ids.dtype)
     ids = np.concatenate([solver.ids[:DEVIATION], extra, solver.ids[DEVIATION:1100]])
-    model = Stream(name=MARKUP, ids=ids, end="segment_cap")
+    model = Stream(name=MARKUP, ids=ids, finish_reason="segment_cap")
     path = tmp_path_factory.mktemp("trace") / "trace.html"
     path.write_text(trace_page(board, givens, solver=solver, model=model), encoding="utf-8")
     return path
@@ -66,7 +66,7 @@ def test_probabilities_of_the_model_are_a_strip(
     probabilities = Probabilities(
         token=shares, other=np.full(num, NONE, dtype=solver.ids.dtype), other_probability=1 - shares
     )
-    model = Stream(name="m", ids=solver.ids, end="solved")
+    model = Stream(name="m", ids=solver.ids, finish_reason="solved")
     page = tmp_path / "p.html"
     page.write_text(
         trace_page(board, givens, solver=solver, model=model, probabilities=probabilities), "utf-8"
@@ -111,7 +111,7 @@ def test_controls_cover_neither_board_nor_legend(
         probabilities = Probabilities(
             token=shares, other=np.full(num, NONE, solver.ids.dtype), other_probability=shares
         )
-        model = Stream(name="m", ids=solver.ids[:-1], end="cap")
+        model = Stream(name="m", ids=solver.ids[:-1], finish_reason="cap")
         page = tmp_path / "p.html"
         page.write_text(
             trace_page(board, givens, solver=solver, model=model, probabilities=probabilities)
@@ -232,7 +232,7 @@ def test_long_traces_keep_the_page_small(browser: Browser, tmp_path: Path) -> No
     # The same search over and over: a legal page, and quick to make.
     middle = np.tile(solver.ids[prompt_length:end], 400)
     ids = np.concatenate([solver.ids[:prompt_length], middle, solver.ids[end:]])
-    long = Stream(name="solver", ids=ids, end="solved", solution=solver.solution)
+    long = Stream(name="solver", ids=ids, finish_reason="solved", solution=solver.solution)
     path = tmp_path / "long.html"
     path.write_text(trace_page(board, givens, solver=long, max_tokens=300_000), encoding="utf-8")
     browser.open(path, width=1440)

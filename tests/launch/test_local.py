@@ -58,6 +58,12 @@ def test_jobs_run_after_those_they_need_and_once(commands: Path, tmp_path: Path)
     assert commands.read_text().split() == ["a", "b", "c"]
 
 
+def test_the_command_of_a_job_is_quoted(commands: Path, tmp_path: Path) -> None:
+    stage = Stage(name="a", words=("data", "stats", "a b"))
+    told = run(Scripts(Recipe(name="r", stages=(stage,)), tmp_path / "jobs"))[1]
+    assert told[0] == ("a", "sudocot data stats 'a b'")
+
+
 def test_a_failure_stops_only_what_waits_for_it(commands: Path, tmp_path: Path) -> None:
     (tmp_path / "fail-a").touch()
     scripts = scripts_of(tmp_path / "jobs", {"a": (), "b": ("a",), "c": ("b",), "d": ()})

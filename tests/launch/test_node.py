@@ -19,6 +19,7 @@ from scripts.launch.node import (
     last_row,
     read_rendezvous,
     send_to_children,
+    train_on_node,
 )
 from scripts.launch.node import main as node_main
 from tests.launch.jobs import RECIPE, scripts_of
@@ -193,6 +194,14 @@ def test_a_signal_passes_over_processes_with_any_name(tmp_path: Path) -> None:
         send_to_children(os.getpid(), signal.SIGUSR1)  # has no handler for it
         assert process.poll() is None
         process.kill()
+
+
+def test_a_training_without_a_folder_is_one_line(tmp_path: Path) -> None:
+    node = Rendezvous(address="127.0.0.1", port=0, num_nodes=1, node_rank=0)
+    with pytest.raises(ValueError, match="out: got none, allowed is the folder of the run"):
+        train_on_node(
+            node, config=tmp_path, num_processes=1, words=["train", "run"], rendezvous_timeout_s=1
+        )
 
 
 def test_the_last_whole_row_counts(tmp_path: Path) -> None:

@@ -16,10 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data.text import tokens_to_lines
 from solver.boards import BOARDS, Board, Grid, get_board, is_solution
 from solver.jit import IS_JIT
+from solver.mrv.trace_lines import trace_line_lengths
 from solver.mrv.tracer import Status, Tracer, cot_length, resume, trace
 from solver.prompts import parse_prompt
+from solver.puzzles import parse_puzzle
 from solver.vocabulary import END_INPUT, INPUT, NONE, NUM_SPECIALS
 from tests import naive
 
@@ -285,6 +288,16 @@ def test_cot_length_is_unknown_beyond_the_cap() -> None:
     length = cot_length(board, grid)
     assert length == len(trace(board, grid).tokens)
     assert cot_length(board, grid, max_tokens=length - 1) is None
+
+
+def test_lines_of_a_trace_are_those_of_its_text() -> None:
+    board, givens = parse_puzzle("1...|..3.|.4..|...2")
+    tokens = trace(board, givens).tokens
+    lines = tokens_to_lines(board, tokens).split("\n")
+    expected = [len(line.split()) for line in lines if line.lstrip().startswith("(")]
+    assert trace_line_lengths(board, tokens, num_givens=4).tolist() == expected
+    assert trace_line_lengths(board, tokens[:14], num_givens=4).sum() == 4
+    assert trace_line_lengths(board, tokens[:5], num_givens=4).tolist() == []
 
 
 def test_trace_many_keeps_solved_traces_only() -> None:
