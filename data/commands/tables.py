@@ -13,7 +13,7 @@ from rich.text import Text
 
 from data.runtime.terminal import printable
 from solver.boards import Board, Grid
-from solver.puzzles import format_board
+from solver.puzzle_io.cells import format_board
 
 _NUMBER = re.compile(r"[^A-Za-z]*[A-Za-z]{0,2}")
 _NUMERIC = re.compile(r"[^A-Za-z]*\d[^A-Za-z]*[A-Za-z]{0,2}")
