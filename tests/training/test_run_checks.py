@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from data.runtime.locks import locked_folder
 from tests.training.runs import KilledError, small_config
 from training import run_checks
 from training.run_folder import RunFolder
@@ -96,7 +97,7 @@ def test_a_run_that_is_killed_while_it_begins_can_be_begun_again(
     def killed_mkdir(path: Path, *_: object, **__: object) -> None:
         raise KilledError
 
-    with monkeypatch.context() as patch, folder.locked():
+    with monkeypatch.context() as patch, locked_folder(folder.path):
         if killed_at == "config.json":
             patch.setattr("training.run_folder.publish_file", killed_write)
         else:
@@ -104,6 +105,6 @@ def test_a_run_that_is_killed_while_it_begins_can_be_begun_again(
         with pytest.raises(KilledError):
             folder.prepare(config, data_digest="0")
     folder.check(config, data_digest="0")
-    with folder.locked():
+    with locked_folder(folder.path):
         folder.prepare(config, data_digest="0")
     assert {path.name for path in config.out.glob("[!.]*")} == {"config.json", "checkpoints"}
