@@ -1,4 +1,4 @@
-"""The training loop: evaluate, accumulate gradients, clip and check, step, log, save, stop."""
+"""The training loop: evaluate, accumulate gradients, clip and check, step, average, log, save."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from training.batching.prefetch import micro_batches
 from training.checkpoints.outputs import export_run, save_run
 from training.gradients import UpdateSize, accumulate_gradients, clip_and_reduce
 from training.held_out import HeldOutEvaluations
-from training.optimizers import set_learning_rate
+from training.optimizers import load_average, set_learning_rate, update_average
 from training.reporting.records import RunRecords
-from training.schedule import learning_rate
+from training.schedule import is_averaged, learning_rate
 from training.setup import Run
 
 
@@ -71,6 +71,8 @@ def run_loop(run: Run, *, records: RunRecords, stop: StopSignal, advance: Advanc
         set_learning_rate(optimizer, lr)
         optimizer.step()
         optimizer.zero_grad()
+        if is_averaged(config.optimizer, progress=used / config.budget):
+            update_average(optimizer)
         records.end_update(update)
         detail = f"step {usage.step:,}, loss {report.loss:.4f}"
         advance(min(used, config.budget) - used_before, detail=detail)
@@ -83,6 +85,8 @@ def run_loop(run: Run, *, records: RunRecords, stop: StopSignal, advance: Advanc
             save_run(run, records)
         is_stopped = report.stop_requested
 
+    if not is_stopped and config.optimizer.average_share:
+        load_average(optimizer)
     if is_stopped or not evaluations.evaluate():
         save_run(run, records)
         records.stop(signal=stop.received or "a signal to another process")

@@ -7,7 +7,7 @@ Muon, the 2-D weights inside the layers use Muon and all others AdamW, including
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,6 +19,8 @@ from training.models.board_state import attached_head
 from training.schedule import OptimizerConfig
 
 _MUON_ADJUST = "match_rms_adamw"
+_AVERAGE, _NUM_AVERAGED = "average", "num_averaged"
+"""Keys of the optimizer state of a parameter."""
 
 
 def set_learning_rate(optimizer: Optimizer, lr: float) -> None:
@@ -40,6 +42,34 @@ def build_optimizer(model: PreTrainedModel, config: OptimizerConfig) -> Optimize
         adjust_lr_fn=_MUON_ADJUST,
     )
     return JointOptimizer(muon, _adamw(config, matrices=matrices, vectors=vectors))
+
+
+@torch.no_grad()
+def update_average(optimizer: Optimizer) -> None:
+    """Add the weights to the running mean, which is a part of the optimizer state.
+
+    So checkpoints contain it, by parameter name. Call it after `step`, which creates the state.
+    """
+    for parameter in _parameters(optimizer):
+        state = optimizer.state[parameter]
+        if _AVERAGE not in state:
+            state[_AVERAGE] = torch.zeros_like(parameter)
+            # Not 0-dimensional: `set_state_dict` rejects such entries that no optimizer creates.
+            state[_NUM_AVERAGED] = torch.zeros(1, device=parameter.device)
+        state[_NUM_AVERAGED] += 1
+        state[_AVERAGE].lerp_(parameter, 1 / state[_NUM_AVERAGED])
+
+
+@torch.no_grad()
+def load_average(optimizer: Optimizer) -> None:
+    """Replace the weights by their running mean (uniform, as in stochastic weight averaging)."""
+    for parameter in _parameters(optimizer):
+        parameter.copy_(optimizer.state[parameter][_AVERAGE])
+
+
+def _parameters(optimizer: Optimizer) -> Iterator[nn.Parameter]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
 
 
 def split_parameters(

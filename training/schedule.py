@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from data.runtime.ranges import check_ranges
+from data.runtime.ranges import Share, check_ranges
 
 Decay = Annotated[float, Ge(0), Lt(1)]
 OptimizerName = Literal["adamw", "muon"]
@@ -45,6 +45,10 @@ class OptimizerConfig:
     `decay_share`."""
     decay_share: Decay = 0.2
     """Share of the budget at the end for the decay of `wsd`."""
+    average_share: Share = 0.0
+    """Share of the budget at the end over which the weights are averaged; the trained model has
+    the average (0: no average). The average takes as much memory as the weights, and suits a
+    constant learning rate: `wsd` with a `decay_share` of 0."""
     muon_lr_factor: Annotated[float, Gt(0), Le(1000)] = 1.0
     """Learning rate of Muon relative to AdamW. Updates are scaled to the root mean square of those
     of AdamW, so 1 is a reasonable default."""
@@ -64,6 +68,16 @@ class OptimizerConfig:
                 f"decay_share: got {self.decay_share}, "
                 f"allowed is at most {1 - self.warmup_share} after the warmup"
             )
+
+
+def is_averaged(config: OptimizerConfig, *, progress: float) -> bool:
+    """Return whether the weights after an update belong to the average.
+
+    Args:
+        config: Schedule.
+        progress: Share of the budget used, including this update.
+    """
+    return config.average_share > 0 and progress >= 1 - config.average_share
 
 
 def learning_rate(config: OptimizerConfig, *, progress: float) -> float:

@@ -32,7 +32,7 @@ def small_config(data: Path, out: Path, **changes: Any) -> TrainConfig:
     """A run over one and a half epochs of `toy_data`, with small micro-batches."""
     options: dict[str, Any] = {
         "architecture": ModelConfig(board="4x4", hidden_size=32, num_layers=2, num_heads=2),
-        "optimizer": OptimizerConfig(name="muon", peak_lr=1e-2),
+        "optimizer": OptimizerConfig(name="muon", peak_lr=1e-2, average_share=0.4),
         "precision": "fp32",
         "board_state_weight": 1.0,
         "budget": 6_000,

@@ -20,8 +20,15 @@ from solver.boards import get_board
 from training.models.board_state import HEAD_NAME, attach_head
 from training.models.build import build_model
 from training.models.families import ModelConfig
-from training.optimizers import JointOptimizer, build_optimizer, set_learning_rate, split_parameters
-from training.schedule import OptimizerConfig, learning_rate
+from training.optimizers import (
+    JointOptimizer,
+    build_optimizer,
+    load_average,
+    set_learning_rate,
+    split_parameters,
+    update_average,
+)
+from training.schedule import OptimizerConfig, is_averaged, learning_rate
 
 LLAMA = ModelConfig(board="4x4", hidden_size=32, num_layers=2, num_heads=2)
 NETWORKS = {
@@ -32,6 +39,34 @@ NETWORKS = {
 }
 networks = pytest.mark.parametrize("config", NETWORKS.values(), ids=NETWORKS.keys())
 optimizers = pytest.mark.parametrize("name", ["adamw", "muon"])
+
+
+@optimizers
+def test_average_is_the_mean_of_the_weights_after_the_last_updates(name: Any) -> None:
+    model = build_model(LLAMA, seed=0)
+    config = OptimizerConfig(name=name, peak_lr=1e-2)
+    optimizer = build_optimizer(model, config)
+    train(model, optimizer, range(2))
+    weights = []
+    for step in range(2, 5):
+        train(model, optimizer, range(step, step + 1))
+        update_average(optimizer)
+        weights.append([p.detach().double().clone() for p in model.parameters()])
+        # Through a state dict, as in a checkpoint.
+        state = copy.deepcopy(optimizer.state_dict())
+        optimizer = build_optimizer(model, config)
+        optimizer.load_state_dict(state)
+    load_average(optimizer)
+    for parameter, *after in zip(model.parameters(), *weights, strict=True):
+        torch.testing.assert_close(
+            parameter.double(), torch.stack(after).mean(0), rtol=0, atol=1e-7
+        )
+
+
+def test_range_of_the_average() -> None:
+    none, tail = OptimizerConfig(), OptimizerConfig(average_share=0.25)
+    assert not is_averaged(none, progress=1.0)
+    assert [is_averaged(tail, progress=x) for x in (0.74, 0.75, 1.1)] == [False, True, True]
 
 
 def train(model: PreTrainedModel, optimizer: torch.optim.Optimizer, steps: range) -> None:
