@@ -160,7 +160,7 @@ def test_a_full_disk_stops_the_run_and_keeps_what_was_written(
     really_open = Path.open
 
     def opened(path: Path, mode: str, **options: Any) -> Any:
-        return FullDisk(path, mode) if mode == "ab" else really_open(path, mode, **options)
+        return FullDisk(path, mode) if mode == "ab+" else really_open(path, mode, **options)
 
     folder = toy_folder(tmp_path / "e", NUM_PUZZLES)
     with monkeypatch.context() as patch:
