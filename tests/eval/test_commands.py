@@ -253,19 +253,28 @@ def test_replicas_are_for_vllm(
     assert not (tmp_path / "e").exists()
 
 
+TEXT, IDS = (("--engine", "hf", "--protocol", protocol) for protocol in ("text", "ids"))
+
+
 @pytest.mark.parametrize(
-    ("is_text", "options", "message"),
+    ("engine", "options", "message"),
     [
-        (True, ("--keep-tokens",), "keep_tokens: got True, allowed with the text protocol is the"),
-        (True, ("--mode", "cot"), "mode: got cot, allowed with the text protocol is the default"),
-        (True, ("--max-segment-tokens", "9"), "max_segment_tokens: got 9, allowed with the text"),
-        (False, ("--shots", "1"), "shots: got 1, allowed with token ids is the default, 0"),
-        (False, ("--temperature", "0"), "temperature: got 0.0, allowed with token ids is the"),
-        (False, ("--prompt-form", "chat"), "prompt_form: got chat, allowed with token ids is the"),
+        (TEXT, ("--keep-tokens",), "keep_tokens: got True, allowed with the text protocol is the"),
+        (TEXT, ("--mode", "cot"), "mode: got cot, allowed with the text protocol is the default"),
+        (TEXT, ("--max-segment-tokens", "9"), "max_segment_tokens: got 9, allowed with the text"),
+        (IDS, ("--shots", "1"), "shots: got 1, allowed with token ids is the default, 0"),
+        (IDS, ("--temperature", "0"), "temperature: got 0.0, allowed with token ids is the"),
+        (IDS, ("--prompt-form", "chat"), "prompt_form: got chat, allowed with token ids is the"),
+        ((), ("--base-url", "http://host/v1"), "base_url: got http://host/v1, allowed with engine"),
+        (
+            (),
+            ("--price-in", "2"),
+            "price_in: got 2.0, allowed with engine segment is the default, 0.0",
+        ),
     ],
 )
-def test_options_of_the_other_protocol_are_refused(
-    is_text: bool,
+def test_options_of_another_protocol_or_engine_are_refused(
+    engine: tuple[str, ...],
     options: tuple[str, ...],
     message: str,
     model: Path,
@@ -273,29 +282,9 @@ def test_options_of_the_other_protocol_are_refused(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    engine = ("--engine", "hf", "--protocol", "text" if is_text else "ids")
     assert main(words(model, puzzles, tmp_path / "e", *engine, *options)) == 2
     assert message in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "e").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--base-url", "http://host/v1"), "base_url: got http://host/v1, allowed with engine"),
-        (("--price-in", "2"), "price_in: got 2.0, allowed with engine segment is the default, 0.0"),
-    ],
-)
-def test_options_of_servers_are_refused_by_local_engines(
-    options: tuple[str, ...],
-    message: str,
-    model: Path,
-    puzzles: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(words(model, puzzles, tmp_path / "e", *options)) == 2
-    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_missing_library_and_another_board_are_one_line(

@@ -81,17 +81,20 @@ def test_replies_do_not_depend_on_the_batch(chat_model: Path, temperature: float
     assert replies[0] == replies[1]
 
 
+def stored_replies(model: Path, *, slots: int, limit: int) -> list[StoredReply]:
+    """Sampled replies by key, without their times."""
+    options = EngineOptions(
+        precision=get_precision("fp32"), device=torch.device("cpu"), num_slots=slots
+    )
+    sampling = ReplySampling(temperature=1.0)
+    loaded = HfTextModel.load(str(model), options, sampling=sampling, form="auto")
+    made = sorted(loaded.generate(prompts(0, limit=limit)), key=lambda reply: reply.key)
+    return [replace(reply, seconds=0.0) for reply in made]
+
+
 def test_each_reply_is_bounded_by_its_own_prompt(base_model: Path) -> None:
     """The longest prompt of a batch bounded all of its replies."""
-    replies: list[list[StoredReply]] = []
-    for slots in (1, 3):
-        options = EngineOptions(
-            precision=get_precision("fp32"), device=torch.device("cpu"), num_slots=slots
-        )
-        sampling = ReplySampling(temperature=1.0)
-        model = HfTextModel.load(str(base_model), options, sampling=sampling, form="auto")
-        made = sorted(model.generate(prompts(0, limit=1000)), key=lambda reply: reply.key)
-        replies.append([replace(reply, seconds=0.0) for reply in made])
+    replies = [stored_replies(base_model, slots=slots, limit=1000) for slots in (1, 3)]
     assert replies[0] == replies[1]
     lengths = [reply.num_prompt_tokens for reply in replies[0]]
     totals = [reply.num_prompt_tokens + reply.num_new_tokens for reply in replies[0]]
@@ -108,15 +111,7 @@ def test_padding_after_a_stop_string_is_not_counted(
     config = json.loads((folder / "tokenizer_config.json").read_text())
     config["pad_token"] = "<|im_start|>"
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    replies: list[list[StoredReply]] = []
-    for slots in (1, 3):
-        options = EngineOptions(
-            precision=get_precision("fp32"), device=torch.device("cpu"), num_slots=slots
-        )
-        sampling = ReplySampling(temperature=1.0)
-        model = HfTextModel.load(str(folder), options, sampling=sampling, form="auto")
-        made = sorted(model.generate(prompts(0, limit=150)), key=lambda reply: reply.key)
-        replies.append([replace(reply, seconds=0.0) for reply in made])
+    replies = [stored_replies(folder, slots=slots, limit=150) for slots in (1, 3)]
     assert replies[0] == replies[1]
     assert len({reply.num_new_tokens for reply in replies[0]}) == 3
 
