@@ -130,7 +130,7 @@ class TrainConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the config as JSON values, without `out`: a run folder may be moved."""
-        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self), default=str))
+        plain = _as_json(dataclasses.asdict(self))
         del plain["out"]
         return plain
 
@@ -158,22 +158,40 @@ MUTABLE_ON_RESUME = frozenset(
 compared in another way (data by its digest, presets by the values that they set)."""
 
 
-def differing_fields(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+def differing_fields(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """List the differences of two configs (as JSON values) that prevent a resume.
+
+    A field that an older version did not write counts as its default.
 
     Returns:
         One line per field: its dotted name, the old value, the new value.
     """
     lines = []
-    for name in sorted(old.keys() | new.keys()):
-        a, b = old.get(name), new.get(name)
-        if name in MUTABLE_ON_RESUME and not prefix:
-            continue
-        if isinstance(a, dict) and isinstance(b, dict):
-            lines += differing_fields(a, b, f"{prefix}{name}.")
-        elif a != b:
-            lines.append(f"{prefix}{name}: the run has {a!r}, got {b!r}")
+    flat_old, flat_new = _flatten(old), _flatten(new)
+    for name in sorted(flat_old.keys() | flat_new.keys()):
+        a, b = flat_old.get(name), flat_new.get(name)
+        if name.partition(".")[0] not in MUTABLE_ON_RESUME and a != b:
+            lines.append(f"{name}: the run has {a!r}, got {b!r}")
     return lines
+
+
+def _flatten(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields by dotted name, including the defaults of fields that are missing."""
+    flat = _defaults(TrainConfig) | config
+    for name, group in (("architecture", ModelConfig), ("optimizer", OptimizerConfig)):
+        values = _defaults(group) | flat.pop(name, {})
+        flat |= {f"{name}.{key}": value for key, value in values.items()}
+    return flat
+
+
+def _defaults(config_class: type[Any]) -> dict[str, Any]:
+    fields = dataclasses.fields(config_class)
+    return _as_json({f.name: f.default for f in fields if f.default is not dataclasses.MISSING})
+
+
+def _as_json(values: dict[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(json.dumps(values, default=str))
+    return plain
 
 
 def paper_preset(*, data: Path, out: Path) -> TrainConfig:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 NOT_FINITE = 1
 _LONGEST_STEM = 160
-"""Maximum length of the stem of a table of lengths; file names are limited to 255 characters."""
+"""Maximum length of the stem of a CoT length table; file names are limited to 255 characters."""
 _ID_OPTIONS = ("mode", "max_segment_tokens", "keep_tokens")
 """Options that only apply to models of token ids."""
 _LOCAL_OPTIONS = ("precision", "device")

@@ -60,7 +60,7 @@ class PuzzlePool:
         """Read the givens of puzzles, uint8 (len(indices), num_cells).
 
         Raises:
-            ValueError: The table of lengths contains puzzles that are not in the list.
+            ValueError: The CoT length table contains puzzles that are not in the list.
         """
         sampled = self.puzzle_ids[indices]
         order = np.argsort(sampled)
@@ -95,13 +95,13 @@ def open_pool(
         names: One of these, or several puzzle files.
         board: Name of the required board; None for any.
         lengths: Table of CoT lengths of a puzzle list, created if missing; unused for a data set.
-        may_measure: Whether the table of lengths may be created.
+        may_measure: Whether the CoT length table may be created.
         columns: Columns of a puzzle table.
 
     Raises:
         OSError: The input cannot be read.
         ValueError: There are no puzzles, the board differs, columns are named for a data set, or
-            the table of lengths belongs to another list or trace rule.
+            the CoT length table belongs to another list or trace rule.
     """
     puzzles: PuzzleSet
     if len(names) == 1:
@@ -175,7 +175,7 @@ def _open_lengths(source: FileSource, path: Path, *, may_measure: bool) -> Lengt
     if not path.exists():
         if not may_measure:
             raise FileNotFoundError(
-                f"{path}: no table of lengths; create it first with `sudocot data lengths`"
+                f"{path}: no CoT length table; create it first with `sudocot data lengths`"
             )
         logger.info("%s: measuring CoT lengths (once per puzzle list)", path)
         path.parent.mkdir(parents=True, exist_ok=True)

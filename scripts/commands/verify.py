@@ -21,7 +21,7 @@ from eval.results.folder import RESULTS_FILE, SUMMARY_FILE, EvaluationFolder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Check all files of data sets, tables of lengths, trainings, models and evaluations.
+    """Check all files of data sets, CoT length tables, trainings, models and evaluations.
 
     Reads every file, compares it with its digest in SHA256SUMS, and recomputes derived files. The
     exit code is 1 if anything differs.
@@ -32,7 +32,7 @@ class Config:
     """
 
     paths: Positional[tuple[Path, ...]]
-    """Folders and tables of lengths."""
+    """Folders and CoT length tables."""
 
     def __post_init__(self) -> None:
         if not self.paths:
@@ -53,7 +53,7 @@ def main(config: Config) -> int:
 
 
 def verify(path: Path) -> tuple[str, list[str]]:
-    """Check a folder or a table of lengths.
+    """Check a folder or a CoT length table.
 
     Returns:
         Its kind, and a line per problem.
@@ -70,7 +70,7 @@ def verify(path: Path) -> tuple[str, list[str]]:
         DIGESTS_FILE: ("folder", _check_digests),
     }
     if path.is_file():
-        checks = {"": ("table of lengths", _check_table)}
+        checks = {"": ("CoT length table", _check_table)}
     elif not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder")
     elif not path.is_dir():

@@ -1,6 +1,6 @@
 """Estimated memory of every stage of a recipe.
 
-    training     weights, gradients, optimizer state, and activations of a micro-batch
+    training     weights, their mean, gradients, optimizer state, activations of a micro-batch
     evaluation   weights, and the KV cache with all slots at maximum length
     other        a constant allowance; puzzles and traces are streamed
 
@@ -29,6 +29,8 @@ GPU_BYTES = 80_000_000_000
 """Memory of the device of an evaluation."""
 _WEIGHT_BYTES = 4 + 2
 """Bytes of a parameter in an evaluation: as stored, and rounded to bf16."""
+_AVERAGE_BYTES = 4
+"""Bytes of a parameter in the running mean of the weights."""
 HOST_BYTES = 1_000_000_000
 """Allowance for a stage without a model: a build of 1,465 puzzles was measured at 0.24 GB; the rest
 is for the grids of a list of millions."""
@@ -90,10 +92,12 @@ def _training(name: str, config: TrainConfig, device: str) -> StageMemory:
         precision=config.precision,
         num_positions=config.max_tokens_per_micro_batch,
     )
+    has_average = config.optimizer.average_share > 0
+    average_bytes = _AVERAGE_BYTES * num_parameters(config.architecture) if has_average else 0
     return StageMemory(
         name=name,
         device=device,
-        total_bytes=memory.state_bytes + memory.activation_bytes,
+        total_bytes=memory.state_bytes + average_bytes + memory.activation_bytes,
         detail=f"activations of {config.max_tokens_per_micro_batch:,} tokens",
     )
 

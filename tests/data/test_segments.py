@@ -132,6 +132,15 @@ def test_segment_tokens_must_be_positive() -> None:
         )
 
 
+def test_nothing_is_cut_before_the_first_line() -> None:
+    board = get_board("4x4")
+    prompt = np.array([INPUT, END_INPUT], np.uint8)
+    digits_first = text_to_tokens(board, "1 1 1 1 1 1 (1,1) 1 2 (1,2) 2")
+    segment = cut_segment(board, prompt, digits_first, num_givens=0, segment_tokens=4)
+    expected = text_to_tokens(board, "1 1 1 1 1 1 (1,1) 1 2 <summary> (1,1) 1 2 </summary>")
+    assert segment.tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize("lines", ["1 2", "(1,1)", "(1,1) (1,2)", "(1,1) 2 1", "(1,1) 2 3"])
 def test_prompts_without_the_givens_are_rejected(lines: str) -> None:
     board = get_board("4x4")

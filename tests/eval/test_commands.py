@@ -92,7 +92,7 @@ def test_columns_of_a_list_are_named(
     assert "no puzzle column in 'source', 'task', 'result', 'rating'" in capsys.readouterr().err
     assert main(words(model, table, out, "--sample", "all", *columns)) == 0
     assert len(EvaluationFolder.open(out).sample) == 12
-    # The table of lengths belongs to the columns.
+    # The CoT length table belongs to the columns.
     (lengths,) = tmp_path.glob("*.lengths.parquet")
     listed = ["eval", "cohorts", "--data", str(table), "--lengths", str(lengths)]
     assert main([*listed, *columns]) == 0

@@ -83,7 +83,7 @@ RUN = "\nfrom sudocot_cli import run\nrun()\n"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with a trained model, a compiled one, and a list with its table of lengths."""
+    """Folder with a trained model, a compiled one, and a list with its CoT length table."""
     folder = tmp_path_factory.mktemp("interrupts")
     export(make_model("llama"), folder / "trained")
     table = write_csv(folder / "test.csv", make_puzzles("4x4", 4))

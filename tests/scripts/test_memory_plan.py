@@ -27,7 +27,7 @@ from scripts.launch.recipe import EVALUATE, TRAIN, Recipe, Resources, Stage
 from tests.eval.engine_cases import cache_bytes
 from tests.training.toy import BOARD
 from training.memory import estimate_update
-from training.memory_table import planned_update
+from training.memory_table import num_parameters, planned_update
 from training.models.attention import ATTENTIONS, use_attention
 from training.models.build import build_model, count_parameters, transformers_config
 from training.models.families import MODEL_PRESETS, ModelConfig
@@ -93,6 +93,17 @@ def test_the_quickstart_on_9x9_fits_a_gpu_of_24_gb() -> None:
     # Both of its trainings share the GPU.
     assert 2 * HEADROOM * planned[0].total_bytes < 24e9
     assert all(HEADROOM * memory.total_bytes < 24e9 for memory in planned)
+
+
+def test_the_average_of_the_weights_takes_memory() -> None:
+    words = ("train", "run", "--preset", "small", "--data", "scot", "--out", "run")
+    average = ("--optimizer.average-share", "0.2")
+    plain, averaged = (
+        next(recipe_memory(Recipe(name="one", stages=(Stage(name="train", words=w),))))
+        for w in (words, words + average)
+    )
+    num_bytes = 4 * num_parameters(MODEL_PRESETS["small-4x4"]())
+    assert averaged.total_bytes - plain.total_bytes == num_bytes
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt_neox"])

@@ -76,7 +76,7 @@ def test_changed_build_configuration_is_refused(tmp_path: Path) -> None:
 def test_changed_table_of_lengths_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "lengths.parquet"
     measure_lengths(SOURCE, out, config=LengthsConfig())
-    assert verify(out) == ("table of lengths", [])
+    assert verify(out) == ("CoT length table", [])
     content = out.read_bytes()
     for byte in (10, 60, 200):
         flip(out, byte / len(content))

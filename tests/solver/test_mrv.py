@@ -100,6 +100,7 @@ def test_equals_naive_twin(puzzle: tuple[Board, Grid]) -> None:
     if has_clash(board, grid):
         assert result.status is Status.CONFLICT
         assert result.solution is None
+        assert result.num_assignments == 0
         return
     ids, solution, num_assignments = naive.trace(board, grid.tolist())
     assert result.tokens.tolist() == ids
@@ -116,6 +117,8 @@ def test_equals_naive_twin(puzzle: tuple[Board, Grid]) -> None:
     [
         ("4x4", ".........4....2.", 1),
         ("6x6", ".51.........6...4.....5....23...6...", 2),
+        # The first line is a branch, and its first candidate is refuted.
+        ("6x6", "3...4......35..3....15..2.........12", 1),
         (
             "9x9",
             "4.....8.5.3..........7......2.....6.....8.4......1.......6.3.7.5..2.....1.4......",

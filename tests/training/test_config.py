@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import subprocess
@@ -99,6 +100,18 @@ def test_a_resume_compares_all_but_the_free_fields() -> None:
         differences = differing_fields(plain, changed)
         assert bool(differences) == (name not in MUTABLE_ON_RESUME)
         assert all(line.startswith(name) for line in differences)
+
+
+def test_a_resume_accepts_configs_without_newer_fields() -> None:
+    config = make_config("small", **PATHS).as_dict()
+    old = copy.deepcopy(config)
+    del old["optimizer"]["average_share"], old["optimizer"]["betas"], old["output_share"]
+    assert differing_fields(old, config) == []
+    changed = config | {"output_share": 0.5, "optimizer": config["optimizer"] | {"betas": [0, 0]}}
+    assert differing_fields(old, changed) == [
+        "optimizer.betas: the run has [0.9, 0.999], got [0, 0]",
+        "output_share: the run has 1.0, got 0.5",
+    ]
 
 
 @pytest.mark.parametrize(

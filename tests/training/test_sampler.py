@@ -155,6 +155,19 @@ class TestUpdates:
         assert (config.num_packs, config.pack_tokens) == (4, 25_000)
         assert config.packs_per_micro_batch == num_joined
         assert config.micro_tokens == num_joined * 25_000
+        assert dataclasses.replace(config, layout="padded").packs_per_micro_batch == 1
+
+    @pytest.mark.parametrize("longest", [100, 400])
+    def test_packed_shapes_have_room_for_the_shortest_sequences(self, longest: int) -> None:
+        store = fake_store(400, shortest=100, longest=100)
+        store.lengths[0] = store.cot_lengths[0] = longest
+        sampler = sampler_over(store, layout="packed")
+        assert sampler.shape is not None
+        most = 0
+        for rows in (rows for update in take(sampler, 20) for rows in update.micro_batches):
+            num_pad_tokens = sampler.shape.num_positions - int(store.lengths[rows].sum())
+            most = max(most, rows.size + -(-num_pad_tokens // longest))
+        assert 10 < most <= sampler.shape.max_sequences
 
     @pytest.mark.parametrize("layout", ["padded", "packed"])
     def test_an_update_larger_than_the_window_or_the_data_has_its_size(self, layout: str) -> None:

@@ -69,7 +69,7 @@ def find_rotary(model: nn.Module) -> tuple[nn.Module, str]:
 def pin_rotary(model: nn.Module) -> None:
     """Replace the rotary module of `model` by `RotaryPhases` with the same frequencies."""
     parent, name = find_rotary(model)
-    setattr(parent, name, RotaryPhases(_inv_freq(model)))
+    setattr(parent, name, RotaryPhases(getattr(parent, name).inv_freq))
 
 
 def _inv_freq(model: nn.Module) -> Tensor:
