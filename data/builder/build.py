@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from rich.filesize import decimal
 
+from data.builder.exclusion import Exclusion
 from data.builder.funnel import ReadCounts, add_counts, funnel_record
 from data.builder.ingest import SPOOL_FILES
 from data.builder.plan import (
@@ -81,6 +82,7 @@ def build(
     workers: int | None = None,
     part: Part | None = None,
     exclude: Sequence[TokenStore] = (),
+    exclude_equivalent: bool = False,
     resume: bool = False,
     rebuild: bool = False,
     strict: bool = False,
@@ -94,6 +96,7 @@ def build(
         workers: Number of threads; None for the CPUs available to this process.
         part: Build only this part, for `merge`.
         exclude: Data sets whose puzzles are excluded, such as the training data for test data.
+        exclude_equivalent: Exclude all puzzles that are equivalent to these under symmetry.
         resume: Continue an interrupted build of the same source and configuration; a finished
             one is kept.
         rebuild: Discard and replace an existing build.
@@ -110,7 +113,9 @@ def build(
         OSError: For example, the disk is full; finished shards are kept for `resume`.
     """
     final = resolve_output(part_folder(out, part) if part else out)
-    build_identity = identity(source, config, exclude=exclude)
+    workers = num_threads(workers)
+    exclusion = Exclusion(stores=exclude, up_to_symmetry=exclude_equivalent)
+    build_identity = identity(source, config, exclusion=exclusion)
     if rebuild:
         check_replaceable(final, marker=BUILD_FILE)
     work = Resumable(
@@ -125,7 +130,9 @@ def build(
     with resumable_output(work) as staging:
         if staging is None:
             return None if part else TokenStore.open(out).manifest
-        plan = make_plan(source, staging, config=config, exclude=exclude, strict=strict)
+        plan = make_plan(
+            source, staging, config=config, exclusion=exclusion, workers=workers, strict=strict
+        )
         numbers = range(plan.num_shards)
         if part:
             numbers = numbers[part.index :: part.count]
@@ -225,11 +232,10 @@ def _finish_merge(out: Path) -> Manifest:
 
 
 def _make_shards(
-    plan: Plan, folder: Path, numbers: Sequence[int], *, workers: int | None
+    plan: Plan, folder: Path, numbers: Sequence[int], *, workers: int
 ) -> list[ShardReport]:
     """Write the shards that are not finished; return all reports in the order of `numbers`."""
     logger.info("%d shards of %d puzzles", len(numbers), plan.shard_puzzles)
-    workers = num_threads(workers)
     reports = {number: finished_report(folder, number) for number in numbers}
     todo = [number for number, report in reports.items() if report is None]
     sizes = {number: int(np.diff(plan.shard_range(number))[0]) for number in numbers}

@@ -7,6 +7,7 @@ memory use is a few bytes per puzzle.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,8 @@ class Spool:
     """Memory-mapped consistent puzzles of a source; row k of every array is puzzle k."""
 
     def __init__(self, folder: Path, board: Board) -> None:
+        self.board = board
+        """Board of the puzzles."""
         self.counts = read_record(folder / _DONE, _Done).counts
         size = self.counts.read - self.counts.malformed - self.counts.conflicting
         self.grids = _mapped(folder / "grids", np.uint8, (size, board.num_cells))
@@ -195,7 +198,7 @@ class Choice:
 def choose_puzzles(
     spool: Spool,
     *,
-    excluded_ids: npt.NDArray[np.uint64],
+    is_excluded: Callable[[npt.NDArray[np.uint32]], npt.NDArray[np.bool_]],
     sample: int | None,
     shuffle: bool,
     seed: int,
@@ -204,7 +207,7 @@ def choose_puzzles(
 
     Args:
         spool: Puzzles of the source.
-        excluded_ids: Ids of puzzles to exclude, shape (m,).
+        is_excluded: Returns the mask of excluded puzzles for rows (n,) of the spool.
         sample: Number of puzzles to keep, or None for all.
         shuffle: Shuffle the puzzles; otherwise the order of the source is kept.
         seed: Seed of the permutation.
@@ -213,7 +216,7 @@ def choose_puzzles(
         ValueError: `sample` exceeds the number of remaining puzzles.
     """
     distinct = np.flatnonzero(first_occurrences(spool.ids)).astype(np.uint32)
-    rows = distinct[~np.isin(spool.ids[distinct], excluded_ids)]
+    rows = distinct[~is_excluded(distinct)]
     num_left = len(rows)
     num_chosen = num_left if sample is None else sample
     if num_chosen > num_left:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from annotated_types import Ge, Le
 
+from data.builder.exclusion import Exclusion
 from data.builder.ingest import Choice, Spool, choose_puzzles, fill_spool
 from data.builder.shards import Recipe
 from data.puzzle_sources.sources import Source
 from data.runtime.files import resolve_output
 from data.runtime.ranges import CotLength, Seed, SegmentTokens, check_ranges
-from data.store import TokenStore
 from solver.mrv.tracer import DEFAULT_MAX_TOKENS, TRACE_RULE
 
 MAX_PARTS = 65536
@@ -168,18 +167,24 @@ def make_plan(
     folder: Path,
     *,
     config: BuildConfig,
-    exclude: Sequence[TokenStore],
+    exclusion: Exclusion,
+    workers: int,
     strict: bool,
 ) -> Plan:
-    """Ingest the source into `folder` and plan the shards, without the puzzles of `exclude`.
+    """Ingest the source into `folder` and plan the shards.
+
+    Args:
+        source: Source of the puzzles.
+        folder: Existing folder for the spool.
+        config: Build configuration.
+        exclusion: Puzzles to exclude.
+        workers: Number of threads, for canonical forms.
+        strict: Raise at the first invalid row.
 
     Raises:
         ValueError: The sample is larger than the source, or an invalid row if `strict`.
     """
     spool = fill_spool(source, folder, strict=strict)
-    excluded_ids = np.unique(
-        np.concatenate([np.empty(0, dtype=np.uint64), *(store.puzzle_ids for store in exclude)])
-    )
     has_cutoff = config.max_cot_length is not None
     recipe = Recipe(
         board=source.board,
@@ -189,11 +194,11 @@ def make_plan(
         check_unique=config.check_unique,
         num_copies=config.copies,
         seed=config.seed,
-        excluded_ids=excluded_ids,
+        excluded_ids=exclusion.puzzle_ids(),
     )
     choice = choose_puzzles(
         spool,
-        excluded_ids=excluded_ids,
+        is_excluded=partial(exclusion.find, spool, workers=workers),
         sample=config.sample,
         shuffle=config.shuffle,
         seed=config.seed,
@@ -201,14 +206,12 @@ def make_plan(
     return Plan(config=config, recipe=recipe, spool=spool, choice=choice)
 
 
-def identity(
-    source: Source, config: BuildConfig, *, exclude: Sequence[TokenStore]
-) -> dict[str, Any]:
+def identity(source: Source, config: BuildConfig, *, exclusion: Exclusion) -> dict[str, Any]:
     """Return everything that determines the bytes of a data set, for its `build.json`."""
     return {
         "board": source.board.name,
         "trace_rule": TRACE_RULE,
         "source": source.describe(),
-        "exclude": [store.manifest.digest for store in exclude],
+        **exclusion.identity(),
         "config": asdict(config),
     }

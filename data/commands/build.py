@@ -59,6 +59,8 @@ class Config:
     """Build configuration."""
     exclude: tuple[Path, ...] = ()
     """Data sets whose puzzles are excluded, such as the training data for a test set."""
+    exclude_equivalent: bool = False
+    """Exclude all puzzles that are equivalent to these under symmetry."""
     workers: Workers | None = None
     """Number of threads; by default the CPUs available to this process."""
     shard: str | None = None
@@ -86,6 +88,8 @@ class Config:
             raise ValueError("extra_givens: requires --generate")
         if self.mine is not None and (self.generate == 0 or self.extra_givens > 0):
             raise ValueError("mine: requires --generate, and excludes --extra-givens")
+        if self.exclude_equivalent and not self.exclude:
+            raise ValueError("exclude_equivalent: requires --exclude")
         if self.resume and self.rebuild:
             raise ValueError("resume and rebuild: only one of them is allowed")
 
@@ -100,6 +104,7 @@ def main(config: Config) -> int:
         workers=config.workers,
         part=part,
         exclude=[TokenStore.open(folder) for folder in config.exclude],
+        exclude_equivalent=config.exclude_equivalent,
         resume=config.resume,
         rebuild=config.rebuild,
         strict=config.strict,

@@ -129,8 +129,7 @@ def find_overlaps(
     no_grids = np.empty((0, a.board.num_cells), dtype=np.uint8)
     no_forms = _Forms(np.empty(0, dtype=np.int64), no_grids, no_grids, np.empty(0, dtype=np.uint64))
     with progress("reading A", total=num_a, unit="puzzles") as advance:
-        hashes = [part.hashes for part in _forms(a.board, a.blocks(), workers, advance)]
-    hashes_a = np.unique(np.concatenate([no_forms.hashes, *hashes]))
+        hashes_a = np.unique(form_ids(a.board, a.blocks(), workers=workers, advance=advance))
     with progress("looking up B", total=num_checked, unit="puzzles") as advance:
         parts = [part.choose(hashes_a) for part in _forms(b.board, blocks_b, workers, advance)]
     suspects = _Forms(*map(np.concatenate, zip(no_forms, *parts, strict=True)))
@@ -156,6 +155,29 @@ def find_overlaps(
             for k in np.flatnonzero(is_equal | is_equivalent)[:MAX_EXAMPLES]
         ],
     )
+
+
+def form_ids(
+    board: Board,
+    blocks: Iterable[tuple[Rows, Grid]],
+    *,
+    workers: int,
+    advance: Callable[[int], object],
+) -> npt.NDArray[np.uint64]:
+    """Compute the ids of the canonical forms of puzzles, which equivalent puzzles share.
+
+    Args:
+        board: Board of the puzzles.
+        blocks: Rows (m,) and grids (m, num_cells).
+        workers: Number of threads.
+        advance: Called with the number of puzzles of each block.
+
+    Returns:
+        Ids in the order of the blocks, shape (n,). Other puzzles share an id with a probability of
+        2**-64.
+    """
+    parts = (part.hashes for part in _forms(board, blocks, workers, advance))
+    return np.concatenate([np.empty(0, dtype=np.uint64), *parts])
 
 
 def _forms(

@@ -14,12 +14,14 @@ from data.builder import ingest
 from data.builder.build import build, merge
 from data.builder.funnel import ReadCounts
 from data.builder.plan import BuildConfig, Part, Plan
+from data.puzzle_sources.puzzle_sets import TracedPuzzles
 from data.puzzle_sources.sources import FileSource, GeneratorSource
+from data.puzzle_sources.splits import find_overlaps
 from data.segments import split_into_segments
 from data.store import TokenStore
 from solver.boards import get_board
 from solver.mrv.tracer import trace
-from solver.puzzles import parse_puzzle, puzzle_id
+from solver.puzzles import format_grid, parse_puzzle, puzzle_id
 from tests.data.builds import SMALL, SMALL_SCOT, built, files
 from tests.data.puzzle_files import folder_bytes, make_puzzles, write_csv
 
@@ -219,6 +221,29 @@ def test_excluded_puzzles_are_left_out(tmp_path: Path, puzzles: list[tuple[str, 
     assert json.loads((tmp_path / "test" / "build.json").read_text())["exclude"] == [train.digest]
     with pytest.raises(ValueError, match="another exclude"):
         build(source, tmp_path / "test", config=SMALL, resume=True)
+
+
+def test_equivalent_puzzles_are_left_out(tmp_path: Path) -> None:
+    source = files(write_csv(tmp_path / "a.csv", make_puzzles("6x6", 12)))
+    built(source, tmp_path / "train", BuildConfig(sample=5, seed=3))
+    train = TokenStore.open(tmp_path / "train")
+    built(source, tmp_path / "copies", BuildConfig(copies=30))
+    copied = TracedPuzzles(TokenStore.open(tmp_path / "copies")).blocks()
+    texts = [(format_grid(train.board, grid), "") for _, grids in copied for grid in grids]
+    source = files(write_csv(tmp_path / "b.csv", texts))
+    for name, exclude_equivalent, num_excluded in (("equal", False, 5), ("all", True, 5 * 31)):
+        test = built(
+            source,
+            tmp_path / name,
+            BuildConfig(),
+            exclude=[train],
+            exclude_equivalent=exclude_equivalent,
+        )
+        assert (test.funnel["read"], test.funnel["excluded"]) == (12 * 31, num_excluded)
+    rest = TracedPuzzles(TokenStore.open(tmp_path / "all"))
+    assert find_overlaps(TracedPuzzles(train), rest).num_overlaps == 0
+    with pytest.raises(ValueError, match="built with another exclude_equivalent"):
+        build(source, tmp_path / "all", config=BuildConfig(), exclude=[train], resume=True)
 
 
 def test_no_copy_is_a_puzzle_to_exclude(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:

@@ -1,0 +1,77 @@
+"""Puzzles of other data sets that a build excludes, such as the training data of a test set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from data.builder.ingest import Spool
+from data.puzzle_sources.puzzle_sets import Rows, TracedPuzzles
+from data.puzzle_sources.splits import form_ids
+from data.runtime.progress import progress
+from data.store import TokenStore
+from solver.boards import Grid
+from solver.puzzles import ids_among
+
+_BLOCK_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion:
+    """Puzzles of data sets, and optionally all puzzles equivalent to them under symmetry."""
+
+    stores: Sequence[TokenStore] = ()
+    """Data sets."""
+    up_to_symmetry: bool = False
+    """Whether equivalent puzzles are excluded as well."""
+
+    def puzzle_ids(self) -> npt.NDArray[np.uint64]:
+        """Return the ids of the puzzles of the data sets, ascending, shape (m,)."""
+        return _unique(store.puzzle_ids for store in self.stores)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the part of a build's identity that the excluded puzzles determine."""
+        identity: dict[str, Any] = {"exclude": [store.manifest.digest for store in self.stores]}
+        if self.up_to_symmetry:
+            identity["exclude_equivalent"] = True
+        return identity
+
+    def find(
+        self, spool: Spool, rows: npt.NDArray[np.uint32], *, workers: int
+    ) -> npt.NDArray[np.bool_]:
+        """Look up rows (n,) of a spool; return the mask of excluded ones, shape (n,).
+
+        Args:
+            spool: Puzzles of a source.
+            rows: Rows of the spool.
+            workers: Number of threads, for canonical forms.
+        """
+        if not self.up_to_symmetry:
+            return ids_among(spool.ids[rows], self.puzzle_ids())
+        num_excluded = sum(store.manifest.num_puzzles for store in self.stores)
+        with progress(
+            "comparing up to symmetry", total=num_excluded + len(rows), unit="puzzles"
+        ) as advance:
+            excluded = _unique(
+                form_ids(
+                    store.board, TracedPuzzles(store).blocks(), workers=workers, advance=advance
+                )
+                for store in self.stores
+            )
+            blocks = _blocks(spool, rows)
+            ids = form_ids(spool.board, blocks, workers=workers, advance=advance)
+        return ids_among(ids, excluded)
+
+
+def _unique(parts: Iterable[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
+    return np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *parts]))
+
+
+def _blocks(spool: Spool, rows: npt.NDArray[np.uint32]) -> Iterator[tuple[Rows, Grid]]:
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        part = rows[start : start + _BLOCK_ROWS]
+        yield part.astype(np.int64), spool.grids[part]
