@@ -113,7 +113,6 @@ def build(
         OSError: For example, the disk is full; finished shards are kept for `resume`.
     """
     final = resolve_output(part_folder(out, part) if part else out)
-    workers = num_threads(workers)
     exclusion = Exclusion(stores=exclude, up_to_symmetry=exclude_equivalent)
     build_identity = identity(source, config, exclusion=exclusion)
     if rebuild:
@@ -130,6 +129,7 @@ def build(
     with resumable_output(work) as staging:
         if staging is None:
             return None if part else TokenStore.open(out).manifest
+        workers = num_threads(workers)
         plan = make_plan(
             source, staging, config=config, exclusion=exclusion, workers=workers, strict=strict
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from solver.puzzles import ids_among
 _BLOCK_ROWS = 8192
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Exclusion:
     """Puzzles of data sets, and optionally all puzzles equivalent to them under symmetry."""
 
@@ -29,8 +30,9 @@ class Exclusion:
     up_to_symmetry: bool = False
     """Whether equivalent puzzles are excluded as well."""
 
+    @cached_property
     def puzzle_ids(self) -> npt.NDArray[np.uint64]:
-        """Return the ids of the puzzles of the data sets, ascending, shape (m,)."""
+        """Ids of the puzzles of the data sets, ascending, shape (m,)."""
         return _unique(store.puzzle_ids for store in self.stores)
 
     def identity(self) -> dict[str, Any]:
@@ -51,7 +53,7 @@ class Exclusion:
             workers: Number of threads, for canonical forms.
         """
         if not self.up_to_symmetry:
-            return ids_among(spool.ids[rows], self.puzzle_ids())
+            return ids_among(spool.ids[rows], self.puzzle_ids)
         num_excluded = sum(store.manifest.num_puzzles for store in self.stores)
         with progress(
             "comparing up to symmetry", total=num_excluded + len(rows), unit="puzzles"
@@ -62,8 +64,7 @@ class Exclusion:
                 )
                 for store in self.stores
             )
-            blocks = _blocks(spool, rows)
-            ids = form_ids(spool.board, blocks, workers=workers, advance=advance)
+            ids = form_ids(spool.board, _blocks(spool, rows), workers=workers, advance=advance)
         return ids_among(ids, excluded)
 
 

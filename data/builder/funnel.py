@@ -24,7 +24,7 @@ class ReadCounts:
     duplicate: int
     """Puzzles that occur in an earlier row."""
     excluded: int
-    """Puzzles of the excluded data sets, or equivalent to them if that is excluded."""
+    """Puzzles of the excluded data sets, or with `exclude_equivalent` equivalent to them."""
     not_sampled: int
     """Puzzles dropped by sampling."""
     chosen: int

@@ -194,7 +194,7 @@ def make_plan(
         check_unique=config.check_unique,
         num_copies=config.copies,
         seed=config.seed,
-        excluded_ids=exclusion.puzzle_ids(),
+        excluded_ids=exclusion.puzzle_ids,
     )
     choice = choose_puzzles(
         spool,
