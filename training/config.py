@@ -51,8 +51,9 @@ class TrainConfig:
     architecture: ModelConfig
     """Architecture of the model."""
     init_from: Path | None = None
-    """Model folder with the initial weights, of the same architecture, possibly of another board:
-    embeddings of tokens of both boards are copied. None for random weights."""
+    """Model folder with the initial weights, of the same architecture; possibly narrower (fewer
+    residual dimensions, heads and neurons), and possibly of another board: embeddings of tokens of
+    both boards are copied. None for random weights."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     """Optimizer and learning rate."""
     precision: PrecisionName = "bf16"

@@ -35,6 +35,7 @@ from solver.boards import Board, get_board
 from solver.vocabulary import INPUT, PAD, STOP_TOKENS, Vocabulary
 from training.checkpoints.model_card import model_card
 from training.checkpoints.transfer import transferred_state
+from training.checkpoints.widen import is_narrower, widened_state
 from training.models.build import check_master_weights
 from training.models.rotary import effective_rope_base, is_same_base, pin_rotary
 
@@ -108,11 +109,12 @@ def _add_old_rope_names(path: Path) -> None:
 def load_weights(model: PreTrainedModel, folder: Path, *, board: Board, seed: int = 0) -> None:
     """Load the weights of an exported folder into `model`, converted to fp32.
 
-    The embeddings of a model of another board are transferred, see `transfer_rows`.
+    The embeddings of a model of another board are transferred, see `transfer_rows`; a narrower
+    model is widened, see `widened_state`.
 
     Args:
-        model: Model of `board`.
-        folder: Model folder of the same architecture.
+        model: Model of `board`, with its random initial weights.
+        folder: Model folder of the same architecture, or a narrower one.
         board: Board of the run.
         seed: Seed of the embeddings of tokens that the folder's model does not have.
 
@@ -133,6 +135,14 @@ def load_weights(model: PreTrainedModel, folder: Path, *, board: Board, seed: in
         state = transferred_state(
             source, source_vocabulary=source_vocabulary, vocabulary=vocabulary, seed=seed
         )
+    if is_narrower(source.config, model.config):
+        logger.info(
+            "%s: widened from %d to %d residual dimensions",
+            folder,
+            source.config.hidden_size,
+            model.config.hidden_size,
+        )
+        state = widened_state(state, model=model)
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
