@@ -29,6 +29,7 @@ class Config:
         sudocot data generate 100 --min-cot-length 50000 --max-cot-length 100000 --out long.csv
         sudocot data generate 500 --board 6x6 --seed 7 --out small.txt
         sudocot data generate 500 --board 4x4 --givens 3 7 --out branching.csv
+        sudocot data generate 100 --board 6x6 --min-cot-length 300 --distinct --out test.csv
     """
 
     count: Positional[Count]
@@ -60,10 +61,15 @@ def main(config: Config) -> int:
     missing = config.count - num_written
     text = f"{config.out}: {num_written:,} puzzles"
     if missing:
-        kind = "mined puzzles" if config.puzzles.givens is None else "puzzles"
+        wanted = config.puzzles
+        has_lengths = wanted.lengths is not None or wanted.givens is not None
+        kind = "mined puzzles" if has_lengths and wanted.givens is None else "puzzles"
+        causes = ["missed the target lengths"] if has_lengths else []
+        if wanted.distinct:
+            causes.append("were equivalent to an earlier one")
         text += (
-            f", {missing:,} fewer than requested: {config.puzzles.patience:,} {kind} in a row "
-            "missed the target lengths"
+            f", {missing:,} fewer than requested: {wanted.patience:,} {kind} in a row "
+            f"{' or '.join(causes)}"
         )
     Console(markup=False).print(text, markup=False, highlight=False, soft_wrap=True)
     return 1 if missing else 0

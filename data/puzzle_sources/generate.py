@@ -1,7 +1,8 @@
 """Files of generated puzzles, optionally mined for a target CoT length.
 
 Puzzle k of a seed is deterministic, and a file contains puzzles 0, 1, 2, ... in that order. With
-target lengths, mined puzzles that missed them are skipped.
+target lengths, mined puzzles that missed them are skipped, and with `distinct` those equivalent to
+an earlier one: on small boards, local search ends at the same puzzles again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from annotated_types import Ge, Le
@@ -26,7 +28,8 @@ from solver.generation.generator import generate_puzzles
 from solver.generation.mining import mine_puzzles
 from solver.generation.sparse import DEFAULT_MAX_COT_LENGTH, sparse_puzzles
 from solver.mrv.tracer import cot_length
-from solver.puzzles import format_grid, parse_puzzle
+from solver.puzzles import format_grid, parse_puzzle, puzzle_id
+from solver.symmetry.canonical import canonical_forms
 
 _BLOCK = 16
 _ROW_GROUP = 1 << 16
@@ -60,9 +63,11 @@ class GenerateConfig:
     """Minimum CoT length in tokens; enables mining."""
     max_cot_length: CotLength | None = None
     """Maximum CoT length in tokens; enables mining. By default twice the minimum."""
+    distinct: bool = False
+    """Skip puzzles that are equivalent under symmetry to an earlier one of the file."""
     patience: Count = 100
-    """Stop after this many puzzles in a row that missed these lengths; with `givens`, rounded up to
-    a multiple of 16."""
+    """Stop after this many puzzles in a row that missed these lengths or were skipped by
+    `distinct`; without lengths or with `givens`, rounded up to a multiple of 16."""
 
     def __post_init__(self) -> None:
         get_board(self.board)
@@ -187,8 +192,8 @@ def _is_generated(path: Path) -> bool:
 def generate(config: GenerateConfig, *, workers: int = 1) -> Generator[Puzzle, None, None]:
     """Yield puzzles in the order of their numbers until patience runs out, if ever.
 
-    Patience counts mined puzzles one by one. Puzzles of a number of givens are drawn in blocks of
-    `_BLOCK`, and count only in blocks of which all puzzles missed the lengths.
+    Patience counts mined puzzles one by one. Other puzzles are drawn in blocks of `_BLOCK`, and
+    count only in blocks of which all puzzles are skipped.
     """
     board = get_board(config.board)
     block = _BLOCK if config.lengths is None or config.givens is not None else 1
@@ -201,12 +206,29 @@ def generate(config: GenerateConfig, *, workers: int = 1) -> Generator[Puzzle, N
         return _mined(board, start, block, config, lengths=config.lengths)
 
     num_missed = 0
+    seen: set[int] = set()
     with contextlib.closing(map_in_order(make, itertools.count(0, block), workers=workers)) as made:
-        for puzzles in made:
+        for found in made:
+            puzzles = _unseen(board, found, seen) if config.distinct else found
             yield from puzzles
             num_missed = 0 if puzzles else num_missed + block
             if num_missed >= config.patience:
                 return
+
+
+def _unseen(board: Board, puzzles: list[Puzzle], seen: set[int]) -> list[Puzzle]:
+    """Return the puzzles whose canonical form is not in `seen`, and add the forms."""
+    if not puzzles:
+        return []
+    grids = np.stack([parse_puzzle(puzzle.question)[1] for puzzle in puzzles])
+    unseen = []
+    for puzzle, form in zip(
+        puzzles, puzzle_id(board, canonical_forms(board, grids)).tolist(), strict=True
+    ):
+        if form not in seen:
+            seen.add(form)
+            unseen.append(puzzle)
+    return unseen
 
 
 def _generated(board: Board, start: int, count: int, config: GenerateConfig) -> list[Puzzle]:

@@ -20,6 +20,7 @@ from solver.generation.counting import count_solutions
 from solver.generation.generator import generate_puzzles
 from solver.mrv.tracer import cot_length, trace
 from solver.puzzles import parse_puzzle, read_puzzles
+from solver.symmetry.canonical import canonical_forms
 
 SIX = GenerateConfig(board="6x6", seed=3)
 MINED = GenerateConfig(board="6x6", seed=3, min_cot_length=180, max_cot_length=260)
@@ -69,6 +70,33 @@ def test_mined_puzzles_have_the_target_lengths() -> None:
         assert count_solutions(board, grid) == 1
     numbers = [puzzle.number for puzzle in puzzles]
     assert numbers == sorted(set(numbers))
+
+
+def test_distinct_puzzles_are_the_first_of_each_class_under_symmetry() -> None:
+    board = get_board("4x4")
+    config = GenerateConfig(board="4x4", seed=5)
+    puzzles = list(itertools.islice(generate(config), 200))
+    forms = [
+        canonical_forms(board, parse_puzzle(puzzle.question)[1][None]).tobytes()
+        for puzzle in puzzles
+    ]
+    first = [puzzle for k, puzzle in enumerate(puzzles) if forms[k] not in forms[:k]]
+    assert 1 < len(first) < len(puzzles)
+    distinct = generate(dataclasses.replace(config, distinct=True, patience=10**6), workers=3)
+    assert list(itertools.islice(distinct, len(first))) == first
+
+
+def test_distinct_ends_when_there_are_no_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There are few minimal 4x4 puzzles up to symmetry."""
+    distinct = GenerateConfig(board="4x4", distinct=True, patience=400)
+    config = generate_command.Config(count=1000, out=tmp_path / "a.txt", puzzles=distinct)
+    assert generate_command.main(config) == 1
+    printed = capsys.readouterr().out
+    assert "400 puzzles in a row were equivalent to an earlier one" in printed
+    num_puzzles = len((tmp_path / "a.txt").read_text().splitlines())
+    assert f"{num_puzzles} puzzles, {1000 - num_puzzles} fewer" in printed
 
 
 def test_one_bound_sets_the_other() -> None:
@@ -135,7 +163,9 @@ def test_patience_ends_the_search(
             count=9, out=tmp_path / "a.txt", puzzles=dataclasses.replace(MINED, patience=3)
         )
         assert generate_command.main(config) == 1
-    assert "2 puzzles, 7 fewer than requested: 3 mined puzzles" in capsys.readouterr().out
+    assert (
+        "2 puzzles, 7 fewer than requested: 3 mined puzzles in a row missed the target lengths\n"
+    ) in capsys.readouterr().out
     assert len((tmp_path / "a.txt").read_text().splitlines()) == 2
     with monkeypatch.context() as patch:
         patch.setattr(module, "_sparse", lambda _, start, *__, **___: [first][: start == 0])
