@@ -30,7 +30,7 @@ from training.models.attention import ATTENTIONS, forward_logits, use_attention
 from training.models.build import count_parameters, transformers_config
 from training.models.families import ModelConfig
 from training.models.rotary import pin_rotary
-from training.optimizers import build_optimizer
+from training.optimizers import build_optimizer, update_average
 from training.schedule import OptimizerConfig
 
 
@@ -78,6 +78,8 @@ def measure_update(
         memory.peak = memory.live
         _run_update(model, batch, is_bf16=is_bf16)
         update.step()
+        if optimizer.average_share:
+            update_average(update)
         state = _num_bytes(tree_leaves(dict(update.state)))
         # The first step allocates the optimizer state, so the second update has the peak.
         update.zero_grad()

@@ -36,6 +36,9 @@ def test_weights_gradients_and_moments() -> None:
     assert few.optimizer == pytest.approx(2 * few.weights, rel=0.01)  # and the numbers of steps
     muon = measure(SMALL, num_positions=1_024, optimizer=OptimizerConfig(name="muon"))
     assert few.weights < muon.optimizer < few.optimizer
+    averaged = measure(SMALL, num_positions=1_024, optimizer=OptimizerConfig(average_share=0.2))
+    assert averaged.optimizer == pytest.approx(3 * few.weights, rel=0.01)
+    assert averaged.activations == pytest.approx(few.activations, rel=0.01)
 
 
 def test_activations_grow_with_the_positions() -> None:
