@@ -28,7 +28,7 @@ def widened(kind: dict[str, Any]) -> tuple[PreTrainedModel, PreTrainedModel]:
     narrow = build_model(replace(NARROW, **kind), seed=0)
     with torch.no_grad():
         for parameter in narrow.parameters():
-            parameter += 0.2 * torch.randn_like(parameter)
+            parameter.add_(0.2 * torch.randn_like(parameter))
     wide = build_model(replace(WIDE, **kind), seed=1)
     wide.load_state_dict(widened_state(narrow.state_dict(), model=wide))
     return narrow, wide
@@ -36,10 +36,10 @@ def widened(kind: dict[str, Any]) -> tuple[PreTrainedModel, PreTrainedModel]:
 
 def new_rows(wide: PreTrainedModel) -> list[Tensor]:
     """Return the weights that write to the new residual dimensions."""
-    rows = [wide.get_input_embeddings().weight[:, 32:]]
-    for layer in wide.base_model.layers:
-        rows += [layer.self_attn.o_proj.weight[32:], layer.mlp.down_proj.weight[32:]]
-    return rows
+    written = ("o_proj.weight", "down_proj.weight")
+    weights = dict(wide.named_parameters())
+    rows = [weight[32:] for name, weight in weights.items() if name.endswith(written)]
+    return [*rows, weights["model.embed_tokens.weight"][:, 32:]]
 
 
 @kinds
@@ -77,7 +77,8 @@ def test_the_new_part_is_not_read_but_trained(kind: dict[str, Any]) -> None:
     ("changes", "fits"),
     [
         ({}, True),
-        ({"num_heads": 2, "hidden_size": 32}, False),
+        ({"num_heads": 2, "hidden_size": 32}, True),
+        ({"num_heads": 2, "hidden_size": 32, "intermediate_size": 96}, False),
         ({"num_layers": 3}, False),
         ({"num_heads": 6}, False),
         ({"qk_norm": True}, False),

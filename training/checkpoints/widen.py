@@ -22,15 +22,16 @@ RESIDUAL_NORMS = ("input_layernorm.weight", "post_attention_layernorm.weight", "
 def is_narrower(source: PreTrainedConfig, target: PreTrainedConfig) -> bool:
     """Whether a model of config `source` can be widened to one of config `target`.
 
-    The model must be a Llama or Qwen3 model with fewer residual dimensions, at most as many heads
-    and neurons, and the same depth, head dimension, and number of queries per key-value head.
+    The model must be a Llama or Qwen3 model with at most as many residual dimensions, heads and
+    neurons, fewer of one kind, and the same depth, head dimension, and number of queries per
+    key-value head.
     """
-    sizes = ("num_attention_heads", "intermediate_size")
+    sizes = ("hidden_size", "num_attention_heads", "intermediate_size")
     equal = ("model_type", "num_hidden_layers", "head_dim", "tie_word_embeddings")
     return (
         target.model_type in ("llama", "qwen3")
-        and source.hidden_size < target.hidden_size
         and all(getattr(source, name) <= getattr(target, name) for name in sizes)
+        and any(getattr(source, name) < getattr(target, name) for name in sizes)
         and all(getattr(source, name) == getattr(target, name) for name in equal)
         and source.num_attention_heads * target.num_key_value_heads
         == target.num_attention_heads * source.num_key_value_heads
