@@ -225,6 +225,16 @@ def test_training_starts_from_a_model_of_another_board(name: str, exported: Path
     assert weights_digest(again) == weights_digest(model)
 
 
+def test_training_starts_from_a_narrower_model(exported: Path) -> None:
+    model = build_model(replace(LLAMA, hidden_size=48, num_heads=3), seed=9)
+    load_weights(model, exported / "llama", board=BOARD)
+    check_master_weights(model)
+    for name, weight in build_model(LLAMA, seed=0).named_parameters():
+        if weight.dim() == 2:
+            block = tuple(slice(size) for size in weight.shape)
+            assert torch.equal(model.get_parameter(name)[block], weight), name
+
+
 def test_other_weights_than_described_are_named(
     exported: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -136,7 +136,7 @@ def load_weights(model: PreTrainedModel, folder: Path, *, board: Board, seed: in
             source, source_vocabulary=source_vocabulary, vocabulary=vocabulary, seed=seed
         )
     if is_narrower(source.config, model.config):
-        logger.info("%s: widened, see training/checkpoints/widen.py", folder)
+        logger.info("%s: a narrower model, widened to the architecture of the run", folder)
         state = widened_state(state, model=model)
     try:
         model.load_state_dict(state)
