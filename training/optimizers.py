@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW, Muon, Optimizer
+from torch.optim import AdamW, Optimizer
 from transformers import PreTrainedModel
 
 from training.models.board_state import attached_head
+from training.muon import DistributedMuon
 from training.schedule import OptimizerConfig
 
 _MUON_ADJUST = "match_rms_adamw"
@@ -34,7 +35,7 @@ def build_optimizer(model: PreTrainedModel, config: OptimizerConfig) -> Optimize
     hidden, matrices, vectors = split_parameters(model)
     if config.name == "adamw":
         return _adamw(config, matrices=hidden + matrices, vectors=vectors)
-    muon = Muon(
+    muon = DistributedMuon(
         [{"params": hidden, "lr_factor": config.muon_lr_factor}],
         lr=config.peak_lr,
         weight_decay=config.weight_decay,

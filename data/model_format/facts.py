@@ -49,13 +49,19 @@ def check_model_folder(folder: Path) -> None:
     """Check that a folder contains a model, without loading it.
 
     Raises:
-        FileNotFoundError: It does not; for a run folder, the message names its model folder.
+        FileNotFoundError: It does not; for a run folder, the message names its model folder, or
+            how to export a checkpoint.
     """
     if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
         return
     if (folder / "final" / FACTS_FILE).is_file():
         raise FileNotFoundError(
             f"{folder}: got a run folder, allowed is a model folder: {folder / 'final'}"
+        )
+    if (folder / "checkpoints").is_dir():
+        raise FileNotFoundError(
+            f"{folder}: the run is not finished; `sudocot train export {folder} MODEL` exports its "
+            "newest checkpoint"
         )
     reason = "no model in this folder" if folder.is_dir() else "no such model folder"
     raise FileNotFoundError(f"{folder}: {reason}")

@@ -82,6 +82,9 @@ COMMANDS: dict[CommandWords, CommandEntry] = {
         "list training presets and model presets",
         uses_kernels=False,
     ),
+    ("train", "export"): CommandEntry(
+        "training.commands.export", "export a checkpoint as a model folder"
+    ),
     ("train", "import"): CommandEntry(
         "training.commands.import_", "convert a checkpoint of the paper's authors"
     ),

@@ -15,6 +15,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from torch import nn
+from torch.optim import Muon
 
 from data.builder.permutation import Indices
 from data.store import TokenStore
@@ -27,6 +28,7 @@ from training.gradients import UpdateSize, accumulate_gradients, clip_and_reduce
 from training.models.attention import ATTENTIONS, use_attention
 from training.models.board_state import attach_head
 from training.models.build import build_model
+from training.muon import DistributedMuon
 from training.solve_rate import MatchResult, held_out_match
 
 
@@ -37,6 +39,7 @@ def main(data: Path, held_out: Path, out: Path, ports: list[str]) -> None:
     config = small_config(data, out / "whole", held_out=held_out)
     stages: list[Callable[[], Any]] = [
         lambda: save_gradients(config, out / "gradients.pt"),
+        lambda: save_muon_steps(out / f"muon-{os.environ['RANK']}.pt"),
         lambda: run(config),
         lambda: run_stopped_while_training(config, out / "stopped"),
         lambda: run_stopped_while_evaluating(config, out / "stopped"),
@@ -104,6 +107,30 @@ def save_gradients(config: TrainConfig, path: Path) -> None:
     )
     if accelerator.is_main_process:
         torch.save(result, path)
+    accelerator.end_training()
+
+
+def muon_steps(cls: type[Muon]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Weights and momentum of matrices of different shapes after three steps."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(8, 8), (24, 8), (8, 24), (16, 8), (8, 8)]
+    parameters = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+    optimizer = cls(parameters, lr=0.02, weight_decay=0.1)
+    unused = len(shapes) - 1
+    for step in range(3):
+        for parameter in parameters:
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        if step < 2:
+            parameters[unused].grad = None
+        optimizer.step()
+    momenta = [optimizer.state[p]["momentum_buffer"] for p in parameters]
+    return [p.detach() for p in parameters], momenta
+
+
+def save_muon_steps(path: Path) -> None:
+    """Write the result of steps whose orthogonalization is divided between the processes."""
+    accelerator = Accelerator(cpu=True)
+    torch.save(muon_steps(DistributedMuon), path)
     accelerator.end_training()
 
 

@@ -17,16 +17,17 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
 from safetensors.torch import load_file
+from torch.optim import Muon
 
 from data.runtime.signals import REQUEUE_EXIT_CODE
-from tests.training.distributed_worker import update_gradients
+from tests.training.distributed_worker import muon_steps, update_gradients
 from tests.training.runs import final_digest, lasting_rows, run, small_config
 from training.config import TrainConfig
 from training.reporting.metrics import read_metrics
 from training.setup import open_accelerator
 
 ROOT = Path(__file__).parents[2]
-NUM_STAGES = 5
+NUM_STAGES = 6
 
 
 def free_ports(number: int) -> list[str]:
@@ -81,6 +82,14 @@ def test_gradients_equal_those_of_one_process(out: Path, config: TrainConfig) ->
     assert their_norm == pytest.approx(our_norm, abs=1e-5)
 
 
+def test_distributed_muon_equals_muon_bit_by_bit(out: Path) -> None:
+    ours = muon_steps(Muon)
+    for rank in (0, 1):
+        theirs = torch.load(out / f"muon-{rank}.pt")
+        for a, b in zip((*ours[0], *ours[1]), (*theirs[0], *theirs[1]), strict=True):
+            assert torch.equal(a, b)
+
+
 def test_a_run_is_that_of_one_process(out: Path, config: TrainConfig, tmp_path: Path) -> None:
     """The same updates and counts, and the same weights up to the order of additions."""
     alone = dataclasses.replace(config, out=tmp_path / "alone")
@@ -100,7 +109,7 @@ def test_a_run_is_that_of_one_process(out: Path, config: TrainConfig, tmp_path: 
 
 def test_a_signal_to_one_process_stops_both(out: Path) -> None:
     for rank in (0, 1):
-        codes = report(out, rank)["results"][1:]
+        codes = report(out, rank)["results"][2:]
         assert codes == [0, REQUEUE_EXIT_CODE, REQUEUE_EXIT_CODE, 0]
     rows = read_metrics(out / "stopped" / "metrics.jsonl")
     stops = [row["step"] for row in rows if row["kind"] == "stop"]
@@ -110,7 +119,7 @@ def test_a_signal_to_one_process_stops_both(out: Path) -> None:
 def test_a_run_leaves_no_threads_of_the_process_group(out: Path) -> None:
     """They would run on while the interpreter is torn down, and could abort the process."""
     for rank in (0, 1):
-        assert report(out, rank)["threads_left"][1:] == [0, 0, 0, 0]
+        assert report(out, rank)["threads_left"][2:] == [0, 0, 0, 0]
 
 
 def test_a_stopped_run_ends_bit_for_bit_the_same(out: Path, config: TrainConfig) -> None:

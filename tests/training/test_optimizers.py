@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from solver.boards import get_board
 from training.models.board_state import HEAD_NAME, attach_head
 from training.models.build import build_model
 from training.models.families import ModelConfig
+from training.muon import DistributedMuon, assign
 from training.optimizers import (
     JointOptimizer,
     build_optimizer,
@@ -274,3 +275,38 @@ def test_schedule_rises_then_falls(warmup: float, decay: float, schedule: str) -
 def test_impossible_settings_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(OptimizerConfig(), **changes)  # type: ignore[arg-type]
+
+
+@given(sizes=st.lists(st.integers(1, 30), min_size=1, max_size=6), num_processes=st.integers(1, 3))
+def test_assignment_of_matrices_is_balanced(sizes: list[int], num_processes: int) -> None:
+    matrices = [torch.empty(1, size) for size in sizes]
+    costs = [2 * max(size, 1) + 1 for size in sizes]
+
+    def largest_load(owners: tuple[int, ...]) -> int:
+        pairs = list(zip(costs, owners, strict=True))
+        return max(sum(c for c, o in pairs if o == process) for process in range(num_processes))
+
+    optimum = min(map(largest_load, product(range(num_processes), repeat=len(sizes))))
+    owners = assign(matrices, num_processes=num_processes)
+    assert largest_load(tuple(owners)) <= 4 / 3 * optimum
+
+
+def test_distributed_muon_is_muon_without_a_process_group() -> None:
+    """Also with a closure, which it evaluates once."""
+    results = []
+    for cls in (torch.optim.Muon, DistributedMuon):
+        weight = torch.nn.Parameter(torch.eye(4) + 0.1)
+        optimizer = cls([weight], lr=0.1)
+        losses: list[float] = []
+
+        def closure(weight: torch.nn.Parameter = weight, losses: list[float] = losses) -> Tensor:
+            loss = weight.square().sum()
+            loss.backward()
+            losses.append(float(loss.detach()))
+            return loss
+
+        returned = optimizer.step(closure)
+        results.append((weight.detach(), float(returned.detach()), len(losses)))
+    assert torch.equal(results[0][0], results[1][0])
+    assert results[0][1:] == results[1][1:]
+    assert results[1][2] == 1

@@ -89,6 +89,11 @@ class _Facts:
     data_digest: str
 
 
+def step_folder(folder: Path, step: int) -> Path:
+    """Return the path of the checkpoint of a step in a run's checkpoint folder."""
+    return folder / f"step-{step:09d}"
+
+
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint, then remove superseded ones.
 
@@ -103,7 +108,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         OSError: It cannot be written; existing checkpoints are kept.
     """
     usage, state = checkpoint.usage, checkpoint.state
-    path = folder / f"step-{usage.step:09d}"
+    path = step_folder(folder, usage.step)
     # An existing folder of that name was skipped as damaged when this session began.
     with staged_directory(path, replace=True) as staging:
         with clear_write_errors(path):
@@ -130,6 +135,21 @@ def load_newest(folder: Path) -> Checkpoint | None:
             return _load(path)
         logger.warning("%s is skipped: %s", path, fault)
     return None
+
+
+def load_step(folder: Path, step: int) -> Checkpoint:
+    """Load the checkpoint of a step.
+
+    Raises:
+        ValueError: There is none, or it is damaged; the message lists the steps.
+    """
+    path = step_folder(folder, step)
+    if not path.is_dir():
+        steps = ", ".join(str(int(p.name[5:])) for p in sorted(folder.glob("step-*"))) or "none"
+        raise ValueError(f"step: got {step}, {folder} has checkpoints of {steps}")
+    if fault := find_fault(path):
+        raise ValueError(f"{path}: {fault}")
+    return _load(path)
 
 
 def find_fault(path: Path) -> str | None:
