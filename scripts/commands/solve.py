@@ -23,7 +23,7 @@ from data.text import tokens_to_lines
 from solver.boards import Board, Grid, get_board
 from solver.generation.counting import UNDECIDED, count_solutions_many
 from solver.jit import kernel_cache_dir
-from solver.mrv.trace_lines import trace_line_lengths
+from solver.mrv.trace_lines import trace_lines
 from solver.mrv.tracer import DEFAULT_MAX_TOKENS, Status, Trace, trace
 from solver.puzzles import (
     NO_COLUMN_NAMES,
@@ -240,16 +240,15 @@ def _show(
 def _counts_text(board: Board, result: Trace, *, num_givens: int) -> str:
     tokens = result.tokens
     prompt_length = min(2 * num_givens + 2, len(tokens))
-    line_lengths = trace_line_lengths(board, tokens, num_givens=num_givens)
-    num_trace = int(line_lengths.sum())
-    num_output = len(tokens) - prompt_length - num_trace
-    num_branches, num_dead_ends = np.sum(line_lengths > 2), np.sum(tokens == NONE)
+    lines = trace_lines(board, tokens[prompt_length:])
+    num_output = len(tokens) - prompt_length - lines.end
+    num_branches, num_dead_ends = np.sum(lines.num_candidates > 1), np.sum(tokens == NONE)
     branches = "branch" if num_branches == 1 else "branches"
     dead_ends = "dead end" if num_dead_ends == 1 else "dead ends"
     return (
-        f"tokens       {len(tokens):,} = {prompt_length:,} input + {num_trace:,} trace"
+        f"tokens       {len(tokens):,} = {prompt_length:,} input + {lines.end:,} trace"
         f" + {num_output:,} output\n"
-        f"trace lines  {len(line_lengths):,}: {num_branches:,} {branches}"
+        f"trace lines  {len(lines.starts):,}: {num_branches:,} {branches}"
         f" (two or more candidates), {num_dead_ends:,} {dead_ends}\n"
         f"assignments  {result.num_assignments:,}"
     )

@@ -33,7 +33,7 @@ from scripts.models.catalog import (
     read_catalog,
     write_catalog,
 )
-from solver.mrv.trace_lines import trace_line_lengths
+from solver.mrv.trace_lines import trace_lines
 from solver.mrv.tracer import trace
 from solver.puzzles import parse_puzzle
 from training.checkpoints.export import export_model, read_pretrained
@@ -185,8 +185,9 @@ def _score(solved: Any) -> Score:
 def _num_branches(evaluation: EvaluationFolder, puzzle: SampledPuzzle) -> int:
     """Return the number of trace lines with two or more candidates."""
     board, grid = parse_puzzle(puzzle.givens, board=evaluation.board)
-    tokens, num_givens = trace(board, grid).tokens, int(np.count_nonzero(grid))
-    return int((trace_line_lengths(board, tokens, num_givens=num_givens) > 2).sum())
+    prompt_length = 2 * int(np.count_nonzero(grid)) + 2
+    lines = trace_lines(board, trace(board, grid).tokens[prompt_length:])
+    return int((lines.num_candidates > 1).sum())
 
 
 NOTES_MARK = "<!-- notes and results -->"

@@ -26,7 +26,8 @@ from data.model_format.facts import read_facts
 from data.store import TokenStore
 from scripts.models.ship import read_model
 from solver.boards import Board
-from solver.vocabulary import NONE, OUTPUT, SUMMARY, Tokens, Vocabulary
+from solver.mrv.trace_lines import trace_lines
+from solver.vocabulary import Tokens
 
 KINDS = (
     "cell of a dead end",
@@ -130,17 +131,10 @@ def token_kinds(board: Board, tokens: Tokens) -> npt.NDArray[np.int64]:
         board: The board.
         tokens: Ids of the trace lines, and of the summary or output that ends the segment, (n,).
     """
-    vocabulary = Vocabulary(board)
-    ends = np.flatnonzero((tokens == SUMMARY) | (tokens == OUTPUT))
-    end = int(ends[0]) if len(ends) else len(tokens)
-    trace = tokens[:end]
-    is_cell = (trace >= vocabulary.first_coordinate) & (trace < vocabulary.first_digit)
-    cells = np.flatnonzero(is_cell)
-    num_candidates = np.diff(cells, append=end) - 1
-    num_candidates[trace[np.minimum(cells + 1, end - 1)] == NONE] = 0
+    lines = trace_lines(board, tokens)
     kinds = np.full(len(tokens), KINDS.index("candidates of the cell"))
-    kinds[cells] = np.minimum(num_candidates, 2)
-    kinds[end:] = KINDS.index("summary and output")
+    kinds[lines.starts] = np.minimum(lines.num_candidates, 2)
+    kinds[lines.end :] = KINDS.index("summary and output")
     return kinds
 
 

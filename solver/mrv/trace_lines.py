@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from solver.boards import Board
-from solver.vocabulary import OUTPUT, Tokens, Vocabulary
+from solver.vocabulary import NONE, OUTPUT, SUMMARY, Tokens, Vocabulary
 
 
-def trace_line_lengths(board: Board, tokens: Tokens, *, num_givens: int) -> npt.NDArray[np.int64]:
-    """Return the number of tokens of each trace line of a CoT, which may be truncated.
+@dataclass(frozen=True, slots=True)
+class TraceLines:
+    """Lines of n cells."""
+
+    starts: npt.NDArray[np.int64]
+    """Index of the coordinate of each line, (n,)."""
+    num_candidates: npt.NDArray[np.int64]
+    """Candidates of each cell, (n,); 0 in a dead end."""
+    end: int
+    """Number of tokens of all lines: the index of the summary or output, if any."""
+
+
+def trace_lines(board: Board, tokens: Tokens) -> TraceLines:
+    """Find the lines of a CoT or segment, which may be truncated.
 
     Args:
         board: The board.
-        tokens: Ids of the CoT, including the input block.
-        num_givens: Number of givens.
+        tokens: Ids after the prompt.
     """
     vocabulary = Vocabulary(board)
-    output = np.flatnonzero(tokens == OUTPUT)
-    lines = tokens[2 * num_givens + 2 : output[0] if len(output) else None]
-    is_coordinate = (lines >= vocabulary.first_coordinate) & (lines < vocabulary.first_digit)
-    return np.diff(np.flatnonzero(is_coordinate), append=len(lines))
+    blocks = np.flatnonzero((tokens == SUMMARY) | (tokens == OUTPUT))
+    end = int(blocks[0]) if len(blocks) else len(tokens)
+    lines = tokens[:end]
+    starts = np.flatnonzero(
+        (lines >= vocabulary.first_coordinate) & (lines < vocabulary.first_digit)
+    )
+    num_candidates = np.diff(starts, append=end) - 1
+    is_dead_end = lines[np.minimum(starts + 1, end - 1)] == NONE
+    return TraceLines(starts, np.where(is_dead_end, 0, num_candidates), end)

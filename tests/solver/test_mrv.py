@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from data.text import tokens_to_lines
 from solver.boards import BOARDS, Board, Grid, get_board, is_solution
 from solver.jit import IS_JIT
-from solver.mrv.trace_lines import trace_line_lengths
+from solver.mrv.trace_lines import trace_lines
 from solver.mrv.tracer import Status, Tracer, cot_length, resume, trace
 from solver.prompts import parse_prompt
 from solver.puzzles import parse_puzzle
@@ -296,11 +296,15 @@ def test_cot_length_is_unknown_beyond_the_cap() -> None:
 def test_lines_of_a_trace_are_those_of_its_text() -> None:
     board, givens = parse_puzzle("1...|..3.|.4..|...2")
     tokens = trace(board, givens).tokens
-    lines = tokens_to_lines(board, tokens).split("\n")
-    expected = [len(line.split()) for line in lines if line.lstrip().startswith("(")]
-    assert trace_line_lengths(board, tokens, num_givens=4).tolist() == expected
-    assert trace_line_lengths(board, tokens[:14], num_givens=4).sum() == 4
-    assert trace_line_lengths(board, tokens[:5], num_givens=4).tolist() == []
+    text = [line.split() for line in tokens_to_lines(board, tokens).split("\n")]
+    expected = [words for words in text if words[0].startswith("(")]
+    lines = trace_lines(board, tokens[10:])
+    assert np.diff(lines.starts, append=lines.end).tolist() == [len(words) for words in expected]
+    candidates = [0 if words[1] == "<none>" else len(words) - 1 for words in expected]
+    assert lines.num_candidates.tolist() == candidates
+    truncated = trace_lines(board, tokens[10:14])
+    assert truncated.end == 4
+    assert trace_lines(board, tokens[10:10]).starts.tolist() == []
 
 
 def test_trace_many_keeps_solved_traces_only() -> None:
