@@ -374,6 +374,7 @@ def _session(
         versions={name: value for name, value in versions.items() if value},
         num_replicas=config.data_parallel,
         engine_args=dict(arguments),
+        model=model_name(Path(config.model)) if Path(config.model).is_dir() else config.model,
     )
 
 

@@ -62,15 +62,17 @@ def _facts(folder: EvaluationFolder, summary: Summary) -> Iterator[tuple[str, st
     yield from _answer_facts(summary)
     yield "generated tokens", f"{summary.num_new_tokens:,}"
     yield "segments", f"{summary.num_segments:,}"
-    if summary.mean_new_tokens is not None and summary.mean_seconds is not None:
+    if summary.mean_new_tokens is not None:
         yield "generated tokens per puzzle", f"{summary.mean_new_tokens:,.0f}"
+    if summary.mean_seconds is not None:
         yield "seconds per puzzle", f"{summary.mean_seconds:.3f}"
     yield "wall time", format_duration(summary.cost.wall_seconds)
     if summary.cost.num_drafted_tokens:
         share = summary.cost.num_accepted_tokens / summary.cost.num_drafted_tokens
         yield "drafted tokens accepted", f"{share:.4f}"
     yield "engine", f"{config.engine}, {config.precision.name}, {config.mode}"
-    yield "token limit", f"{config.caps.max_new_tokens:,}"
+    if not config.is_imported:
+        yield "token limit", f"{config.caps.max_new_tokens:,}"
     yield "model digest", config.model.digest[:16]
     yield "cohort", cohort_of(config).name
     yield "test set digest", config.data.sample_digest[:16]

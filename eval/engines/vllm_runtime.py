@@ -65,7 +65,8 @@ class VllmRuntime:
 
         Raises:
             ImportError: vLLM is not installed.
-            ValueError: vLLM is installed for another device, or an argument is unknown or reserved.
+            ValueError: vLLM is installed for another device, an argument is unknown or reserved, or
+                vLLM does not start with this model and memory.
         """
         self._stats = stats
         with quiet_start():
@@ -83,8 +84,11 @@ class VllmRuntime:
                 self.llm = self.submit(
                     _start({**common, **defaults, **arguments}, self._count_step)
                 ).result()
-            except BaseException:
+            except BaseException as error:
                 self._loop.close()
+                # Failures in vLLM's process are logged there and raised here as a RuntimeError.
+                if type(error) is RuntimeError:
+                    raise ValueError(f"vllm: it did not start: {error}") from error
                 raise
         # Interpreter shutdown would otherwise destroy vLLM's objects in an order that logs errors.
         atexit.register(self.close)

@@ -177,7 +177,7 @@ def _read_shape(config: dict[str, Any], *, source: str) -> NetworkConfig | Compi
 
 def _read_tensors(path: Path, computed: NetworkConfig | CompiledConfig | None) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
-    for file in _weight_files(path):
+    for file in weight_files(path):
         try:
             tensors |= load_file(file)
         except SafetensorError as error:
@@ -211,7 +211,15 @@ def _check_tensors(path: Path, tensors: dict[str, Tensor], expected: Shapes) -> 
             raise ValueError(f"{path}: {name}: got {tensors[name].dtype}, allowed are {allowed}")
 
 
-def _weight_files(path: Path) -> list[Path]:
+def weight_files(path: Path) -> list[Path]:
+    """Return the safetensors files that transformers loads: one, or those of the index.
+
+    Other files of a folder may contain the same weights in another format.
+
+    Raises:
+        ValueError: The index is damaged.
+        FileNotFoundError: There is neither.
+    """
     if (path / WEIGHTS_FILE).exists():
         return [path / WEIGHTS_FILE]
     if not (path / INDEX_FILE).exists():

@@ -23,6 +23,7 @@ from eval.engines.text.replies import ReplyLog, StoredReply
 from eval.predictions.records import Prediction, PredictionFile
 from eval.results.folder import EvaluationFolder, ResultLog
 from eval.results.records import (
+    IMPORT_ENGINE,
     Cost,
     DataRecord,
     EvaluationConfig,
@@ -41,8 +42,6 @@ from eval.text_protocol.score import count_right_cells, score_grid
 from solver.boards import Board
 from solver.mrv.tracer import trace
 from solver.puzzles import format_grid, puzzle_id
-
-ENGINE = "import"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,7 +177,7 @@ def _config(
         spreads=cohort.spreads,
         num_sampled=len(cohort.puzzles),
         caps=Caps(max_new_tokens=num_tokens, max_segment_tokens=num_tokens),
-        engine=ENGINE,
+        engine=IMPORT_ENGINE,
         precision=UNKNOWN_PRECISION,
         protocol=_protocol(file),
         sessions=(

@@ -50,15 +50,15 @@ class LeaderboardRow:
     engine: str
     """Name of the engine."""
     mean_new_tokens: float | None
-    """Mean number of generated tokens per puzzle."""
+    """Mean number of generated tokens per puzzle; None if unknown."""
     mean_segments: float
     """Mean number of segments per puzzle."""
     mean_seconds: float | None
-    """Total wall time divided by the number of puzzles."""
-    max_new_tokens: int
-    """Token limit of a puzzle."""
-    max_segment_tokens: int
-    """Token limit of a segment."""
+    """Total wall time divided by the number of puzzles; None if unknown."""
+    max_new_tokens: int | None
+    """Token limit of a puzzle; None if unknown."""
+    max_segment_tokens: int | None
+    """Token limit of a segment; None if unknown."""
     device: str
     """Devices of the evaluation."""
     model_digest: str
@@ -79,7 +79,8 @@ class LeaderboardRow:
     """Command that reproduces the evaluation, with names in place of paths; empty for imported
     predictions."""
     lead: str | None
-    """Label of the best row with the same weights, under which the page collapses this row."""
+    """Label of the best row that differs in the engine only, under which the page collapses this
+    row."""
     num_certified: int | None = None
     """Number of certified puzzles; None if `sudocot eval certify` was not run."""
     num_replayed: int | None = None
@@ -191,15 +192,28 @@ def _build_section(
 
 
 def _leads(ordered: Sequence[Entry]) -> dict[str, str]:
-    """Map labels to that of the first evaluation with the same weights, if it is another one."""
-    first: dict[tuple[str, str], str] = {}
+    """Map labels to that of the first evaluation that differs in the engine only, if any."""
+    firsts: list[Entry] = []
     leads: dict[str, str] = {}
     for entry in ordered:
-        identity = (entry.config.model.digest, entry.config.mode)
-        lead = first.setdefault(identity, entry.label)
-        if lead != entry.label:
-            leads[entry.label] = lead
+        first = next((first for first in firsts if _settings(first) == _settings(entry)), None)
+        if first is None:
+            firsts.append(entry)
+        else:
+            leads[entry.label] = first.label
     return leads
+
+
+def _settings(entry: Entry) -> tuple[Any, ...]:
+    """Return the settings on which the results of an evaluation of a sample depend."""
+    config = entry.config
+    return (
+        config.model.digest,
+        config.mode,
+        config.precision.name,
+        config.caps,
+        config.protocol,
+    )
 
 
 def _is_ranked(entry: Entry) -> bool:
@@ -261,8 +275,8 @@ def _build_row(
         mean_new_tokens=summary.mean_new_tokens,
         mean_segments=summary.num_segments / summary.accuracy.num_puzzles,
         mean_seconds=summary.mean_seconds,
-        max_new_tokens=config.caps.max_new_tokens,
-        max_segment_tokens=config.caps.max_segment_tokens,
+        max_new_tokens=None if config.is_imported else config.caps.max_new_tokens,
+        max_segment_tokens=None if config.is_imported else config.caps.max_segment_tokens,
         device=", ".join(dict.fromkeys(session.device for session in config.sessions)),
         model_digest=config.model.digest,
         data_digest=config.data.digest,

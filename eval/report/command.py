@@ -15,8 +15,8 @@ from eval.sampling.selection import SamplingConfig
 def reproducing_command(config: EvaluationConfig, *, out: str) -> str:
     """Return the `sudocot eval run` of an evaluation, empty for imported predictions.
 
-    Model and data are given by name in place of paths. Options that do not affect the results, such
-    as the device, are omitted.
+    Folders of models and data are given by name in place of paths. Options that do not affect the
+    results, such as the device, are omitted.
 
     Args:
         config: Settings of the evaluation.
@@ -24,7 +24,11 @@ def reproducing_command(config: EvaluationConfig, *, out: str) -> str:
     """
     if config.engine not in REGISTRY:
         return ""
-    words = ["sudocot", "eval", "run", "--model", config.model.name]
+    name = config.model.name
+    model = config.sessions[-1].model if config.sessions else ""
+    words = ["sudocot", "eval", "run", "--model", model or name]
+    if model not in ("", name):
+        words += ["--name", name]
     words += ["--data", *config.data.name.split(", ")]
     words += _sampling_words(config.sampling)
     words += ["--engine", config.engine]

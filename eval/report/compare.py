@@ -34,7 +34,7 @@ class Comparison:
     p_value: float
     """Exact two-sided McNemar p-value."""
     has_equal_caps: bool
-    """Whether both have the same token limits."""
+    """Whether both have the same token limits, as far as they are known."""
 
     @property
     def is_significant(self) -> bool:
@@ -80,7 +80,9 @@ def compare(first: Entry, second: Entry) -> Comparison | None:
         only_second=only_second,
         neither=counts[False, False],
         p_value=mcnemar_p(only_first, only_second),
-        has_equal_caps=first.config.caps == second.config.caps,
+        has_equal_caps=first.config.caps == second.config.caps
+        or first.config.is_imported
+        or second.config.is_imported,
     )
 
 

@@ -20,6 +20,8 @@ from solver.boards import get_board
 from solver.vocabulary import Tokens, Vocabulary
 
 SCHEMA = 1
+IMPORT_ENGINE = "import"
+"""Engine of evaluations that consist of imported predictions."""
 STORED_FINISH_REASON = "ended_by"
 """Name in files of the fields `finish_reason` and `finish_reasons`."""
 
@@ -272,6 +274,9 @@ class Session:
     """Data-parallel replicas of the model."""
     engine_args: dict[str, Any] = field(default_factory=dict)
     """Engine-specific arguments."""
+    model: str = ""
+    """Name of the model's folder, or of the model on the hub or server, which may differ from the
+    name of the evaluation; empty if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -295,7 +300,7 @@ class EvaluationConfig:
     caps: Caps
     """Token limits of a puzzle."""
     engine: str
-    """Name of the engine, or `import`."""
+    """Name of the engine, or `IMPORT_ENGINE`."""
     precision: PrecisionPolicy
     """Number formats of the computation."""
     keeps_tokens: bool = False
@@ -304,6 +309,11 @@ class EvaluationConfig:
     """Text protocol; None for models that write token ids."""
     sessions: tuple[Session, ...] = field(default=())
     """All processes that worked on the evaluation, in order."""
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether the predictions are those of another program, whose limits are unknown."""
+        return self.engine == IMPORT_ENGINE
 
     def identity(self) -> dict[str, Any]:
         """Return the settings that must agree between the sessions and parts of an evaluation.

@@ -107,9 +107,9 @@ class Summary:
     num_segments: int
     """Number of segments of all puzzles."""
     mean_new_tokens: float | None
-    """Mean number of generated tokens per puzzle."""
+    """Mean number of generated tokens per puzzle; None if unknown."""
     mean_seconds: float | None
-    """Total wall time divided by the number of puzzles."""
+    """Total wall time divided by the number of puzzles; None if unknown."""
     cost: Cost
     """Work and wall time of all sessions, including those that ran concurrently."""
     groups: tuple[GroupSummary, ...]
@@ -131,8 +131,9 @@ def summarize(config: EvaluationConfig, rows: Sequence[ResultRow]) -> Summary:
         finish_reasons=_count_finish_reasons(rows),
         num_new_tokens=num_new_tokens,
         num_segments=sum(row.num_segments for row in rows),
-        mean_new_tokens=num_new_tokens / len(rows) if rows else None,
-        mean_seconds=cost.wall_seconds / len(rows) if rows else None,
+        # Imported predictions and servers need not state them.
+        mean_new_tokens=num_new_tokens / len(rows) or None if rows else None,
+        mean_seconds=cost.wall_seconds / len(rows) or None if rows else None,
         cost=cost,
         groups=_summarize_groups(rows),
         config=config.to_json(),

@@ -1,8 +1,8 @@
 """Pool of puzzles to sample from: ids, CoT lengths and ratings of all, givens on demand.
 
 A pool contains each puzzle that the solver solves once, sorted by id, so that it depends neither on
-the order of the puzzle list nor on its division into files. Uniqueness of solutions is checked for
-sampled puzzles only (`eval.sampling.selection`).
+the order of the puzzle list nor on its division into files. Puzzles with a wrong answer are
+excluded. Uniqueness of solutions is checked for sampled puzzles only (`eval.sampling.selection`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from solver.mrv.tracer import TRACE_RULE
 from solver.puzzles import NO_COLUMN_NAMES, ColumnNames, puzzle_id
 
 logger = logging.getLogger(__name__)
+
+_SOLVED = (RowStatus.OK, RowStatus.AMBIGUOUS, RowStatus.UNDECIDED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -152,21 +154,21 @@ def _pool_of_store(puzzles: TracedPuzzles, *, name: str) -> PuzzlePool:
 
 
 def _pool_of_table(puzzles: ListedPuzzles, table: LengthsTable, *, name: str) -> PuzzlePool:
-    usable = np.flatnonzero(table.is_usable)
+    is_solved = np.isin(table.statuses, _SOLVED)
+    usable = np.flatnonzero(is_solved & ~table.is_duplicate)
     order = usable[np.argsort(table.puzzle_ids[usable])]
     excluded = {
         status.label: int((table.statuses == status).sum())
         for status in RowStatus
-        if status != RowStatus.OK
+        if status not in _SOLVED
     }
-    is_ok = table.statuses == RowStatus.OK
     return PuzzlePool(
         name=name,
         board=table.board,
         puzzle_ids=table.puzzle_ids[order],
         cot_lengths=table.cot_lengths[order].astype(np.int64),
         ratings=table.ratings[order],
-        excluded={**excluded, "duplicate": int((is_ok & table.is_duplicate).sum())},
+        excluded={**excluded, "duplicate": int((is_solved & table.is_duplicate).sum())},
         blocks=puzzles.blocks,
     )
 

@@ -56,26 +56,37 @@ class Config:
     """Finished evaluations, each as `DESCRIPTION OF THE TEST SET=FOLDER`."""
     num_tokens: int | None = None
     """Total training tokens, if the run was initialized from another model (default: those of the
-    run)."""
+    run, or of the catalog entry without `model`)."""
     notes: Path | None = None
-    """Markdown for the card: data, command, time, limits."""
+    """Markdown for the card: data, command, time, limits. It is required with `evaluations`."""
     folder: Path = MODELS_FOLDER
     """Folder of the catalog."""
 
 
 def main(config: Config) -> int:
-    """Write the folder, the card and the catalog entry."""
+    """Write the folder, the card and the catalog entry.
+
+    Raises:
+        ValueError: Only one of notes and evaluations is given, which would remove the other from
+            card and catalog; or an evaluation is of other weights, or not finished.
+    """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     target = config.folder / config.name
-    if config.model is None and not config.evaluations and config.notes is None:
+    has_results = bool(config.evaluations), config.notes is not None
+    if config.model is None and not any(has_results):
         refresh_card(target)
         return 0
+    if any(has_results) and not all(has_results):
+        raise ValueError("evaluations, notes: got one of them, allowed are both or none")
     if config.model is not None:
         export_bf16(config.model, target)
     evaluations = [_open_evaluation(words) for words in config.evaluations]
     notes = "" if config.notes is None else config.notes.read_text(encoding="utf-8")
     models = read_catalog(config.folder) if (config.folder / CATALOG_FILE).exists() else {}
-    models[config.name] = catalog_entry(target, evaluations, num_tokens=config.num_tokens)
+    num_tokens = config.num_tokens
+    if num_tokens is None and config.model is None and config.name in models:
+        num_tokens = models[config.name].num_tokens
+    models[config.name] = catalog_entry(target, evaluations, num_tokens=num_tokens)
     write_catalog(dict(sorted(models.items())), config.folder)
     write_notes(target / CARD_FILE, notes + results_text(evaluations))
     return 0

@@ -237,6 +237,12 @@ def test_predictions_become_an_evaluation_that_is_scored_compared_and_reported(
     report = json.loads((tmp_path / "report" / "report.json").read_text())
     [section] = report["sections"]
     assert [row["rank"] for row in section["rows"]] == [1, 1]  # 5 and 8 of 8: p = 0.25
+    # What a file does not state is unknown, and not zero.
+    by_label = {row["label"]: row for row in section["rows"]}
+    names = ("mean_seconds", "mean_new_tokens", "max_new_tokens")
+    assert [by_label["FRM"][name] for name in names] == [0.5, 16, None]
+    assert [by_label["best"][name] for name in names] == [None, None, None]
+    assert section["comparisons"][0]["has_equal_caps"]
     missing = ["eval", "import", str(part), "--name", "x", "--out", str(tmp_path / "x")]
     assert main([*missing, "--like", str(out)]) == 2
     assert "no prediction for 12 of 20 puzzles" in capsys.readouterr().err

@@ -96,6 +96,18 @@ def test_numbers_survive_from_result_to_plot_data(tmp_path: Path) -> None:
     assert row["train_tokens"] == "20000000000"
 
 
+def test_rows_that_differ_in_the_engine_alone_are_collapsed(tmp_path: Path) -> None:
+    write_evaluation(tmp_path / "a", engine="segment")
+    write_evaluation(tmp_path / "b", engine="verify")
+    write_evaluation(tmp_path / "c", precision="bf16")
+    more = write_evaluation(tmp_path / "d")
+    more.write_config(replace(more.config, caps=paper_caps("scot", is_hardest=True)))
+    runs = [f"{name}={tmp_path / name}" for name in "abcd"]
+    (section,) = build_report(read_entries(runs)).sections
+    leads = {row.label: row.lead for row in section.rows}
+    assert leads == {"a": None, "b": "a", "c": None, "d": None}
+
+
 def test_a_single_length_is_no_plot(tmp_path: Path) -> None:
     evaluation = write_evaluation(tmp_path / "a", puzzles=invented_sample(40)[:40])
     main(Config(runs=(str(tmp_path / "a"),), out=tmp_path / "out"))

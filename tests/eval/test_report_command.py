@@ -80,6 +80,16 @@ def test_commands_reproduce_evaluations(tmp_path: Path) -> None:
     assert parsed.text == TextOptions()
 
 
+def test_the_command_names_the_model_and_not_its_label(tmp_path: Path) -> None:
+    config = write_evaluation(tmp_path / "a", name="small").config
+    session = replace(config.sessions[0], model="org/model-0.6B")
+    words = shlex.split(reproducing_command(replace(config, sessions=(session,)), out="e"))
+    _, parsed = parse(("eval", "run"), words[3:])
+    assert (parsed.model, parsed.name) == ("org/model-0.6B", "small")
+    same = replace(config, sessions=(replace(session, model="small"),))
+    assert "--name" not in reproducing_command(same, out="e")
+
+
 def test_imported_evaluations_have_no_command(tmp_path: Path) -> None:
     evaluation = write_evaluation(tmp_path / "a", engine="import")
     assert reproducing_command(evaluation.config, out="e") == ""

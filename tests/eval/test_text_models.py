@@ -81,6 +81,24 @@ def test_replies_do_not_depend_on_the_batch(chat_model: Path, temperature: float
     assert replies[0] == replies[1]
 
 
+def test_settings_of_the_folder_do_not_apply(chat_model: Path, tmp_path: Path) -> None:
+    """Such as the repetition penalty, with which many chat models are published."""
+    folder = shutil.copytree(chat_model, tmp_path / "model")
+    path = folder / "generation_config.json"
+    settings = {"repetition_penalty": 50.0, "no_repeat_ngram_size": 1, "num_beams": 2}
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    replies = [generate(model, slots=3, temperature=0.0) for model in (chat_model, folder)]
+    assert replies[0] == replies[1]
+
+
+def test_weights_in_a_second_format_are_not_counted(chat_model: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(chat_model, tmp_path / "model")
+    shutil.copy(folder / "model.safetensors", folder / "consolidated.safetensors")
+    ours, copied = LanguageModel.open(str(chat_model)), LanguageModel.open(str(folder))
+    assert copied.num_parameters == ours.num_parameters
+    assert copied.digest == ours.digest
+
+
 def stored_replies(model: Path, *, slots: int, limit: int) -> list[StoredReply]:
     """Sampled replies by key, without their times."""
     options = EngineOptions(

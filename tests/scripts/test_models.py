@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -121,8 +122,24 @@ class TestCatalog:
         evaluation = shipped.parent / "evaluation"
         weights = tmp_path / "other" / WEIGHTS_FILE
         weights.write_bytes((run_model / WEIGHTS_FILE).read_bytes())
+        changes: dict[str, Any] = {"evaluations": (f"x={evaluation}",)}
+        changes["notes"] = shipped.parent / "notes.md"
         with pytest.raises(ValueError, match="not of the weights in"):
-            ship(ShipConfig(name="other", evaluations=(f"x={evaluation}",), folder=tmp_path))
+            ship(ShipConfig(name="other", folder=tmp_path, **changes))
+
+    def test_notes_and_results_are_kept_together(self, shipped: Path, tmp_path: Path) -> None:
+        folder = tmp_path / "models"
+        shutil.copytree(shipped, folder)
+        evaluations = (f"held-out 4x4 puzzles={shipped.parent / 'evaluation'}",)
+        notes = shipped.parent / "notes.md"
+        one_of_both: tuple[dict[str, Any], ...] = ({"notes": notes}, {"evaluations": evaluations})
+        for changes in one_of_both:
+            with pytest.raises(ValueError, match="evaluations, notes: got one of them"):
+                ship(ShipConfig(name=NAME, folder=folder, **changes))
+        both: dict[str, Any] = {"name": NAME, "evaluations": evaluations, "notes": notes}
+        for num_tokens in (5_000, None):  # the second time keeps the first one's
+            ship(ShipConfig(num_tokens=num_tokens, folder=folder, **both))
+            assert read_catalog(folder)[NAME].num_tokens == 5_000
 
 
 class TestShippedModels:

@@ -49,6 +49,8 @@ class HfTextModel(LocalTextModel):
         self._ends: list[int] = [ends] if isinstance(ends, int) else list(ends or [])
         if not all(isinstance(end, int) for end in self._ends):
             raise ValueError(f"{model.path}: eos_token_id: got {ends!r}, allowed are token ids")
+        # The other settings of the folder, such as a repetition penalty, would apply to ours.
+        self._model.generation_config = GenerationConfig()
         pads = (tokenizer.pad_token_id, *self._ends, 0)
         self._pad = next(token for token in pads if token is not None)
 

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from data.model_format.facts import FACTS_FILE
 from data.runtime.documents import read_json
 from eval.engines.text.engine import Prompt, PromptForm
+from eval.network.model_folder import weight_files
 
 CONFIG_FILE = "config.json"
 _FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
@@ -48,9 +49,9 @@ class LanguageModel:
         if not path.is_dir():
             path = _download(model)
         config = read_json(path / CONFIG_FILE)
-        weights = tuple(sorted(path.glob("*.safetensors")))
-        if not weights:
+        if not any(path.glob("*.safetensors")):
             raise ValueError(f"{model}: no .safetensors files; other formats are not supported")
+        weights = tuple(weight_files(path))
         if not any((path / name).exists() for name in _TOKENIZER_FILES):
             raise ValueError(
                 f"{model}: no tokenizer for the text protocol, and no {FACTS_FILE} for decoding "

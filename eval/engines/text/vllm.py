@@ -31,6 +31,8 @@ class VllmTextModel(LocalTextModel):
             "dtype": self.dtype,
             "max_num_seqs": options.num_slots,
             "data_parallel_size": options.num_replicas,
+            # The context length of the model, or what the KV cache can hold if that is less.
+            "max_model_len": -1,
         }
         if options.local_device.type == "cpu":
             defaults["kv_cache_memory_bytes"] = _CPU_CACHE_BYTES
