@@ -12,7 +12,7 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from data.commands.tables import print_table
-from data.model_format.precision import get_precision
+from data.model_format.precision import UNKNOWN_PRECISION, get_precision
 from data.runtime.locks import locked_folder
 from data.runtime.progress import progress
 from data.runtime.ranges import check_ranges
@@ -64,6 +64,11 @@ def main(config: Config) -> int:
         raise ValueError(
             f"model: got digest {model.weights_digest[:16]}, allowed is that of the evaluation, "
             f"{folder.config.model.digest[:16]}"
+        )
+    if folder.config.precision == UNKNOWN_PRECISION:
+        raise ValueError(
+            f"{folder.path}: precision: got {UNKNOWN_PRECISION.name}, as of a server; allowed are "
+            "evaluations of local models"
         )
     if not folder.config.keeps_tokens:
         raise ValueError(f"{folder.path}: no stored tokens; evaluate with --keep-tokens")

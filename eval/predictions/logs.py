@@ -177,8 +177,12 @@ def _text(content: Any) -> str:
 
 def _read(samples: Iterable[Row], *, file: str, read: _SampleReader) -> PredictionFile:
     predictions: list[Prediction] = []
+    errors: list[str] = []
     task: tuple[Board, int] | None = None
     for where, sample in samples:
+        if error := _error_of(sample):
+            errors.append(f"{where}: the sample ended with an error: {error}")
+            continue
         try:
             document, question, prediction = read(sample, where)
             board, num_shots = get_board(document["board"]), int(document.get("num_shots", 0))
@@ -194,7 +198,15 @@ def _read(samples: Iterable[Row], *, file: str, read: _SampleReader) -> Predicti
         predictions.append(prediction)
     if task is None:
         raise ValueError(f"{file}: no samples")
-    return PredictionFile(board=task[0], predictions=predictions, errors=[], num_shots=task[1])
+    return PredictionFile(board=task[0], predictions=predictions, errors=errors, num_shots=task[1])
+
+
+def _error_of(sample: Mapping[str, Any]) -> str | None:
+    """Return the error of a sample of inspect_ai without a reply, as of a failed request."""
+    error, output = sample.get("error"), sample.get("output")
+    if not isinstance(error, dict) or (isinstance(output, dict) and output.get("choices")):
+        return None
+    return " ".join(str(error.get("message")).split())[:200]
 
 
 def _check_task(task: tuple[Board, int], *, first: tuple[Board, int]) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from data.model_format.precision import PrecisionName, get_precision
+from data.model_format.precision import UNKNOWN_PRECISION, PrecisionName, get_precision
 from data.runtime.digests import find_damaged, read_digests
+from eval.commands.certify import Config, main
 from eval.engines.segment import SegmentEngine
 from eval.inspect.certificates import certify, count_additions, measure_bound, sequences_of
 from eval.network.model_folder import ModelFolder
@@ -94,6 +95,15 @@ def test_certificates_of_a_finished_evaluation_have_a_digest(tmp_path: Path) -> 
     (evaluation.path / SUMMARY_FILE).write_text("{}")
     with pytest.raises(ValueError, match=r"summary\.json: damaged"):
         evaluation.write_certificates(certificates)
+
+
+def test_replies_of_a_server_cannot_be_certified(folder: ModelFolder, tmp_path: Path) -> None:
+    evaluation = write_evaluation(tmp_path / "e")
+    model = replace(evaluation.config.model, digest=folder.weights_digest)
+    config = replace(evaluation.config, model=model, precision=UNKNOWN_PRECISION)
+    evaluation.write_config(config)
+    with pytest.raises(ValueError, match="precision: got unknown, as of a server"):
+        main(Config(evaluation=evaluation.path, model=folder.path))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -75,6 +75,19 @@ def write_lm_eval_samples(folder: Path) -> Path:
     return path
 
 
+def test_samples_that_ended_with_an_error_are_counted(tmp_path: Path) -> None:
+    with zipfile.ZipFile(write_inspect_log(tmp_path)) as archive:
+        names = [name for name in archive.namelist() if name.startswith("samples/")]
+        samples = [json.loads(archive.read(name)) for name in names]
+    failed = samples[3]
+    failed["output"], failed["error"] = {"choices": []}, {"message": "429:\ntoo many requests"}
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps({"eval": {}, "samples": samples}))
+    read = read_predictions([path])
+    assert len(read.predictions) == len(GIVENS) - 1
+    assert read.errors == [f"{path}:4: the sample ended with an error: 429: too many requests"]
+
+
 def test_inspect_logs_may_be_json(tmp_path: Path) -> None:
     with zipfile.ZipFile(write_inspect_log(tmp_path)) as archive:
         names = [name for name in archive.namelist() if name.startswith("samples/")]

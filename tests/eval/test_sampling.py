@@ -395,3 +395,24 @@ def test_puzzles_with_several_solutions_enter_where_asked_for(tmp_path: Path) ->
     both = draw_sample(store, SamplingConfig(sample="all", check_unique=False))
     assert len(both.puzzles) == 2
     assert both.record.check_unique is False
+
+
+@pytest.mark.parametrize("check_unique", [False, True])
+def test_puzzles_known_to_have_several_solutions_enter_where_asked_for(
+    tmp_path: Path, check_unique: bool
+) -> None:
+    """An answer that the solver does not find, or a check of the table, shows another solution."""
+    pools = []
+    for number, answer in enumerate(("1234341221434321", "1234341243212143")):
+        rows = [("12343412" + "." * 8, answer), *make_puzzles("4x4", 1)]
+        path = write_csv(tmp_path / f"{number}.csv", rows)
+        source = open_files((str(path),), board=None, split=None, revision=None)
+        lengths = path.with_suffix(".parquet")
+        measure_lengths(source, lengths, config=LengthsConfig(check_unique=check_unique))
+        pools.append(open_pool([str(path)], board=None, lengths=lengths))
+        default = draw_sample(pools[-1], SamplingConfig(sample="all"))
+        assert len(default.puzzles) == 1
+        assert default.data.excluded == {"not unique": 1}
+        both = draw_sample(pools[-1], SamplingConfig(sample="all", check_unique=False))
+        assert len(both.puzzles) == 2
+    assert pools[0].digest == pools[1].digest

@@ -106,7 +106,7 @@ def test_unknown_and_reserved_arguments_are_refused_before_it_starts(
 def test_a_failed_start_is_one_line_and_leaves_no_thread(
     kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """vLLM raises a RuntimeError for most reasons, such as memory in use by other processes."""
+    """VLLM raises a RuntimeError for most reasons, such as memory in use by other processes."""
 
     async def fail(*_: object) -> None:
         raise kind("no memory")
