@@ -168,7 +168,7 @@ def differing_fields(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
         One line per field: its dotted name, the old value, the new value.
     """
     lines = []
-    flat_old, flat_new = _flatten(old), _flatten(new)
+    flat_old, flat_new = flat_fields(old), flat_fields(new)
     for name in sorted(flat_old.keys() | flat_new.keys()):
         a, b = flat_old.get(name), flat_new.get(name)
         if name.partition(".")[0] not in MUTABLE_ON_RESUME and a != b:
@@ -176,8 +176,8 @@ def differing_fields(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _flatten(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields by dotted name, including the defaults of fields that are missing."""
+def flat_fields(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a config (as JSON values) by dotted name, with defaults if missing."""
     flat = _defaults(TrainConfig) | config
     for name, group in (("architecture", ModelConfig), ("optimizer", OptimizerConfig)):
         values = _defaults(group) | flat.pop(name, {})

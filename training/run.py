@@ -12,11 +12,12 @@ from data.runtime.progress import progress
 from data.runtime.signals import REQUEUE_EXIT_CODE, StopSignal
 from data.store import TokenStore
 from training.batching.output_share import OutputShareStore
-from training.config import TrainConfig
+from training.config import TrainConfig, flat_fields
 from training.loop import run_loop
 from training.reporting.metrics import MetricsLog
 from training.reporting.records import RunRecords
 from training.reporting.trackers import WandbMirror
+from training.run_checks import check_processes_agree
 from training.run_folder import RunFolder
 from training.setup import Run, close_accelerator, open_accelerator, open_run, resolve_config
 
@@ -30,7 +31,8 @@ def train(config: TrainConfig) -> int:
         0 if the run is finished, `REQUEUE_EXIT_CODE` if a signal ended the session after a save.
 
     Raises:
-        ValueError: Config, data, device and run folder are inconsistent.
+        ValueError: Config, data, device and run folder are inconsistent, or differ between
+            processes.
         FloatingPointError: Loss or gradient of an update is not finite, and the update was not
             applied; or the loss of the held-out puzzles is not finite.
         OSError: The data cannot be read or the run cannot be written.
@@ -54,8 +56,16 @@ def _train(
     folder = RunFolder(config.out)
     is_main = accelerator.is_main_process
     with locked_folder(folder.path) if is_main else contextlib.nullcontext():
+        is_finished = folder.is_finished
+        check_processes_agree(
+            flat_fields(config.as_dict())
+            | {
+                "data": f"digest {data_digest}",
+                "out": "a finished run" if is_finished else "an unfinished run",
+            }
+        )
         folder.check(config, data_digest=data_digest)
-        if folder.is_finished:
+        if is_finished:
             logger.info("%s is finished: the model is in %s", folder.path, folder.final)
             return True
         run = open_run(config, store=store, accelerator=accelerator)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
+from accelerate.utils import gather_object
 
 from data.store import TokenStore
 from training.batching.sampler import Sampler
@@ -26,6 +28,28 @@ MALLOC_TUNABLES = (
 )
 """glibc tunables for training: huge pages, and freed memory is kept for the next pass."""
 _HUGE_PAGES_MODE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+def check_processes_agree(values: Mapping[str, object]) -> None:
+    """Check that all processes of a run have the same values; a collective call.
+
+    Args:
+        values: Values of this process by name, with the same names in all processes.
+
+    Raises:
+        ValueError: They differ. It is raised in every process, and the message names them.
+    """
+    gathered: list[Mapping[str, object]] = gather_object([values])
+    differences = []
+    for name, value in gathered[0].items():
+        for process, others in enumerate(gathered):
+            if others[name] != value:
+                differences.append(
+                    f"{name}: got {value!r} in process 0 and {others[name]!r} in process {process}"
+                )
+                break
+    if differences:
+        raise ValueError(f"{'; '.join(differences)}; allowed is the same value in all processes")
 
 
 def check_data(

@@ -40,6 +40,7 @@ from training.run_checks import (
     advise_huge_pages,
     check_checkpoint,
     check_data,
+    check_processes_agree,
     warn_about_idle_processes,
     warn_about_training_puzzles,
 )
@@ -90,9 +91,8 @@ def open_accelerator(config: TrainConfig) -> Accelerator:
             differs from `WORLD_SIZE`.
     """
     check_environment()
-    num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    num_threads = max(1, available_cpus()[0] // num_local)
-    if not os.environ.get("OMP_NUM_THREADS"):  # torch applies a value that is set
+    if not os.environ.get("OMP_NUM_THREADS"):  # launchers of several processes set it
+        num_threads = available_cpus()[0]
         os.environ["OMP_NUM_THREADS"] = str(num_threads)
         torch.set_num_threads(num_threads)
     use_cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.cuda.is_available()
@@ -155,7 +155,8 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
         accelerator: Devices and processes.
 
     Raises:
-        ValueError: Config, data and checkpoint are inconsistent.
+        ValueError: Config, data and checkpoint are inconsistent, or processes resume at different
+            steps.
     """
     folder = RunFolder(config.out)
     attention = choose_attention(
@@ -174,8 +175,11 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
             warn_about_training_puzzles(held_out)
 
     checkpoint = load_newest(folder.checkpoints)
+    usage = Usage(puzzles_seen=np.zeros(int(puzzle_numbers.max()) + 1, np.bool_))
     if checkpoint is not None:
         check_checkpoint(checkpoint, config=config, data_digest=store.manifest.digest)
+        usage = checkpoint.usage
+    check_processes_agree({"step": usage.step, "position": usage.position})
     model = build_model(config.architecture, seed=config.seed)
     if checkpoint is None and config.init_from is not None:
         load_weights(
@@ -201,10 +205,8 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
         compile_model(model, sampler=sampler)
     prepared_model, prepared_optimizer = accelerator.prepare(model, optimizer)
 
-    usage = Usage(puzzles_seen=np.zeros(int(puzzle_numbers.max()) + 1, np.bool_))
     if checkpoint is not None:
         restore_state(prepared_model, prepared_optimizer.optimizer, checkpoint.state)
-        usage = checkpoint.usage
     return Run(
         config=config,
         folder=folder,

@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from data.runtime.cpus import available_cpus
 from data.runtime.signals import stop_at_once
 from scripts.launch.jobs import Job, Scripts, accelerate_config
-from scripts.launch.node import Rendezvous, launcher_command
+from scripts.launch.node import STOP_TIMEOUT, Rendezvous, launcher_command
 from scripts.launch.submit import unfinished_jobs
 
 POLL_S = 0.1
@@ -34,6 +35,21 @@ def local_command(job: Job) -> list[str]:
     here = Rendezvous(address="127.0.0.1", port=0, num_nodes=1, node_rank=0)
     config = accelerate_config(job.resources)
     return launcher_command(here, config=config, num_processes=num_processes, words=job.words)
+
+
+def local_environment(job: Job) -> dict[str, str]:
+    """Return the environment of a job.
+
+    By default, accelerate's launcher starts processes with one thread each, and kills them 30
+    seconds after a signal.
+    """
+    num_processes = job.resources.processes_per_node
+    defaults = {}
+    if num_processes > 1:
+        num_threads = max(1, available_cpus()[0] // num_processes)
+        defaults = {"OMP_NUM_THREADS": str(num_threads), **STOP_TIMEOUT}
+    # Modules in the working directory must not shadow installed packages.
+    return defaults | os.environ | {"PYTHONSAFEPATH": "1"}
 
 
 class LocalRun:
@@ -107,8 +123,7 @@ class LocalRun:
                 del self._waiting[name]
 
     def _start(self, job: Job) -> subprocess.Popen[bytes]:
-        # Modules in the working directory must not shadow installed packages.
-        environment = os.environ | {"PYTHONSAFEPATH": "1"}
+        environment = local_environment(job)
         if self._num_jobs == 1:
             return subprocess.Popen(local_command(job), env=environment)
         with self._log(job.name).open("ab") as log:

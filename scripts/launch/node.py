@@ -4,7 +4,7 @@ r"""Entry point of a training job on each node: runs accelerate's launcher and f
         --rendezvous-timeout 600 --config FILE -- train run --data DATA --out RUN
 
 The launchers of accelerate and torch are killed by USR1, or forward signals and kill their children
-after 30 seconds, and they replace exit codes by 1. Here the launcher therefore ignores USR1, this
+after a timeout, and they replace exit codes by 1. Here the launcher therefore ignores USR1, this
 process sends it to the training processes, and the last row of the metrics shows how a stopped run
 ended.
 
@@ -31,6 +31,8 @@ from data.runtime.options import option_value
 from data.runtime.signals import REQUEUE_EXIT_CODE
 
 REPEAT_S = 0.5
+STOP_TIMEOUT = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "600"}
+"""Seconds that training processes have to save before torch's launcher kills them."""
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +136,7 @@ def run_launcher(command: Sequence[str]) -> tuple[int, bool]:
     # Slurm sends TERM to the whole process group, including the launcher; only wait for it.
     signal.signal(signal.SIGTERM, lambda *_: None)
     shell = ["sh", "-c", "trap '' USR1; exec \"$@\"", "sh"]
-    with subprocess.Popen([*shell, *command]) as launcher:
+    with subprocess.Popen([*shell, *command], env=STOP_TIMEOUT | os.environ) as launcher:
         while True:
             try:
                 return launcher.wait(REPEAT_S), is_stopped

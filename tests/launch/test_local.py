@@ -13,7 +13,7 @@ import pytest
 
 from scripts.launch import local
 from scripts.launch.jobs import Job, Scripts
-from scripts.launch.local import LocalRun, local_command
+from scripts.launch.local import LocalRun, local_command, local_environment
 from scripts.launch.recipe import Recipe, Resources, Stage
 
 Told = list[tuple[str, str]]
@@ -119,6 +119,29 @@ def test_a_training_of_several_processes_goes_through_accelerate(tmp_path: Path)
     assert "--num_processes=2" in command
     assert any(re.fullmatch(r"--config_file=.*ddp\.yaml", word) for word in command)
     assert command[-len(words) :] == list(words)
+
+
+def test_processes_share_the_cpus_and_have_time_to_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accelerate would start them with one thread each, and torch kill them after 30 seconds."""
+    names = ("OMP_NUM_THREADS", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT")
+    words = ("train", "run", "--data", "d", "--out", "o")
+    monkeypatch.setattr(local, "available_cpus", lambda: (7, "affinity"))
+
+    def environment(num_processes: int) -> list[str | None]:
+        stage = Stage(name="a", words=words, resources=Resources(processes=num_processes))
+        job = Scripts(Recipe(name="r", stages=(stage,)), tmp_path).jobs["a"]
+        return [local_environment(job).get(name) for name in names]
+
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    assert environment(1) == [None, None]
+    assert environment(2) == ["3", "600"]
+    assert environment(8) == ["1", "600"]
+    for name in names:
+        monkeypatch.setenv(name, "5")
+    assert environment(2) == ["5", "5"]
 
 
 STOPPED = """

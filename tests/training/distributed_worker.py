@@ -44,6 +44,7 @@ def main(data: Path, held_out: Path, out: Path, ports: list[str]) -> None:
         lambda: run_stopped_while_training(config, out / "stopped"),
         lambda: run_stopped_while_evaluating(config, out / "stopped"),
         lambda: run(dataclasses.replace(config, out=out / "stopped")),
+        lambda: run_with_different_options(config, out),
     ]
     results, threads_left = [], []
     for stage, port in zip(stages, ports, strict=True):
@@ -153,6 +154,18 @@ def run_stopped_while_evaluating(config: TrainConfig, out: Path) -> int:
         patch.setattr("training.held_out.PART_MICRO_BATCHES", 1)
         patch.setattr("training.held_out.held_out_match", interrupted)
         return run(dataclasses.replace(config, out=out))
+
+
+def run_with_different_options(config: TrainConfig, out: Path) -> str:
+    """The error of a run that only the second process begins anew, with another budget."""
+    if os.environ["RANK"] == "1":
+        config = dataclasses.replace(config, out=out / "other", budget=5_000)
+    try:
+        run(config)
+    except ValueError as error:
+        Accelerator(cpu=True).end_training()
+        return str(error)
+    return "no error"
 
 
 if __name__ == "__main__":

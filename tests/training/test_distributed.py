@@ -27,7 +27,7 @@ from training.reporting.metrics import read_metrics
 from training.setup import open_accelerator
 
 ROOT = Path(__file__).parents[2]
-NUM_STAGES = 6
+NUM_STAGES = 7
 
 
 def free_ports(number: int) -> list[str]:
@@ -109,7 +109,7 @@ def test_a_run_is_that_of_one_process(out: Path, config: TrainConfig, tmp_path: 
 
 def test_a_signal_to_one_process_stops_both(out: Path) -> None:
     for rank in (0, 1):
-        codes = report(out, rank)["results"][2:]
+        codes = report(out, rank)["results"][2:6]
         assert codes == [0, REQUEUE_EXIT_CODE, REQUEUE_EXIT_CODE, 0]
     rows = read_metrics(out / "stopped" / "metrics.jsonl")
     stops = [row["step"] for row in rows if row["kind"] == "stop"]
@@ -119,13 +119,22 @@ def test_a_signal_to_one_process_stops_both(out: Path) -> None:
 def test_a_run_leaves_no_threads_of_the_process_group(out: Path) -> None:
     """They would run on while the interpreter is torn down, and could abort the process."""
     for rank in (0, 1):
-        assert report(out, rank)["threads_left"][2:] == [0, 0, 0, 0]
+        assert report(out, rank)["threads_left"][2:6] == [0, 0, 0, 0]
 
 
 def test_a_stopped_run_ends_bit_for_bit_the_same(out: Path, config: TrainConfig) -> None:
     stopped = dataclasses.replace(config, out=out / "stopped")
     assert final_digest(stopped) == final_digest(config)
     assert lasting_rows(stopped) == lasting_rows(config)
+
+
+def test_processes_with_different_options_are_refused(out: Path) -> None:
+    for rank in (0, 1):
+        assert report(out, rank)["results"][6] == (
+            "budget: got 6000 in process 0 and 5000 in process 1; "
+            "out: got 'a finished run' in process 0 and 'an unfinished run' in process 1; "
+            "allowed is the same value in all processes"
+        )
 
 
 def test_a_launch_that_shards_the_model_is_refused(

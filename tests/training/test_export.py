@@ -26,7 +26,7 @@ from solver.vocabulary import Vocabulary
 from tests.training.runs import run, small_config
 from training.checkpoints.export import export_model, load_weights
 from training.models.attention import ATTENTIONS, use_attention
-from training.models.build import build_model, check_master_weights
+from training.models.build import build_model, check_master_weights, transformers_config
 from training.models.families import ModelConfig
 from training.models.rotary import check_rotary
 from training.reporting.metrics import read_metrics
@@ -233,6 +233,16 @@ def test_training_starts_from_a_narrower_model(exported: Path) -> None:
         if weight.dim() == 2:
             block = tuple(slice(size) for size in weight.shape)
             assert torch.equal(model.get_parameter(name)[block], weight), name
+
+
+def test_a_narrower_model_with_biases_is_refused(tmp_path: Path) -> None:
+    config = transformers_config(LLAMA)
+    config.attention_bias = True
+    narrow: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+    export_model(narrow, tmp_path / "m", facts=FACTS)
+    wide = build_model(replace(LLAMA, hidden_size=48, num_heads=3), seed=9)
+    with pytest.raises(ValueError, match=r"m: not the architecture of this run: .* has .*\.bias"):
+        load_weights(wide, tmp_path / "m", board=BOARD)
 
 
 def test_other_weights_than_described_are_named(

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file
@@ -34,8 +35,16 @@ def stored_weights(run_folder: Path, step: int) -> str:
     return weights_digest(without_head(load_file(path)))
 
 
-def test_the_last_checkpoint_of_a_run_is_its_model(toy_data: Path, tmp_path: Path) -> None:
-    config = small_config(toy_data, tmp_path / "run", budget=2_000)
+# With their output blocks, the rows have 68 tokens or more.
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"output_share": 0.0, "max_cot_length": 70, "max_tokens_per_micro_batch": 60}],
+    ids=str,
+)
+def test_the_last_checkpoint_of_a_run_is_its_model(
+    changes: dict[str, Any], toy_data: Path, tmp_path: Path
+) -> None:
+    config = small_config(toy_data, tmp_path / "run", budget=2_000, **changes)
     optimizer = dataclasses.replace(config.optimizer, average_share=0.0)
     run(dataclasses.replace(config, optimizer=optimizer))
     export_checkpoint(config.out, tmp_path / "model")
@@ -77,6 +86,21 @@ def test_errors_name_the_fault(unfinished: TrainConfig, tmp_path: Path) -> None:
         export_checkpoint(tmp_path, target)
     with pytest.raises(FileExistsError):
         export_checkpoint(out, target)
+
+
+@pytest.mark.parametrize("name", ["final", "checkpoints/step-000000009", "../run/other"])
+def test_a_target_inside_the_run_is_refused(
+    name: str, unfinished: TrainConfig, tmp_path: Path
+) -> None:
+    """A folder `final` would mark the run as finished, and checkpoints are pruned."""
+    link = tmp_path / "link"
+    link.symlink_to(unfinished.out)
+    for run_folder, target in ((unfinished.out, link / name), (link, unfinished.out / name)):
+        with pytest.raises(
+            ValueError, match=r"target: got .*, allowed is a folder outside the run"
+        ):
+            export_checkpoint(run_folder, target)
+    assert not (unfinished.out / name).exists()
 
 
 def test_another_data_set_in_the_place_of_the_first(

@@ -242,6 +242,10 @@ def test_wsd_is_flat_and_then_linear() -> None:
     assert learning_rate(config, progress=1.0) == pytest.approx(1e-5)
     flat = replace(config, decay_share=0.0)
     assert learning_rate(flat, progress=1.0) == 5e-4
+    decay_only = OptimizerConfig(schedule="wsd", decay_share=0.98)  # after the default warmup
+    assert (
+        learning_rate(decay_only, progress=0.02) == 5e-4 > learning_rate(decay_only, progress=0.03)
+    )
 
 
 @given(

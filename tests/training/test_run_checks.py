@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from data.runtime.locks import locked_folder
-from tests.training.runs import KilledError, small_config
+from tests.training.runs import KilledError, run, small_config
 from training import run_checks
 from training.run_folder import RunFolder
 
@@ -81,6 +81,35 @@ def test_advice_for_idle_processes_is_allowed_by_the_sampler(
     run_checks.warn_about_idle_processes(sampler, num_processes=num_processes)
     assert told in caplog.text
     assert bool(told) == bool(caplog.text)
+
+
+def test_values_that_differ_between_processes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"seed": 1, "budget": 5, "model": "a"}
+    processes = [values, values, values | {"budget": 6, "model": "b"}, values | {"budget": 7}]
+    monkeypatch.setattr(run_checks, "gather_object", lambda own: own * 4)
+    run_checks.check_processes_agree(values)
+    monkeypatch.setattr(run_checks, "gather_object", lambda _: processes)
+    with pytest.raises(ValueError) as caught:
+        run_checks.check_processes_agree(values)
+    assert str(caught.value) == (
+        "budget: got 5 in process 0 and 6 in process 2; model: got 'a' in process 0 and 'b' in "
+        "process 2; allowed is the same value in all processes"
+    )
+
+
+@pytest.mark.parametrize("name", ["seed", "optimizer.peak_lr", "data", "out", "step", "position"])
+def test_a_run_whose_processes_differ_does_not_start(
+    name: str, toy_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gather(own: list[dict[str, object]]) -> list[dict[str, object]]:
+        other = {key: "other" if key == name else value for key, value in own[0].items()}
+        return [*own, other]
+
+    monkeypatch.setattr(run_checks, "gather_object", gather)
+    config = small_config(toy_data, tmp_path / "run")
+    with pytest.raises(ValueError, match=rf"^{name}: got .* in process 0 and 'other' in process 1"):
+        run(config)
+    assert not (config.out / "config.json").exists()
 
 
 @pytest.mark.parametrize("killed_at", ["config.json", "checkpoints"])

@@ -73,6 +73,19 @@ def test_the_new_part_is_not_read_but_trained(kind: dict[str, Any]) -> None:
                 assert weight.grad[:rows, columns:].any(), name
 
 
+@pytest.mark.parametrize("is_extra", [True, False])
+def test_other_tensors_are_refused(is_extra: bool) -> None:
+    """Such as the biases of a model with `attention_bias`."""
+    state = dict(build_model(NARROW, seed=0).state_dict())
+    name = "model.layers.0.self_attn.q_proj.bias" if is_extra else "model.norm.weight"
+    if is_extra:
+        state[name] = torch.ones(32)
+    else:
+        del state[name]
+    with pytest.raises(ValueError, match=f"only one of the models has {name}"):
+        widened_state(state, model=build_model(WIDE, seed=0))
+
+
 @pytest.mark.parametrize(
     ("changes", "fits"),
     [

@@ -135,12 +135,12 @@ def load_weights(model: PreTrainedModel, folder: Path, *, board: Board, seed: in
         state = transferred_state(
             source, source_vocabulary=source_vocabulary, vocabulary=vocabulary, seed=seed
         )
-    if is_narrower(source.config, model.config):
-        logger.info("%s: a narrower model, widened to the architecture of the run", folder)
-        state = widened_state(state, model=model)
     try:
+        if is_narrower(source.config, model.config):
+            state = widened_state(state, model=model)
+            logger.info("%s: a narrower model, widened to the architecture of the run", folder)
         model.load_state_dict(state)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise ValueError(f"{folder}: not the architecture of this run: {error}") from error
     check_master_weights(model)
 

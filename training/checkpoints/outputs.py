@@ -6,11 +6,12 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+
 from data.model_format.facts import Mode, ModelFacts
 from data.model_format.precision import get_precision
 from data.runtime.schema import parse_record
 from data.store import Manifest, TokenStore
-from training.batching.sampler import make_sampler
 from training.batching.usage import Usage
 from training.checkpoints.checkpoint import Checkpoint, load_newest, load_step, save_checkpoint
 from training.checkpoints.export import export_model
@@ -64,18 +65,21 @@ def export_checkpoint(folder: Path, target: Path, *, step: int | None = None) ->
 
     Args:
         folder: Run folder; the run need not be finished.
-        target: Folder to write; it must not exist.
+        target: Folder to write, outside the run folder; it must not exist.
         step: Step of the checkpoint; None for the newest undamaged one.
 
     Returns:
         The step of the checkpoint.
 
     Raises:
-        ValueError: There is no such checkpoint, it is damaged, or the data set has changed.
+        ValueError: `target` is inside the run folder, there is no such checkpoint, it is damaged,
+            or the data set has changed.
         OSError: The run or its data set cannot be read, or `target` cannot be written.
     """
     run = RunFolder(folder)
     record = read_run_config(folder)
+    if target.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"target: got {target}, allowed is a folder outside the run {folder}")
     config = parse_record(
         TrainConfig, record.config | {"out": str(folder)}, path=folder / CONFIG_FILE
     )
@@ -87,8 +91,10 @@ def export_checkpoint(folder: Path, target: Path, *, step: int | None = None) ->
         checkpoint = load_step(run.checkpoints, step)
     store = TokenStore.open(config.data)
     check_checkpoint(checkpoint, config=config, data_digest=store.manifest.digest)
-    sampler = make_sampler(store, config=config.sampler_config("padded"))
-    facts = model_facts(config, store.manifest, usage=checkpoint.usage, num_rows=sampler.num_rows)
+    num_rows = len(store)
+    if config.max_cot_length is not None:
+        num_rows = int(np.count_nonzero(store.cot_lengths <= config.max_cot_length))
+    facts = model_facts(config, store.manifest, usage=checkpoint.usage, num_rows=num_rows)
     export_model(
         build_model(config.architecture, seed=config.seed),
         target,

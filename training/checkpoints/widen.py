@@ -47,10 +47,16 @@ def widened_state(state: dict[str, Tensor], *, model: PreTrainedModel) -> dict[s
     Args:
         state: State dict of the narrower model, with the vocabulary of `model`.
         model: Wider model with random initial weights, see `is_narrower`.
+
+    Raises:
+        ValueError: The models have different tensors, such as biases in one of them.
     """
     width, is_tied = model.config.hidden_size, model.config.tie_word_embeddings
+    initial_state = model.state_dict()
+    if differing := sorted(state.keys() ^ initial_state.keys()):
+        raise ValueError(f"only one of the models has {', '.join(differing)}")
     result = {}
-    for name, initial in model.state_dict().items():
+    for name, initial in initial_state.items():
         weight = state[name]
         block = tuple(slice(size) for size in weight.shape)
         grown = initial.clone()

@@ -26,7 +26,7 @@ class Config:
     run: tyro.conf.Positional[Path]
     """Run folder. Its data set must be where it was during training."""
     target: tyro.conf.Positional[Path]
-    """Folder to write; it must not exist."""
+    """Folder to write, outside the run folder; it must not exist."""
     step: Annotated[int, Ge(0)] | None = None
     """Step of the checkpoint; None for the newest."""
 
