@@ -2,7 +2,7 @@
 
 Compiled code is cached in a user folder named by a digest of all modules of the package and of
 numba's version, since numba's own cache does not notice changes of kernels and constants in other
-modules. Without a writable folder nothing is cached.
+modules. Nothing is cached if no cache folder is writable.
 
 With NUMBA_DISABLE_JIT=1 kernels remain Python functions and numba is not imported.
 """
@@ -12,10 +12,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+
+from data.runtime.cache_folder import cache_folder
 
 IS_JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 if IS_JIT:
@@ -28,19 +29,13 @@ _Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
 
 @functools.cache
 def kernel_cache_dir() -> Path | None:
-    """Return the folder for compiled kernels; None if it is not writable."""
+    """Return the folder for compiled kernels; None if none is writable or numba is disabled."""
+    if not IS_JIT:
+        return None
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(source.read_bytes())
-    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    place = Path(os.environ.get("SUDOCOT_CACHE_DIR") or Path(home) / "sudocot")
-    folder = place / f"compile_tm-{digest.hexdigest()[:16]}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError:
-        return None
+    return cache_folder(f"compile_tm-{digest.hexdigest()[:16]}")
 
 
 def kernel(function: _Kernel) -> _Kernel:

@@ -2,7 +2,7 @@
 
 Compiled code is cached per user in a folder named by a digest of all Python files of `solver`,
 `data` and `eval` and of numba's version, so stale code is never run after an upgrade or an edit,
-and the installation folder may be read-only. Nothing is cached if no candidate folder is writable.
+and the installation folder may be read-only. Nothing is cached if no cache folder is writable.
 Kernels release the GIL, so threads run them in parallel; `fastmath` and `parallel` are never used.
 
 Function symbols are unique across processes. numba numbers functions and record types from 1 in
@@ -20,13 +20,13 @@ import functools
 import hashlib
 import os
 import secrets
-import stat
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+
+from solver.cache_folder import cache_folder
 
 IS_JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 if IS_JIT:
@@ -52,42 +52,12 @@ def _source_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _is_writable(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
-
-
-def _is_private(folder: Path) -> bool:
-    """Whether only this user can write to a folder inside the shared temporary folder."""
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and (
-        status.st_uid == os.getuid() and not status.st_mode & 0o022
-    )
-
-
 @functools.cache
 def kernel_cache_dir() -> Path | None:
-    """Folder for compiled kernels, or None if no candidate is writable or numba is disabled.
-
-    Tried in order: `$SUDOCOT_CACHE_DIR`, `$XDG_CACHE_HOME` or `~/.cache`, the temporary folder.
-    """
+    """Folder for compiled kernels, or None if none is writable or numba is disabled."""
     if not IS_JIT:
         return None
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-    chosen = os.environ.get("SUDOCOT_CACHE_DIR")
-    shared_tmp = Path(tempfile.gettempdir()) / f"sudocot-{os.getuid()}"
-    places = [Path(chosen)] if chosen else [Path(home) / "sudocot", shared_tmp]
-    leaf = f"kernels-{_source_digest()}"
-    usable = (place / leaf for place in places if place != shared_tmp or _is_private(place))
-    return next((place for place in usable if _is_writable(place)), None)
+    return cache_folder(f"kernels-{_source_digest()}")
 
 
 def kernel(function: _Kernel) -> _Kernel:

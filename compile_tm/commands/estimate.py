@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
-from compile_tm.commands.folders import shape_lines
-from compile_tm.commands.machines import load_machine
-from compile_tm.commands.sudoku import DEFAULT_BITS
+from compile_tm.commands.folders import check_left_out, shape_lines
+from compile_tm.commands.machines import load_machine_and_words
+from compile_tm.commands.sudoku import DEFAULT_BITS, DEFAULT_SEGMENT_TOKENS
 from compile_tm.constructions.compiled import compile_dfa, compile_machine
 from compile_tm.constructions.dfa import dfa_min_bits
 from compile_tm.constructions.sequences import (
@@ -26,7 +26,6 @@ from compile_tm.constructions.sequences import (
 )
 from compile_tm.constructions.sizes import dfa_sizes, tm_sizes
 from compile_tm.machines.dfa import Dfa
-from compile_tm.machines.folding import fold
 from compile_tm.machines.turing import TuringMachine
 from compile_tm.program.compiled import CompiledProgram
 from compile_tm.program.program import Sizes
@@ -53,7 +52,8 @@ class Config:
 
     The table has the sizes from the theorem, or of the solver's program. --architecture adds those
     of the stock model that `compile` writes. The default of --bits is the smallest r for --word,
-    and 15 (cot) or 11 (scot) for a solver.
+    and 15 (cot) or 11 (scot) for a solver. --word, --two-way and --reachable-only are for
+    machines, --segment-tokens for solvers.
 
     Examples:
         sudocot compile estimate binary-addition --bits 12
@@ -61,6 +61,7 @@ class Config:
         sudocot compile estimate parity --bits 10
         sudocot compile estimate sorting --bits 8 --architecture llama
         sudocot compile estimate sudoku-9x9 --mode scot --architecture llama
+        sudocot compile estimate sudoku-4x4 --mode scot --bits 8 --segment-tokens 16
     """
 
     machine: Positional[str]
@@ -71,6 +72,8 @@ class Config:
     """cot, or scot with summaries; ignored for automata."""
     bits: Annotated[int, Ge(1), Le(64)] | None = None
     """Number of position bits r; sequences have at most 2^r tokens."""
+    segment_tokens: Annotated[int, Ge(1), Le(2**20)] | None = None
+    """Trace tokens per SCoT segment of a solver (default: 512)."""
     word: str | None = None
     """Input word that determines the smallest r."""
     reachable_only: bool = False
@@ -81,8 +84,16 @@ class Config:
     """Print JSON instead of a table."""
 
     def __post_init__(self) -> None:
-        if self.bits is None and self.word is None and self.machine not in _SOLVERS:
+        is_solver = self.machine in _SOLVERS
+        if is_solver:
+            check_left_out(self, ("word", "reachable_only", "two_way"), kind="Sudoku solver")
+        elif self.bits is None and self.word is None:
             raise ValueError("bits: missing; required without --word")
+        if self.segment_tokens is not None and not (is_solver and self.mode == "scot"):
+            raise ValueError(
+                f"segment_tokens: got {self.segment_tokens}, allowed with a Sudoku solver and mode "
+                "scot"
+            )
 
 
 def main(config: Config) -> int:
@@ -119,7 +130,9 @@ def _compiled(config: Config) -> CompiledProgram:
     """Return the program, from which the sizes of a stock model are computed."""
     if config.machine in _SOLVERS:
         bits = DEFAULT_BITS[config.mode] if config.bits is None else config.bits
-        return compile_sudoku(_SOLVERS[config.machine], mode=config.mode, bits=bits)
+        segment_tokens = config.segment_tokens or DEFAULT_SEGMENT_TOKENS
+        board = _SOLVERS[config.machine]
+        return compile_sudoku(board, mode=config.mode, bits=bits, segment_tokens=segment_tokens)
     machine, bits = _machine_and_bits(config)
     if isinstance(machine, Dfa):
         return compile_dfa(machine, bits=bits)
@@ -136,18 +149,17 @@ def _sizes(config: Config) -> Sizes:
 
 
 def _machine_and_bits(config: Config) -> tuple[TuringMachine | Dfa, int]:
-    machine = load_machine(config.machine)
+    given = [] if config.word is None else [config.word]
+    machine, words = load_machine_and_words(config.machine, given, is_two_way=config.two_way)
     if isinstance(machine, Dfa):
-        word = () if config.word is None else machine.word(config.word)
-        least = dfa_min_bits(len(word))
+        least = dfa_min_bits(len(words[0]) if words else 0)
         bits = least if config.bits is None else config.bits
         if bits < least:
             raise ValueError(f"bits: got {bits}, allowed for this word is at least {least}")
         return machine, bits
-    machine = fold(machine) if config.two_way else machine
     bits = LEAST_BITS[config.mode] if config.bits is None else config.bits
-    if config.word is not None:
-        run = checked_run(machine, config.word)
+    if words:
+        run = checked_run(machine, words[0])
         bits = min_bits(run, mode=config.mode) if config.bits is None else bits
         check_enough_bits(run, mode=config.mode, bits=bits)
     check_bits(bits, mode=config.mode)

@@ -75,7 +75,11 @@ def export_architecture(options: ExportOptions) -> ArchitectureName:
 
 
 def write_folder(
-    compiled: Compiled, folder: Path, options: ExportOptions, *, words: Sequence[str]
+    compiled: Compiled,
+    folder: Path,
+    options: ExportOptions,
+    *,
+    words: Sequence[str | Sequence[str]],
 ) -> None:
     """Export a machine, and print its size and any theorem condition that is not met.
 
@@ -117,7 +121,7 @@ def write_stock_folder(
     architecture: Architecture,
     *,
     dtype: DtypeName,
-    words: Sequence[str],
+    words: Sequence[str | Sequence[str]],
 ) -> None:
     """Export a machine or solver as a stock model, and print its sizes.
 
@@ -224,14 +228,12 @@ def is_folder(machine: str) -> bool:
     return machine not in EXAMPLES and Path(machine).is_dir()
 
 
-def check_left_out(config: DataclassInstance, names: Iterable[str]) -> None:
-    """Check that options determined by a model folder are not given.
+def check_left_out(config: DataclassInstance, names: Iterable[str], *, kind: str) -> None:
+    """Check that options that do not apply to a kind of machine are not given.
 
     Raises:
         ValueError: one is given.
     """
     for name in names:
         if getattr(config, name) not in (None, False):
-            raise ValueError(
-                f"{name}: got {getattr(config, name)}, not allowed with a model folder"
-            )
+            raise ValueError(f"{name}: got {getattr(config, name)}, not allowed with a {kind}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from compile_tm.machines.dfa import Dfa
@@ -25,13 +26,19 @@ def load_machine(name: str) -> TuringMachine | Dfa:
     return read_machine(name)
 
 
-def load_turing_machine(name: str, *, is_two_way: bool) -> TuringMachine:
-    """Load a Turing machine; two-way tapes are folded to one-way tapes.
+def load_machine_and_words(
+    name: str, words: Iterable[str], *, is_two_way: bool
+) -> tuple[TuringMachine | Dfa, list[tuple[str, ...]]]:
+    """Load a machine and split words into symbols; two-way tapes are folded to one-way tapes.
+
+    Words are split by the alphabet of the unfolded machine: folding adds symbols of several
+    characters.
 
     Raises:
-        ValueError: the machine is an automaton, or see `load_machine`.
+        ValueError: a symbol outside the alphabet, or see `load_machine`.
     """
     machine = load_machine(name)
-    if isinstance(machine, Dfa):
-        raise ValueError(f"machine: {name!r} is an automaton, allowed are Turing machines")
-    return fold(machine) if is_two_way else machine
+    split = [machine.word(word) for word in words]
+    if is_two_way and isinstance(machine, TuringMachine):
+        machine = fold(machine)
+    return machine, split

@@ -84,7 +84,7 @@ def _sequences(config: Config, source: StockSource) -> list[list[int]]:
 
     if config.ids is not None:
         return _read_ids(config.ids)
-    cases = [expected_case(source.compiled, word) for word in config.words]
+    cases = [expected_case(source.compiled, word, max_tokens=None) for word in config.words]
     return [
         list(ids[:-1]) for case in cases or read_cases(config.folder) for ids, _ in case.segments
     ]

@@ -10,6 +10,7 @@ from annotated_types import Ge, Le
 from rich.console import Console
 
 from compile_tm.measure.report.render import PAGE_FILE, write_document
+from data.runtime.files import check_replaceable
 
 _TITLE = "Softmax, rounding and rotary encodings: the paper's figures and ours"
 _INTRO = (
@@ -80,6 +81,7 @@ def main(config: Config) -> int:
     from compile_tm.measure.report.sudoku_section import sudoku_section
     from compile_tm.measure.report.tightness_section import tightness_section
 
+    check_replaceable(config.out, marker=PAGE_FILE)
     console = Console(markup=False)
     if missing := missing_library():
         console.print(f"no approximate retrieval: {missing}", markup=False, highlight=False)

@@ -11,7 +11,7 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from compile_tm.commands.folders import check_left_out, is_folder
-from compile_tm.commands.machines import load_machine
+from compile_tm.commands.machines import load_machine_and_words
 from compile_tm.commands.sudoku import solve_puzzle
 from compile_tm.constructions.compiled import (
     CompiledDfa,
@@ -23,7 +23,6 @@ from compile_tm.constructions.dfa import dfa_min_bits
 from compile_tm.constructions.sequences import check_enough_bits, checked_run, min_bits
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.display import run_lines
-from compile_tm.machines.folding import fold
 from compile_tm.machines.interpreter import DEFAULT_MAX_STEPS, Run
 from compile_tm.program.compiled import Decoder
 from compile_tm.program.program import Program
@@ -36,7 +35,8 @@ class Config:
     """Compile a machine, or open a model folder, and decode a word token by token.
 
     The output is compared with that of the machine; the exit code is 1 if they differ. Automata
-    output one token.
+    output one token. All tokens of a Sudoku solver are compared, up to the first segment that
+    differs; the exit code is also 1 if the puzzle has no solution.
 
     Examples:
         sudocot compile run binary-addition 101+11
@@ -70,7 +70,7 @@ class Config:
 
     def __post_init__(self) -> None:
         if is_folder(self.machine):
-            check_left_out(self, ("mode", "bits", "runtime", "two_way"))
+            check_left_out(self, ("mode", "bits", "runtime", "two_way"), kind="model folder")
 
 
 def main(config: Config) -> int:
@@ -78,14 +78,15 @@ def main(config: Config) -> int:
     console = Console(highlight=False, markup=False, emoji=False)
     if is_folder(config.machine):
         return _run_folder(console, config)
-    machine = load_machine(config.machine)
+    machine, (word,) = load_machine_and_words(
+        config.machine, [config.word], is_two_way=config.two_way
+    )
     if isinstance(machine, Dfa):
-        bits = dfa_min_bits(len(machine.word(config.word))) if config.bits is None else config.bits
+        bits = dfa_min_bits(len(word)) if config.bits is None else config.bits
         automaton = compile_dfa(machine, bits=bits)
         return _run_dfa(console, automaton, _decoder(config, automaton.program), config)
-    machine = fold(machine) if config.two_way else machine
     mode = config.mode or "cot"
-    run = checked_run(machine, config.word, max_steps=config.max_steps)
+    run = checked_run(machine, word, max_steps=config.max_steps)
     if config.bits is None:
         bits = min_bits(run, mode=mode)
     else:
@@ -106,7 +107,7 @@ def _run_folder(console: Console, config: Config) -> int:
         if config.steps:
             raise ValueError("steps: not allowed with a Sudoku solver")
         givens = compiled.board.parse(config.word)
-        return solve_puzzle(console, compiled, decoder, givens, prints_tokens=config.tokens)
+        return solve_puzzle(console, compiled, givens, model=decoder, prints_tokens=config.tokens)
     assert isinstance(compiled, CompiledMachine)
     run = checked_run(compiled.machine, config.word, max_steps=config.max_steps)
     check_enough_bits(run, mode=compiled.mode, bits=compiled.bits)
@@ -116,7 +117,7 @@ def _run_folder(console: Console, config: Config) -> int:
 def _run_machine(
     console: Console, compiled: CompiledMachine, decoder: Decoder, run: Run, config: Config
 ) -> int:
-    generation = generate_words(decoder, compiled, [config.word])[0]
+    generation = generate_words(decoder, compiled, [run.word])[0]
     if config.steps:
         console.print("\n".join(run_lines(run)), soft_wrap=True)
     if config.tokens:

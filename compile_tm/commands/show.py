@@ -17,12 +17,11 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from compile_tm.commands.folders import check_left_out, is_folder
-from compile_tm.commands.machines import load_machine
+from compile_tm.commands.machines import load_machine_and_words
 from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
 from compile_tm.constructions.dfa import dfa_min_bits
 from compile_tm.constructions.sequences import Ids, checked_run, min_bits
 from compile_tm.machines.dfa import Dfa
-from compile_tm.machines.folding import fold
 from compile_tm.program.registers import Flag, Register
 from compile_tm.runtime.trace import Activations, LayerState, activations
 from compile_tm.step_page.build import Model, step_page
@@ -62,7 +61,8 @@ class Config:
     """Number of position bits r; sequences have at most 2^r tokens (default: the smallest
     sufficient r)."""
     registers: tuple[str, ...] = ()
-    """Prefixes of the names of registers and flags to show."""
+    """Prefixes of the names of registers and flags to show at --position (default: all that
+    change)."""
     two_way: bool = False
     """The tapes are two-way infinite; they are folded to one-way tapes."""
     out: Path | None = None
@@ -75,23 +75,28 @@ class Config:
             raise ValueError("open: allowed with --out only")
         if self.out is not None and self.registers:
             raise ValueError("registers: not allowed with --out")
+        if self.position is None and self.registers:
+            raise ValueError(f"registers: got {' '.join(self.registers)}, allowed with --position")
         if is_folder(self.machine):
-            check_left_out(self, ("mode", "bits", "two_way"))
+            check_left_out(self, ("mode", "bits", "two_way"), kind="model folder")
 
 
 def main(config: Config) -> int:
     """Run the model and print the registers, or write the page."""
     decoder = None
+    word: str | tuple[str, ...] = config.word
     if is_folder(config.machine):
         from compile_tm.hf.decoder import open_decoder
 
         decoder = open_decoder(Path(config.machine))
-    compiled = decoder.compiled if decoder else _compiled(config)
+        compiled = decoder.compiled
+    else:
+        compiled, word = _compile(config)
     if not isinstance(compiled, Compiled):
         raise ValueError(
             f"machine: {config.machine} is a Sudoku solver; see `compile probe` and `sudocot trace`"
         )
-    segments = [ids for ids, _ in compiled.expected_segments(config.word)]
+    segments = [ids for ids, _ in compiled.expected_segments(word)]
     if not 1 <= config.segment <= len(segments):
         raise ValueError(f"segment: got {config.segment}, allowed are 1 to {len(segments)}")
     ids = segments[config.segment - 1]
@@ -105,7 +110,7 @@ def main(config: Config) -> int:
 
     if config.out is not None:
         model = Model(compiled=compiled, wires=wires, activations=run, contents=_contents)
-        page = step_page(model, config.word, segment=config.segment, position=config.position)
+        page = step_page(model, word, segment=config.segment, position=config.position)
         config.out.parent.mkdir(parents=True, exist_ok=True)
         publish_page(config.out, page)
         console.print(f"page in {config.out}", soft_wrap=True)
@@ -123,16 +128,17 @@ def main(config: Config) -> int:
     return 0
 
 
-def _compiled(config: Config) -> Compiled:
-    machine = load_machine(config.machine)
+def _compile(config: Config) -> tuple[Compiled, tuple[str, ...]]:
+    """Compile the machine, and return the symbols of the word."""
+    machine, (word,) = load_machine_and_words(
+        config.machine, [config.word], is_two_way=config.two_way
+    )
+    bits, mode = config.bits, config.mode or "cot"
     if isinstance(machine, Dfa):
-        least = dfa_min_bits(len(machine.word(config.word)))
-        return compile_dfa(machine, bits=least if config.bits is None else config.bits)
-    machine = fold(machine) if config.two_way else machine
-    bits = config.bits
+        return compile_dfa(machine, bits=dfa_min_bits(len(word)) if bits is None else bits), word
     if bits is None:
-        bits = min_bits(checked_run(machine, config.word), mode=config.mode or "cot")
-    return compile_machine(machine, mode=config.mode or "cot", bits=bits, reachable_only=True)
+        bits = min_bits(checked_run(machine, word), mode=mode)
+    return compile_machine(machine, mode=mode, bits=bits, reachable_only=True), word
 
 
 def _table(layers: list[LayerState], wires: Sequence[Register | Flag], config: Config) -> Table:

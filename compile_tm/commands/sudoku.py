@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 from annotated_types import Ge, Le
 from rich.console import Console
 
@@ -29,11 +31,14 @@ from compile_tm.sudoku.board import BOARDS, Special
 from compile_tm.sudoku.compiled import (
     MIN_BITS,
     CompiledSudoku,
+    Ids,
     Mode,
     compile_sudoku,
     generate_segments,
 )
 
+DEFAULT_SEGMENT_TOKENS = 512
+"""Trace tokens per SCoT segment."""
 DEFAULT_BITS = {"cot": 15, "scot": 11}
 """Position bits; sufficient for most CoTs, and for every segment of 512 trace tokens."""
 _MAX_BITS = 20
@@ -63,7 +68,7 @@ class Config:
     bits: Annotated[int, Ge(MIN_BITS), Le(20)] | None = None
     """Number of position bits r; a CoT or an SCoT segment has at most 2^r tokens (default: 15 for
     cot, 11 for scot)."""
-    segment_tokens: Annotated[int, Ge(1), Le(2**20)] = 512
+    segment_tokens: Annotated[int, Ge(1), Le(2**20)] = DEFAULT_SEGMENT_TOKENS
     """Trace tokens per SCoT segment."""
     architecture: ArchitectureName | None = None
     """Model architecture: Llama or GPT-NeoX, or compiled, which requires remote code (default:
@@ -79,7 +84,7 @@ class Config:
     """Attention-weight format of a softmax model (default: not rounded)."""
     puzzle: str | None = None
     """Puzzle to solve: cells row by row, `.` or `0` for blanks. The exit code is 1 if no solution
-    is generated."""
+    is generated, or if a softmax transformer differs from the hardmax transformer."""
     out: Path | None = None
     """Folder to write; it must not exist."""
 
@@ -118,7 +123,8 @@ def main(config: Config) -> int:
         model = export_sudoku(compiled, config.out, conversion=conversion, act=config.act)
         print_folder(model, config.out, conversion)
     if givens is not None:
-        return solve_puzzle(console, compiled, _runtime(compiled, conversion, points), givens)
+        softmax = _softmax_model(compiled, conversion, points)
+        return solve_puzzle(console, compiled, givens, model=softmax)
     return 0
 
 
@@ -126,11 +132,12 @@ def _architecture(config: Config) -> ArchitectureName:
     return config.architecture or ("llama" if config.attention is None else "compiled")
 
 
-def _runtime(
+def _softmax_model(
     compiled: CompiledSudoku, conversion: Conversion | None, points: RoundingPoints
-) -> Decoder:
+) -> Decoder | None:
+    """Return the softmax transformer; None without a conversion."""
     if conversion is None:
-        return SparseTransformer.from_program(compiled.program)
+        return None
     from compile_tm.runtime.transformer import TorchTransformer
 
     return TorchTransformer(compiled.program, conversion, points=points)
@@ -152,32 +159,51 @@ def _bits_for(compiled: CompiledSudoku, givens: list[int]) -> str:
     return f"at least {num_bits_for(max(map(len, segments)) - 1)}"
 
 
+def _until_different(segments: Iterable[Ids], expected: Iterable[Ids]) -> Iterator[Ids]:
+    """Yield segments up to the first one that differs from the expected one."""
+    for ids, expected_ids in zip(segments, expected, strict=True):
+        yield ids
+        if not np.array_equal(ids, expected_ids):
+            return
+
+
 def solve_puzzle(
     console: Console,
     compiled: CompiledSudoku,
-    model: Decoder,
     givens: list[int],
     *,
+    model: Decoder | None = None,
     prints_tokens: bool = False,
 ) -> int:
-    """Decode a puzzle, print its solution, and return the exit code.
+    """Decode a puzzle, print its solution, and compare a model with the compiled program.
+
+    Decoding stops at the first segment that differs from the program's.
 
     Args:
         console: Console of the output.
         compiled: The compiled solver.
-        model: Its runtime.
         givens: Digits (S,), 0 for blank.
+        model: Model to decode with; None for the program.
         prints_tokens: Print the tokens of each segment.
+
+    Returns:
+        Exit code: 0 if the puzzle is solved and the model generates the program's tokens, else 1.
 
     Raises:
         ValueError: the puzzle needs more position bits.
     """
-    segments = list(generate_segments(model, compiled, givens))
-    last = segments[-1].tolist()
-    if last[-1] not in compiled.stop_ids:
+    program = SparseTransformer.from_program(compiled.program)
+    expected = list(generate_segments(program, compiled, givens))
+    if expected[-1][-1] not in compiled.stop_ids:
         raise ValueError(
             f"bits: got {compiled.bits}, this puzzle needs {_bits_for(compiled, givens)}"
         )
+    segments = expected
+    if model is not None:
+        generated = generate_segments(model, compiled, givens)
+        segments = list(_until_different(generated, expected))
+    is_same = np.array_equal(segments[-1], expected[len(segments) - 1])
+    last = segments[-1].tolist()
     if prints_tokens:
         for ids in segments:
             console.print(" ".join(compiled.token_texts[token] for token in ids), soft_wrap=True)
@@ -187,4 +213,6 @@ def solve_puzzle(
     console.print(f"solution  {solution}")
     console.print(f"segments  {len(segments):,}")
     console.print(f"tokens    {sum(map(len, segments)):,}")
-    return 0 if is_solved else 1
+    if model is not None:
+        console.print(f"machine   {'the same' if is_same else 'differs'}")
+    return 0 if is_solved and is_same else 1

@@ -10,8 +10,9 @@ from annotated_types import Ge, Le
 from tyro.conf import OmitArgPrefixes, Positional
 
 from compile_tm.commands.folders import ExportOptions, write_folder
-from compile_tm.commands.machines import load_turing_machine
+from compile_tm.commands.machines import load_machine_and_words
 from compile_tm.constructions.compiled import compile_machine
+from compile_tm.machines.dfa import Dfa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +50,14 @@ class Config:
 
 def main(config: Config) -> int:
     """Compile the machine and write the folder."""
-    machine = load_turing_machine(config.machine, is_two_way=config.two_way)
+    machine, words = load_machine_and_words(config.machine, config.words, is_two_way=config.two_way)
+    if isinstance(machine, Dfa):
+        raise ValueError(f"machine: {config.machine!r} is an automaton; see compile dfa")
     compiled = compile_machine(
         machine,
         mode=config.mode,
         bits=config.bits,
         reachable_only=not config.whole_vocabulary,
     )
-    write_folder(compiled, config.out, config.export, words=config.words)
+    write_folder(compiled, config.out, config.export, words=words)
     return 0

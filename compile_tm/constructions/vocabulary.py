@@ -75,7 +75,7 @@ class TmVocabulary:
     @cached_property
     def runs(self) -> range:
         """Ids of run tokens."""
-        return _after(self.states, len(self.run_codes))
+        return _after(self.states, self._num_runs)
 
     @property
     def size(self) -> int:
@@ -87,9 +87,7 @@ class TmVocabulary:
         """Ascending codes of run tokens: (state, symbols, moves) as mixed-radix numbers."""
         if self.reachable_only:
             return np.unique(self._rule_codes[self._rule_codes >= 0])
-        tapes = self.machine.num_tapes
-        count = len(self.machine.states) * (3 * len(self.machine.tape_alphabet)) ** tapes
-        return np.arange(count)
+        return np.arange(self._num_runs)
 
     @cached_property
     def run_parts(self) -> tuple[Ints, Ints, Ints]:
@@ -161,6 +159,13 @@ class TmVocabulary:
         """Return the ids of input symbols."""
         places = {symbol: place for place, symbol in enumerate(self.machine.input_alphabet)}
         return [self.symbols.start + places[symbol] for symbol in symbols]
+
+    @cached_property
+    def _num_runs(self) -> int:
+        if self.reachable_only:
+            return len(self.run_codes)
+        choices = 3 * len(self.machine.tape_alphabet)
+        return len(self.machine.states) * int(choices**self.machine.num_tapes)
 
     @cached_property
     def _rule_codes(self) -> Ints:

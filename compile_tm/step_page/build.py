@@ -45,12 +45,14 @@ class Model:
     """Returns the text of a register's values."""
 
 
-def step_page(model: Model, word: str, *, segment: int = 1, position: int | None = None) -> str:
+def step_page(
+    model: Model, word: str | Sequence[str], *, segment: int = 1, position: int | None = None
+) -> str:
     """Return the page as HTML.
 
     Args:
         model: The model.
-        word: Input word.
+        word: Input word, as a string or as symbols.
         segment: SCoT segment shown first, from 1.
         position: Position shown first; None for the last token of the prompt.
 
@@ -114,7 +116,7 @@ def _tapes(run: Run) -> dict[str, Any]:
     }
 
 
-def _word_tape(compiled: CompiledDfa, word: str) -> dict[str, Any]:
+def _word_tape(compiled: CompiledDfa, word: str | Sequence[str]) -> dict[str, Any]:
     """Pack the word of an automaton as a tape that its head reads from left to right."""
     machine = compiled.machine
     symbols, path = machine.word(word), machine.run(word)

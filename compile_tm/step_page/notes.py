@@ -261,7 +261,7 @@ class _Walk:
         return tuple(self.writers[place] for place in places if place in self.writers)
 
 
-def dfa_notes(compiled: CompiledDfa, word: str) -> list[list[Note]]:
+def dfa_notes(compiled: CompiledDfa, word: str | Sequence[str]) -> list[list[Note]]:
     """Return the notes of the only segment of an automaton."""
     machine = compiled.machine
     symbols, path = machine.word(word), machine.run(word)

@@ -39,36 +39,52 @@ def make_cases(
     return choose_cases(compiled)
 
 
-def expected_case(compiled: CompiledProgram, word: str | Sequence[str]) -> SelfTestCase:
+def expected_case(
+    compiled: CompiledProgram,
+    word: str | Sequence[str],
+    *,
+    max_tokens: int | None = _MAX_TOKENS,
+) -> SelfTestCase:
     """Return the tokens of a word or puzzle.
 
+    Args:
+        compiled: The compiled machine or solver.
+        word: The word or puzzle.
+        max_tokens: Maximum number of tokens of a puzzle's segments, prompts included; None for no
+            limit.
+
     Raises:
-        ValueError: it is malformed, or does not end with an output within the positions.
+        ValueError: it is malformed, does not end with an output within the positions, or exceeds
+            `max_tokens`.
     """
     if isinstance(compiled, CompiledSudoku):
-        return _puzzle_case(
-            compiled, SparseTransformer.from_program(compiled.program), "".join(word)
-        )
+        model = SparseTransformer.from_program(compiled.program)
+        return _puzzle_case(compiled, model, "".join(word), max_tokens=max_tokens)
     assert isinstance(compiled, Compiled)
     return self_test_case(compiled, word)
 
 
-def _puzzle_case(compiled: CompiledSudoku, model: SparseTransformer, puzzle: str) -> SelfTestCase:
+def _puzzle_case(
+    compiled: CompiledSudoku, model: SparseTransformer, puzzle: str, *, max_tokens: int | None
+) -> SelfTestCase:
     """Return the segments of a puzzle with the lengths of their prompts.
 
     Raises:
         ValueError: the puzzle is malformed, or the solver does not find a solution within the
-            positions of a segment.
+            positions of a segment and `max_tokens`.
     """
     board = compiled.board
     givens = board.parse(puzzle)
     segments: list[tuple[tuple[int, ...], int]] = []
-    prompt_length = len(board.input_ids(givens))
+    prompt_length, num_tokens = len(board.input_ids(givens)), 0
     for ids in generate_segments(model, compiled, givens):
         segments.append((tuple(ids.tolist()), prompt_length))
         prompt_length = len(ids) - int(np.flatnonzero(ids == Special.SUMMARY)[-1:].sum())
-        if sum(len(part) for part, _ in segments) > _MAX_TOKENS:
-            raise ValueError("puzzle: its segments are too long for a self-test")
+        num_tokens += len(ids)
+        if max_tokens is not None and num_tokens > max_tokens:
+            raise ValueError(
+                f"puzzle: got more than {max_tokens:,} tokens, the limit of a self-test"
+            )
     grid = _output(board, segments[-1][0])
     if grid is None or not _is_solution(board, np.array(givens), grid):
         raise ValueError(f"puzzle: got {puzzle}, which is not solved within the positions")
@@ -101,7 +117,8 @@ def _chosen_puzzles(compiled: CompiledSudoku) -> Iterator[SelfTestCase]:
         size = compiled.board.num_cells
         num_givens = size // 2 if is_easy else int(rng.integers(size // 5, size // 3))
         try:
-            case = _puzzle_case(compiled, model, _puzzle(compiled.board, rng, num_givens))
+            puzzle = _puzzle(compiled.board, rng, num_givens)
+            case = _puzzle_case(compiled, model, puzzle, max_tokens=_MAX_TOKENS)
         except ValueError:
             continue
         is_hard = compiled.mode == "cot" or len(case.segments) > 1

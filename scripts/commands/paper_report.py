@@ -43,9 +43,9 @@ class Config:
 def main(config: Config) -> int:
     """Write the page, and print its main table."""
     settings = config.settings
-    layout, experiment = Layout(settings.root), settings.experiment
-    results = read_results(experiment, layout)
-    page = config.page or layout.report(experiment)
+    experiment = settings.experiment
+    results = read_results(settings)
+    page = config.page or Layout(settings.root).report(experiment)
     write_page(settings, results, page)
     console = Console(markup=False)
     if results.num_missing < len(results.rows):

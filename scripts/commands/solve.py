@@ -114,7 +114,7 @@ def main(config: Config) -> int:
             if config.report:
                 _show(console, found_board, givens, result, name=name, outcome=outcome)
                 if config.segment_tokens is not None:
-                    console.print(_segments_text(sequences))
+                    console.print(_segments_text(result, sequences))
                 console.print()
             if config.trace:
                 texts = [tokens_to_lines(found_board, tokens) for tokens in sequences]
@@ -198,7 +198,9 @@ def _cut(board: Board, result: Trace, *, segment_tokens: int | None) -> list[Tok
     return [segments.tokens[start:end] for start, end in pairwise(starts)]
 
 
-def _segments_text(segments: list[Tokens]) -> str:
+def _segments_text(result: Trace, segments: list[Tokens]) -> str:
+    if result.status is not Status.SOLVED:
+        return "segments     not split: the puzzle was not solved"
     lengths = [len(tokens) for tokens in segments]
     return (
         f"segments     {len(lengths):,} of {min(lengths):,} to {max(lengths):,} tokens,"

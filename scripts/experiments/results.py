@@ -6,16 +6,19 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from data.stats import PAPER_TABLE, Cutoff, Statistics, check_comparable, compute_statistics
 from eval.report.build import LengthPoint, length_points
 from eval.report.entries import Entry, read_entries
 from eval.report.published import PublishedResult, read_published
 from eval.results.summary import Accuracy
-from scripts.experiments.experiments import Experiment
 from scripts.experiments.recipe import Layout
+from scripts.experiments.settings import Settings
 from scripts.experiments.trainings import SampleName, Training
+from training.config import TrainConfig, differing_fields
 from training.reporting.plots import RunCurves, read_curves
+from training.run_folder import CONFIG_FILE, read_run_config
 
 LOSSES, SOLVE_RATES = (1.5, 1.0, 0.3, 0.1), (0.5, 0.9)
 """Levels for which the studies report the number of tokens."""
@@ -80,8 +83,15 @@ class Results:
         return sum(row.entry is None for row in self.rows)
 
 
-def read_results(experiment: Experiment, layout: Layout) -> Results:
-    """Read the available results; missing ones are not an error."""
+def read_results(settings: Settings) -> Results:
+    """Read the available results; missing ones are not an error.
+
+    Raises:
+        ValueError: a run differs from the settings.
+    """
+    experiment, layout = settings.experiment, Layout(settings.root)
+    for training in experiment.trainings:
+        _check_run(layout.run(training), settings.setup.train_config(training))
     published = {result.method: result for result in read_published()["full"]}
     rows = tuple(
         Row(
@@ -101,6 +111,27 @@ def read_results(experiment: Experiment, layout: Layout) -> Results:
     has_sizes = experiment.has_data_table and lengths.is_file()
     sizes = compute_statistics(lengths) if has_sizes else None
     return Results(rows=rows, curves=curves, sizes=sizes)
+
+
+def _check_run(run: Path, config: TrainConfig) -> None:
+    """Check that a run, if its folder exists, was trained with a configuration.
+
+    Raises:
+        ValueError: it was trained with another one.
+    """
+    if not (run / CONFIG_FILE).is_file():
+        return
+    # The run records the attention implementation that was chosen on its device.
+    found = read_run_config(run).config | {"attention": config.attention}
+    expected = config.as_dict()
+    differences = differing_fields(found, expected)
+    budget = found.get("budget", config.budget)
+    if len(differences) == 1 and budget != config.budget:
+        raise ValueError(
+            f"tokens: got {config.budget:,}, allowed is the budget of {run}: --tokens {budget}"
+        )
+    if differences:
+        raise ValueError(f"{run}: differs from the experiment in {'; '.join(differences)}")
 
 
 def _read_entry(layout: Layout, training: Training, sample: SampleName) -> Entry | None:

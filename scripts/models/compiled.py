@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 
 import compile_tm
+from data.runtime.cache_folder import cache_folder
 
 COMPILED_MODELS = {"compiled-4x4": "4x4", "compiled-6x6": "6x6", "compiled-9x9": "9x9"}
 """Boards of the compiled solvers, by name."""
@@ -22,15 +23,14 @@ def compiled_model_folder(name: str) -> Path:
     """
     from compile_tm.commands.sudoku import DEFAULT_BITS
     from compile_tm.hf.sudoku import export_sudoku
-    from compile_tm.jit import kernel_cache_dir
     from compile_tm.sudoku.board import BOARDS
     from compile_tm.sudoku.compiled import compile_sudoku
 
-    cache = kernel_cache_dir()
+    cache = cache_folder("compiled-models")
     if cache is None:
         raise OSError(f"model {name}: no cache folder is writable; set SUDOCOT_CACHE_DIR to one")
     # Pages and evaluations show the last component of the path.
-    folder = cache.parent / "compiled-models" / _source_digest() / name
+    folder = cache / _source_digest() / name
     if folder.exists():
         return folder
     logger.info("compiling the solver into %s (first use only)", folder)

@@ -9,17 +9,22 @@ from typing import Literal
 
 import pytest
 
-from compile_tm.commands import check, dfa, estimate, run, show, tm
+from compile_tm.commands import check, dfa, estimate, report, run, show, tm
 from compile_tm.commands.folders import ExportOptions
-from compile_tm.commands.machines import load_machine, load_turing_machine
+from compile_tm.commands.machines import load_machine
 from compile_tm.constructions.compiled import compile_dfa
+from compile_tm.constructions.sizes import tm_sizes
 from compile_tm.constructions.vocabulary import Mode
 from compile_tm.conversion.settings import Conversion
 from compile_tm.hf.export import export_model
+from compile_tm.hf.self_test import read_cases
 from compile_tm.jit import IS_JIT
 from compile_tm.machines.examples import parity, sorting
 from compile_tm.machines.regex import regex_symbols
+from compile_tm.machines.turing import TuringMachine
 from compile_tm.runtime.generation import Generation
+from compile_tm.sudoku.board import BOARDS
+from compile_tm.sudoku.compiled import compile_sudoku
 from tests.compile_tm.machine_cases import write_machine
 
 
@@ -45,6 +50,66 @@ def test_estimates(capsys: pytest.CaptureFixture[str]) -> None:
             estimate.main(estimate.Config(machine=machine, word=word, bits=bits))
     with pytest.raises(ValueError, match="bits: missing"):
         estimate.Config(machine="sorting")
+
+
+def test_estimates_of_solvers(capsys: pytest.CaptureFixture[str]) -> None:
+    small = {"machine": "sudoku-4x4", "mode": "scot", "bits": 8, "json": True}
+    config = estimate.Config(**small, segment_tokens=16)  # type: ignore[arg-type]
+    assert estimate.main(config) == 0
+    facts = json.loads(capsys.readouterr().out)
+    sizes = compile_sudoku(BOARDS["4x4"], mode="scot", bits=8, segment_tokens=16).program.sizes
+    assert (facts["L"], facts["H"], facts["d"]) == (sizes.L, sizes.H, sizes.d)
+    with pytest.raises(ValueError, match="segment_tokens: got 512, allowed are 1 to 255"):
+        estimate.main(estimate.Config(**small))  # type: ignore[arg-type]
+    for changes, message in (
+        ({"word": ""}, "word: got , not allowed with a Sudoku solver"),
+        ({"two_way": True}, "two_way: got True, not allowed with a Sudoku solver"),
+        ({"reachable_only": True}, "reachable_only: got True, not allowed with a Sudoku solver"),
+        ({"mode": "cot", "segment_tokens": 16}, "segment_tokens: got 16, allowed with a Sudoku"),
+        ({"machine": "sorting", "segment_tokens": 16}, "segment_tokens: got 16, allowed with a"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            estimate.Config(**small | changes)  # type: ignore[arg-type]
+
+
+def test_run_tokens_are_counted_without_an_array() -> None:
+    machine = TuringMachine(
+        states=("start", "halt"),
+        input_alphabet=("0", "1"),
+        tape_alphabet=("0", "1", "_"),
+        blank="_",
+        initial_state="start",
+        halting_state="halt",
+        rules=(),
+        num_tapes=20,
+    )
+    assert tm_sizes(machine, mode="scot", bits=4).vocab_size > 9**20
+
+
+def test_words_are_split_before_two_way_tapes_are_folded(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Symbols of the folded tape have several characters."""
+    machine, word, folder = "busy-beaver-4", "11", tmp_path / "m"
+    config = run.Config(machine=machine, word=word, two_way=True, tokens=True)
+    assert run.main(config) == 0
+    assert "<inp> 1 1 </inp> " in capsys.readouterr().out
+    shown = show.Config(machine=machine, word=word, two_way=True, out=tmp_path / "steps.html")
+    assert show.main(shown) == 0
+    assert estimate.main(estimate.Config(machine=machine, word=word, two_way=True)) == 0
+    written = tm.Config(machine=machine, bits=8, words=(word,), two_way=True, out=folder)
+    assert tm.main(written) == 0
+    assert read_cases(folder)[0].word == ("1", "1")
+
+
+def test_a_report_does_not_replace_other_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is checked before anything is computed."""
+    (tmp_path / "mine").touch()
+    monkeypatch.setattr("compile_tm.measure.report.sections.instantiation_section", None)
+    with pytest.raises(FileExistsError, match="contains files but no report"):
+        report.main(report.Config(out=tmp_path))
 
 
 @pytest.mark.parametrize("runtime", ["sparse", "dense"])
@@ -87,14 +152,16 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
         wrong = {"machine": "sorting", "word": "cba", "position": 1, "mode": "scot"} | changes
         with pytest.raises(ValueError, match=message):
             show.main(show.Config(**wrong))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="registers: got sought, allowed with --position"):
+        show.Config(machine="sorting", word="cba", registers=("sought",))
 
 
 def test_machines_by_name_or_file(tmp_path: Path) -> None:
     write_machine(sorting(), tmp_path / "m.yaml")
     assert load_machine(str(tmp_path / "m.yaml")) == load_machine("sorting")
     write_machine(parity(), tmp_path / "p.json")
-    with pytest.raises(ValueError, match="is an automaton"):
-        load_turing_machine(str(tmp_path / "p.json"), is_two_way=False)
+    with pytest.raises(ValueError, match="is an automaton; see compile dfa"):
+        tm.main(tm.Config(machine=str(tmp_path / "p.json"), bits=4, out=tmp_path / "m"))
     with pytest.raises(ValueError, match=r"machine: got 'sort', allowed are files .* sorting"):
         load_machine("sort")
 

@@ -5,22 +5,28 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from compile_tm.commands.folders import Attention, make_conversion
 from compile_tm.conversion.rope.blueprint import Blueprint
 from compile_tm.conversion.settings import RoundingPoints
 from compile_tm.formats.floats import BF16, get_format
+from compile_tm.runtime.sparse import SparseTransformer
 from compile_tm.runtime.transformer import TorchTransformer
-from compile_tm.sudoku.board import BOARDS
+from compile_tm.stock.self_test import expected_case
+from compile_tm.sudoku.board import BOARDS, Special
 from compile_tm.sudoku.compiled import Mode, compile_sudoku
 from scripts.cli.main import main
 from solver.boards import get_board
 from tests.compile_tm.sudoku_runs import (
+    Ids,
     compiled_with_model,
     jit_only,
     searching_puzzles,
@@ -141,6 +147,75 @@ def test_solvers_print_tokens_and_refuse_steps(
     assert lines[3] == "solution  1234341221434321"
     with pytest.raises(ValueError, match="steps: not allowed with a Sudoku solver"):
         run.main(dataclasses.replace(config, steps=True))
+
+
+def generate_wrongly(
+    model: SparseTransformer, kind: Literal["grid", "repeated summary", "no end"]
+) -> Callable[..., list[Ids]]:
+    """A decoder whose second segment is wrong."""
+    num_calls = 0
+
+    def generate(prompts: Sequence[Ids], *, stop: Collection[int]) -> list[Ids]:
+        nonlocal num_calls
+        num_calls += 1
+        assert num_calls <= 2, "it is decoded beyond the first difference"
+        (ids,) = model.generate(prompts, stop=stop)
+        if num_calls == 2:
+            prompt = np.asarray(prompts[0], dtype=np.int32)
+            wrong: dict[str, npt.ArrayLike] = {
+                "grid": [Special.OUTPUT, *[8, 24] * 16, Special.END_OUTPUT],
+                "repeated summary": prompt,
+                "no end": np.full(257 - len(prompt), 8),
+            }
+            ids = np.append(prompt, wrong[kind]).astype(np.int32)
+        return [ids]
+
+    return generate
+
+
+@jit_only
+@pytest.mark.parametrize("kind", ["grid", "repeated summary", "no end"])
+def test_a_model_that_differs_from_its_solver_gives_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    kind: Literal["grid", "repeated summary", "no end"],
+) -> None:
+    from compile_tm.commands import run
+    from compile_tm.hf import decoder
+
+    compiled, model = compiled_with_model("4x4", "scot", 8, 16)
+    config = run.Config(machine=str(tmp_path), word="1" + "." * 15)
+    for generate, code, verdict in (
+        (model.generate, 0, "the same"),
+        (generate_wrongly(model, kind), 1, "differs"),
+    ):
+        opened = SimpleNamespace(compiled=compiled, generate=generate)
+        monkeypatch.setattr(decoder, "open_decoder", lambda _, opened=opened: opened)
+        assert run.main(config) == code
+        assert capsys.readouterr().out.endswith(f"machine   {verdict}\n")
+
+
+@jit_only
+def test_too_few_bits_are_named() -> None:
+    from compile_tm.commands import sudoku
+
+    config = sudoku.Config(board="4x4", mode="cot", bits=6, puzzle="1" + "." * 15)
+    with pytest.raises(ValueError, match="bits: got 6, this puzzle needs at least 7"):
+        sudoku.main(config)
+
+
+@jit_only
+def test_puzzles_longer_than_a_self_test_can_be_probed(tmp_path: Path) -> None:
+    from compile_tm.commands import probe
+
+    compiled, _ = compiled_with_model("6x6", "scot", 8, 16)
+    puzzle = "000000003200000000004000300000010400"
+    config = probe.Config(folder=tmp_path, out=tmp_path / "out.npz", words=(puzzle,))
+    sequences = probe._sequences(config, SimpleNamespace(compiled=compiled))  # type: ignore[arg-type]
+    assert sum(map(len, sequences)) > 4000
+    with pytest.raises(ValueError, match="puzzle: got more than 4,000 tokens, the limit of a self"):
+        expected_case(compiled, puzzle)
 
 
 def test_options_that_have_no_effect_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from scripts.experiments.trainings import Training
 from scripts.launch.recipe import Recipe, Stage
 from tests.eval.evaluations import LENGTHS, write_evaluation
 from tests.training.test_plots import write_run
+from training.config import TrainConfig
+from training.run_folder import CONFIG_FILE, RunConfig
 
 
 def report(name: str, folder: Path, *options: str) -> str:
@@ -105,6 +108,32 @@ def test_a_study_on_another_board_names_its_board(tmp_path: Path) -> None:
     assert page.count("--output-share") == 1
     assert "| small | muon-2k with QK norm and board-state loss (preset small) | - |" in page
     assert "## Tokens to reach a loss or accuracy" in page
+
+
+def test_results_of_other_settings_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = get_experiment("study").trainings[0]
+    run = Layout(tmp_path).run(training)
+
+    def record(config: TrainConfig) -> None:
+        content = RunConfig(config=config.as_dict(), data_digest="0").to_json()
+        run.mkdir(parents=True, exist_ok=True)
+        (run / CONFIG_FILE).write_text(json.dumps(content))
+
+    evaluate(training, tmp_path, rate=1.0, sample="all")
+    # A run records the attention implementation of its device.
+    record(dataclasses.replace(training.config, attention="padded", budget=5_000_000))
+    words = ["paper", "report", "study", "--folder", str(tmp_path)]
+    assert main(words) == 2
+    message = f"tokens: got 500,000, allowed is the budget of {run}: --tokens 5000000"
+    assert message in capsys.readouterr().err
+    page = report("study", tmp_path, "--tokens", "5000000")
+    assert "| CoT L=4 (preset small) | 0 | 16,384 | 5.00M | all test puzzles | " in page
+    record(dataclasses.replace(training.config, output_share=0.5))
+    assert main(words) == 2
+    message = f"{run}: differs from the experiment in output_share: the run has 0.5, got 1.0"
+    assert message in capsys.readouterr().err
 
 
 def test_costs_are_written_into_a_new_folder(tmp_path: Path) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 import scripts.models.catalog as catalog_module
+import scripts.models.compiled as compiled_models
 from data.model_format.facts import ModelFacts, read_facts
 from eval.network.model_folder import ModelFolder
 from scripts.cli.main import main
@@ -222,7 +226,7 @@ class TestNames:
 def test_compiled_solver_is_made_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("compile_tm.jit.kernel_cache_dir", lambda: tmp_path / "cache" / "kernels")
+    monkeypatch.setattr(compiled_models, "cache_folder", lambda name: tmp_path / "cache" / name)
     assert main(["solve", PUZZLE, "--model", "compiled-4x4"]) == 0
     folder = resolve_model(Path("compiled-4x4"))
     assert folder.is_relative_to(tmp_path / "cache")
@@ -230,6 +234,20 @@ def test_compiled_solver_is_made_once(
     made = (folder / "config.json").stat().st_mtime_ns
     assert resolve_model(Path("compiled-4x4")) == folder
     assert (folder / "config.json").stat().st_mtime_ns == made
+
+
+def test_compiled_solver_needs_no_numba(tmp_path: Path) -> None:
+    words = "from scripts.models.compiled import compiled_model_folder as f; f('compiled-4x4')"
+    variables = {"NUMBA_DISABLE_JIT": "1", "SUDOCOT_CACHE_DIR": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-c", words],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert len(list(tmp_path.glob("compiled-models/*/compiled-4x4/config.json"))) == 1
 
 
 class TestAverage:

@@ -129,6 +129,17 @@ def test_segments_of_an_unsolved_puzzle_are_its_trace(capsys: pytest.CaptureFixt
     assert "<summary>" not in out
 
 
+@pytest.mark.parametrize(
+    ("puzzle", "options"), [(UNSOLVABLE, ()), (CLASHING, ()), (AMBIGUOUS, ("--max-tokens", "20"))]
+)
+def test_segments_of_an_unsolved_puzzle_are_not_counted(
+    puzzle: str, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = solve(capsys, puzzle, "--segment-tokens", "4", *options)
+    assert code == 1
+    assert "segments     not split: the puzzle was not solved\n" in out
+
+
 def test_file_continues_after_a_malformed_row(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
