@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,8 +59,8 @@ def export_datasets(
     """Write data sets of one board to a folder for upload.
 
     Args:
-        folders: Data sets with distinct modes or splits. The split is that of the source, or
-            `train` if the source has none.
+        folders: Data sets with distinct modes or splits. The split of `folder:split` is `split`;
+            that of `folder` is that of the source, or `train` if the source has none.
         out: Output folder.
         file_tokens: Approximate tokens per Parquet file; shards are not split.
         license_id: License identifier for the card; None if unknown.
@@ -69,11 +70,11 @@ def export_datasets(
 
     Raises:
         FileExistsError: `out` exists and `rebuild` is off, or it is not an export.
-        ValueError: The data sets are incompatible, or one is damaged.
+        ValueError: The data sets are incompatible, one is damaged, or a split is not a name.
     """
     if rebuild:
         check_replaceable(out, marker=f"*/*-{MANIFEST_NAME}")
-    stores = _in_order([TokenStore.open(folder) for folder in folders])
+    stores = _in_order([_open(folder) for folder in folders])
     for store in stores.values():
         check_digests(store.folder, [BUILD_FILE])
     parts = []
@@ -107,20 +108,34 @@ def export_datasets(
     return parts
 
 
-def _in_order(stores: Sequence[TokenStore]) -> dict[tuple[str, str], TokenStore]:
+def _open(folder: Path) -> tuple[TokenStore, str]:
+    """Open `folder` or `folder:split`; return the store and the name of its split."""
+    before, colon, split = folder.name.rpartition(":")
+    if folder.exists() or not colon:
+        store = TokenStore.open(folder)
+        return store, store.manifest.source.get("split") or _DEFAULT_SPLIT
+    if not re.fullmatch(r"\w+", split, re.ASCII):
+        raise ValueError(f"split: got {split!r}, allowed are letters, digits and _")
+    return TokenStore.open(folder.parent / before), split
+
+
+def _in_order(
+    stores: Sequence[tuple[TokenStore, str]],
+) -> dict[tuple[str, str], TokenStore]:
     """Check that the stores are compatible; return them by config and split, sorted."""
     named: dict[tuple[str, str], TokenStore] = {}
-    for store in stores:
-        name = store.manifest.mode, store.manifest.source.get("split") or _DEFAULT_SPLIT
+    first, _ = stores[0]
+    for store, split in stores:
+        name = store.manifest.mode, split
         if name in named:
             raise ValueError(
                 f"{store.folder} and {named[name].folder}: both are {name[0]} of split "
-                f"{name[1]}; allowed is one data set of a mode and split"
+                f"{split}; allowed is one data set of a mode and split; FOLDER:SPLIT sets the split"
             )
-        if store.manifest.board != stores[0].manifest.board:
+        if store.manifest.board != first.manifest.board:
             raise ValueError(
-                f"{store.folder}: board {store.manifest.board}, {stores[0].folder} has "
-                f"{stores[0].manifest.board}; allowed is one board"
+                f"{store.folder}: board {store.manifest.board}, {first.folder} has "
+                f"{first.manifest.board}; allowed is one board"
             )
         named[name] = store
     return dict(sorted(named.items()))

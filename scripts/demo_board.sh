@@ -9,12 +9,13 @@
 # The environment is $SUDOCOT_VENV (default: .venv). Without vLLM, the api entry is a stub server
 # with a known score. After an interruption, the same command resumes.
 set -euo pipefail
+out=${1:-}
+[[ -z $out || $out == /* ]] || out=$PWD/$out
 cd "$(dirname "$0")/.."
 bin=${SUDOCOT_VENV:-$PWD/.venv}/bin
-out=${1:-runs/demo-board}
+out=${out:-$PWD/runs/demo-board}
 count=${2:-100}
 mkdir -p "$out"
-out=$(cd "$out" && pwd)
 
 step() { printf '\n== %s\n' "$*"; }
 evaluate() { # FOLDER BOARD OPTIONS...
@@ -24,8 +25,12 @@ evaluate() { # FOLDER BOARD OPTIONS...
 }
 
 for board in 4x4 6x6; do
-    [[ -e $out/$board.csv ]] ||
-        "$bin/sudocot" data generate "$count" --board "$board" --seed 3 --out "$out/$board.csv"
+    # An interrupted `data generate` keeps the puzzles so far, hence the other name until the end.
+    if [[ ! -e $out/$board.csv ]]; then
+        "$bin/sudocot" data generate "$count" --board "$board" --seed 3 --rebuild \
+            --out "$out/$board.part.csv"
+        mv "$out/$board.part.csv" "$out/$board.csv"
+    fi
     evaluate "compiled-$board" "$board" --model "compiled-$board" --engine verify
 done
 evaluate 4x4-cot 4x4 --model 4x4-cot

@@ -80,8 +80,11 @@ small_data_sets() {
     build small --generate "$num_generated" --board 4x4 --mode scot --segment-tokens 32
     build small-test --generate $((num_generated / 10)) --board 4x4 --mode scot --segment-tokens 32 \
         --seed 1 --exclude "$out/small"
-    [ -e "$out/small.txt" ] ||
-        sudocot data generate "$num_agreeing" --board 4x4 --seed 2 --out "$out/small.txt"
+    # An interrupted `data generate` keeps the puzzles so far, hence the other name until the end.
+    if [ ! -e "$out/small.txt" ]; then
+        sudocot data generate "$num_agreeing" --board 4x4 --seed 2 --rebuild --out "$out/small.part.txt"
+        mv "$out/small.part.txt" "$out/small.txt"
+    fi
 }
 
 kernels() {

@@ -6,11 +6,12 @@
 #
 # $SUDOCOT_VENV is the environment of sudocot (default: .venv).
 set -euo pipefail
+folder=${1:-}
+[[ -z $folder || $folder == /* ]] || folder=$PWD/$folder
 cd "$(dirname "$0")/.."
 root=$PWD
-folder=${1:-build/harnesses}
+folder=${folder:-$root/build/harnesses}
 mkdir -p "$folder"
-folder=$(cd "$folder" && pwd)
 bin=$root/${SUDOCOT_VENV:-.venv}/bin
 [[ ${SUDOCOT_VENV:-} == /* ]] && bin=$SUDOCOT_VENV/bin
 numba=$(grep '^numba==' scripts/constraints.txt)
@@ -33,7 +34,11 @@ environment reasoning_gym 'reasoning-gym==0.1.25' 'openai>=2'
 environment verifiers 'verifiers==0.4.0' uv # its chat program is a uv script
 
 puzzles=$folder/puzzles.csv
-[[ -e $puzzles ]] || "$bin/sudocot" data generate 50 --board 6x6 --out "$puzzles"
+# An interrupted `data generate` keeps the puzzles so far, hence the other name until the end.
+if [[ ! -e $puzzles ]]; then
+    "$bin/sudocot" data generate 50 --board 6x6 --rebuild --out "$folder/puzzles.part.csv"
+    mv "$folder/puzzles.part.csv" "$puzzles"
+fi
 rm -rf "$folder/runs"
 mkdir "$folder/runs"
 runs=$folder/runs

@@ -82,9 +82,12 @@ fi
 case $board in
     4x4)
         # Two lists each: random puzzles with few givens, and puzzles with dead ends.
+        # An interrupted `data generate` keeps the puzzles so far, hence the other name until the end.
         make_list() { # NAME COUNT SEED OPTIONS...
-            [[ -e $out/$1.csv ]] || sudocot data generate "$2" --board 4x4 --seed "$3" \
-                --out "$out/$1.csv" "${@:4}"
+            [[ ! -e $out/$1.csv ]] || return 0
+            sudocot data generate "$2" --board 4x4 --seed "$3" --rebuild --out "$out/$1.part.csv" \
+                "${@:4}"
+            mv "$out/$1.part.csv" "$out/$1.csv"
         }
         step "4x4 puzzles with few givens, some mined for dead ends, in $out"
         dead_ends=(--givens 3 6 --min-cot-length 76 --max-cot-length 128)

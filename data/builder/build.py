@@ -100,7 +100,8 @@ def build(
         resume: Continue an interrupted build of the same source and configuration; a finished
             one is kept.
         rebuild: Discard and replace an existing build.
-        strict: Raise at the first invalid row instead of counting it.
+        strict: Raise at the first row that is malformed or has clashing givens, instead of
+            counting it.
 
     Returns:
         The manifest; None for a part.
@@ -108,11 +109,17 @@ def build(
     Raises:
         FileExistsError: `out` or an interrupted build exists and neither flag is set; or `out`
             is not a data set, which `rebuild` does not replace.
-        ValueError: `resume` with another source or configuration, an invalid row if `strict`, or
-            another process is building the same output.
+        ValueError: `resume` with another source or configuration, `exclude` with another board,
+            an invalid row if `strict`, or another process is building the same output.
         OSError: For example, the disk is full; finished shards are kept for `resume`.
     """
     final = resolve_output(part_folder(out, part) if part else out)
+    for store in exclude:
+        if store.board != source.board:
+            raise ValueError(
+                f"exclude: {store.folder} has {store.board.name} puzzles, allowed are "
+                f"{source.board.name}"
+            )
     exclusion = Exclusion(stores=exclude, up_to_symmetry=exclude_equivalent)
     build_identity = identity(source, config, exclusion=exclusion)
     if rebuild:

@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from data.builder.funnel import ReadCounts
 from data.builder.permutation import permuted
-from data.puzzle_sources.sources import Source
+from data.puzzle_sources.sources import GeneratorSource, Source
 from data.runtime.digests import HashingFile, find_damaged
 from data.runtime.files import fsync_path, publish_file, to_json
+from data.runtime.progress import progress
 from data.runtime.schema import read_record
 from solver.boards import Board
 from solver.puzzles import PuzzleBlock, clash_text, clashing_givens, puzzle_id
@@ -91,17 +92,30 @@ def fill_spool(source: Source, folder: Path, *, strict: bool) -> Spool:
         strict: Raise at the first row that is malformed or has clashing givens.
 
     Raises:
-        ValueError: Such a row, if `strict`; the message has its location.
+        ValueError: Such a row, if `strict`; the message has its location, unless an earlier session
+            has read it.
     """
     if _is_whole(folder):
-        return Spool(folder, source.board)
+        spool = Spool(folder, source.board)
+        num_invalid = spool.counts.malformed + spool.counts.conflicting
+        if strict and num_invalid:
+            raise ValueError(f"strict: got {num_invalid} invalid rows, allowed are none")
+        return spool
+    num_generated = source.count if isinstance(source, GeneratorSource) else None
     counts = {"read": 0, "malformed": 0, "conflicting": 0}
     files: dict[str, HashingFile] = {}
     try:
         for name in _ARRAYS:
             files[name] = HashingFile(folder / name)
-        for block in source.blocks():
-            _spool_block(source.board, block, list(files.values()), counts, strict=strict)
+        with progress(
+            "generating",
+            total=num_generated or 0,
+            unit="puzzles",
+            enabled=num_generated is not None,
+        ) as advance:
+            for block in source.blocks():
+                _spool_block(source.board, block, list(files.values()), counts, strict=strict)
+                advance(len(block.grids))
     finally:
         for file in files.values():
             file.close()

@@ -179,7 +179,7 @@ def make_plan(
         config: Build configuration.
         exclusion: Puzzles to exclude.
         workers: Number of threads, for canonical forms.
-        strict: Raise at the first invalid row.
+        strict: Raise at the first row that is malformed or has clashing givens.
 
     Raises:
         ValueError: The sample is larger than the source, or an invalid row if `strict`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +20,8 @@ from data.runtime.cpus import available_cpus
 from data.runtime.ranges import CotLength, Workers, check_ranges
 from data.store import TokenStore
 from solver.boards import get_board
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,8 @@ class Config:
     """Givens to add to each generated puzzle to make it easier."""
     mine: tuple[CotLength, CotLength] | None = None
     """Minimum and maximum CoT length to mine for by local search; a puzzle whose search ends
-    outside of these lengths is kept."""
+    outside of these lengths is kept. An interrupted build mines again; `data generate` writes mined
+    puzzles to a file to build from."""
     build: OmitArgPrefixes[BuildConfig] = field(default_factory=BuildConfig)
     """Build configuration."""
     exclude: tuple[Path, ...] = ()
@@ -70,7 +74,7 @@ class Config:
     rebuild: bool = False
     """Discard and replace an existing build."""
     strict: bool = False
-    """Stop at the first invalid row instead of skipping it."""
+    """Stop at the first row that is malformed or has clashing givens, instead of skipping it."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -88,6 +92,10 @@ class Config:
             raise ValueError("extra_givens: requires --generate")
         if self.mine is not None and (self.generate == 0 or self.extra_givens > 0):
             raise ValueError("mine: requires --generate, and excludes --extra-givens")
+        if self.mine is not None and self.mine[1] < self.mine[0]:
+            raise ValueError(
+                f"mine: got {self.mine[0]} {self.mine[1]}, allowed is the smaller number first"
+            )
         if self.exclude_equivalent and not self.exclude:
             raise ValueError("exclude_equivalent: requires --exclude")
         if self.resume and self.rebuild:
@@ -97,6 +105,8 @@ class Config:
 def main(config: Config) -> int:
     """Build the data set and print the outcomes of the rows."""
     part = Part.parse(config.shard) if config.shard else None
+    if config.build.mode == "cot" and config.build.segment_tokens != BuildConfig().segment_tokens:
+        logger.info("segment_tokens: no effect without --mode scot")
     manifest = build(
         _open_source(config),
         config.out,

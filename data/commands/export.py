@@ -19,15 +19,17 @@ class Config:
     """Write data sets as Parquet with a dataset card and a tokenizer, ready for `hf upload`.
 
     CoT and SCoT become the configs `cot` and `scot`; data sets from different splits of a source
-    become splits.
+    become splits. Without splits in the source, the split is `train`, or that of `folder:split`.
 
     Examples:
         sudocot data export data/cot data/scot --out upload
+        sudocot data export data/cot data/cot-test:test --out upload
         hf upload NAME/sudoku-traces upload --repo-type dataset
     """
 
     datasets: Positional[tuple[Path, ...]]
-    """Folders built by `sudocot data build`, all of one board."""
+    """Folders built by `sudocot data build`, or `folder:split` to set the split, all of one
+    board."""
     out: Path
     """Output folder."""
     file_tokens: TokenCount = 1 << 29

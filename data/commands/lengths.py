@@ -97,7 +97,9 @@ def _funnel(table: LengthsTable) -> Iterator[tuple[str, str]]:
     for status in RowStatus:
         count = f"{counts[status]:,}"
         if status is RowStatus.AMBIGUOUS and not is_checked:
-            count = "not checked; see --check-unique"
+            is_known = counts[status] > 0
+            known = f"{count} by their answers; others not checked"
+            count = known if is_known else "not checked; see --check-unique"
         yield status.label.replace("_", " "), count
     usable = table.is_usable
     yield "of these, duplicates", f"{table.is_duplicate.sum():,}"

@@ -59,18 +59,22 @@ def main(config: Config) -> int:
     code = int(minimum is not None and (share or 0.0) < minimum)
     if config.json:
         sys.stdout.write(to_json(asdict(statistics)).decode())
-        return code
-    console = Console(markup=False)
-    print_table(console, statistics.input, ("fact", "value"), _facts(statistics))
-    rows = _rows_beside_paper(statistics) if config.against_paper else _rows(statistics)
-    print_table(console, "sizes by cut-off N on the CoT length", _SIZES, rows)
-    budgets = [_budget(f"{cutoff.max_cot_length:,}", cutoff) for cutoff in statistics.cutoffs]
-    budgets.append(_budget("all", statistics.total))
-    print_table(console, "loss tokens", _BUDGETS, budgets)
+    else:
+        _print_tables(statistics, against_paper=config.against_paper)
     if code:
         found = "no puzzles" if share is None else f"{share:.1%} of the traces branch"
         sys.stderr.write(f"sudocot: {found}, the required minimum is {minimum:.1%}\n")
     return code
+
+
+def _print_tables(statistics: Statistics, *, against_paper: bool) -> None:
+    console = Console(markup=False)
+    print_table(console, statistics.input, ("fact", "value"), _facts(statistics))
+    rows = _rows_beside_paper(statistics) if against_paper else _rows(statistics)
+    print_table(console, "sizes by cut-off N on the CoT length", _SIZES, rows)
+    budgets = [_budget(f"{cutoff.max_cot_length:,}", cutoff) for cutoff in statistics.cutoffs]
+    budgets.append(_budget("all", statistics.total))
+    print_table(console, "loss tokens", _BUDGETS, budgets)
 
 
 def _facts(statistics: Statistics) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from annotated_types import Ge, Le
 
 from data.runtime.files import is_special, staged_file
+from data.runtime.locks import locked_output
 from data.runtime.parallel import map_in_order
 from data.runtime.progress import progress
 from data.runtime.ranges import CotLength, Count, Seed, check_ranges
@@ -58,7 +59,8 @@ class GenerateConfig:
     """Givens to add to each minimal puzzle to make it easier."""
     givens: tuple[GivensCount, GivensCount] | None = None
     """Minimum and maximum number of givens, at random cells of a solved grid. Such puzzles may have
-    several solutions, so that traces of small boards branch."""
+    several solutions, so that traces of small boards branch. Without CoT lengths, puzzles whose CoT
+    has more than 4,096 tokens are rejected."""
     min_cot_length: CotLength | None = None
     """Minimum CoT length in tokens; enables mining."""
     max_cot_length: CotLength | None = None
@@ -130,20 +132,16 @@ def generate_file(
 
     Raises:
         FileExistsError: `out` exists and `rebuild` is off, or it was not written by this function.
-        ValueError: Unsupported suffix; or patience ran out before the first puzzle.
+        ValueError: Unsupported suffix; patience ran out before the first puzzle; or another process
+            is writing `out`.
         KeyboardInterrupt: Ctrl-C; the puzzles so far are in `out`, unless an older file exists.
     """
     if out.suffix not in FORMATS:
         raise ValueError(f"out: got ending {out.suffix!r}, allowed are {', '.join(FORMATS)}")
-    if out.exists() and not is_special(out):
-        if not rebuild:
-            raise FileExistsError(f"{out}: exists; --rebuild replaces it")
-        if not _is_generated(out):
-            raise FileExistsError(f"{out}: not a file of generated puzzles; it is not replaced")
-    out.parent.mkdir(parents=True, exist_ok=True)
     is_interrupted = False
     with (
-        staged_file(out) as staged,
+        contextlib.nullcontext() if is_special(out) else locked_output(out),
+        _checked_file(out, rebuild=rebuild) as staged,
         progress("generating", total=count, unit="puzzles") as advance,
         contextlib.closing(generate(config, workers=workers)) as puzzles,
     ):
@@ -172,6 +170,24 @@ def generate_file(
             f"{out} has the first {num_written} of {count} puzzles; another --seed generates others"
         )
     return num_written
+
+
+@contextlib.contextmanager
+def _checked_file(out: Path, *, rebuild: bool) -> Iterator[Path]:
+    """`staged_file` that checks `out` before the block and before the rename."""
+    _check_replaceable(out, rebuild=rebuild)
+    with staged_file(out) as staged:
+        yield staged
+        _check_replaceable(out, rebuild=rebuild)
+
+
+def _check_replaceable(out: Path, *, rebuild: bool) -> None:
+    """Raise if a file exists that `rebuild` does not replace."""
+    if out.exists() and not is_special(out):
+        if not rebuild:
+            raise FileExistsError(f"{out}: exists; --rebuild replaces it")
+        if not _is_generated(out):
+            raise FileExistsError(f"{out}: not a file of generated puzzles; it is not replaced")
 
 
 def _is_generated(path: Path) -> bool:

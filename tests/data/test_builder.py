@@ -223,6 +223,22 @@ def test_excluded_puzzles_are_left_out(tmp_path: Path, puzzles: list[tuple[str, 
         build(source, tmp_path / "test", config=SMALL, resume=True)
 
 
+@pytest.mark.parametrize("exclude_equivalent", [False, True])
+def test_puzzles_of_another_board_are_no_exclusion(
+    source: FileSource, tmp_path: Path, exclude_equivalent: bool
+) -> None:
+    built(source, tmp_path / "train", SMALL)
+    other = files(write_csv(tmp_path / "b.csv", make_puzzles("6x6", 2)))
+    with pytest.raises(ValueError, match=r"exclude: .*train has 4x4 puzzles, allowed are 6x6$"):
+        build(
+            other,
+            tmp_path / "test",
+            config=SMALL,
+            exclude=[TokenStore.open(tmp_path / "train")],
+            exclude_equivalent=exclude_equivalent,
+        )
+
+
 def test_equivalent_puzzles_are_left_out(tmp_path: Path) -> None:
     source = files(write_csv(tmp_path / "a.csv", make_puzzles("6x6", 12)))
     built(source, tmp_path / "train", BuildConfig(sample=5, seed=3))
@@ -272,11 +288,13 @@ def test_seeds_that_follow_each_other_share_no_copies(
     assert np.intersect1d(ids[0][:, 1:], ids[1][:, 1:]).size == 0
 
 
-def test_generator_needs_no_file(tmp_path: Path) -> None:
+def test_generator_needs_no_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     source = GeneratorSource(
         board=get_board("6x6"), count=30, seed=3, extra_givens=0, cot_lengths=None, workers=2
     )
-    one = built(source, tmp_path / "one", SMALL, workers=1)
+    with caplog.at_level("INFO"):
+        one = built(source, tmp_path / "one", SMALL, workers=1)
+    assert "generating: 30 of 30 puzzles" in caplog.text
     built(source, tmp_path / "two", SMALL, workers=2)
     assert folder_bytes(tmp_path / "one") == folder_bytes(tmp_path / "two")
     assert one.funnel["read"] == 30

@@ -116,6 +116,24 @@ def test_full_disk_keeps_what_is_finished(
     assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
 
 
+def test_strict_applies_to_rows_of_an_earlier_session(
+    tmp_path: Path, puzzles: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [*puzzles[:2], ("12!4" + "." * 12, ""), ("11" + "." * 14, "")]
+    source = files(write_csv(tmp_path / "a.csv", rows))
+
+    def stop(*args: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("data.builder.build.make_shard", stop)
+        with pytest.raises(KeyboardInterrupt):
+            build(source, tmp_path / "out", config=SMALL)
+    with pytest.raises(ValueError, match="strict: got 2 invalid rows, allowed are none"):
+        build(source, tmp_path / "out", config=SMALL, resume=True, strict=True)
+    assert built(source, tmp_path / "out", SMALL, resume=True).num_puzzles == 2
+
+
 @pytest.mark.parametrize("last_words", ["manifest.json", "spool.json", "grids", "answer_ids"])
 def test_a_stop_after_the_last_shard_costs_no_shard(
     source: FileSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last_words: str

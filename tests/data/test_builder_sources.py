@@ -12,7 +12,7 @@ import pytest
 
 from data.builder import ingest
 from data.builder.build import build, merge
-from data.builder.plan import Part
+from data.builder.plan import BuildConfig, Part
 from data.commands import build as build_command
 from data.puzzle_sources.sources import FileSource
 from data.store import TokenStore
@@ -121,6 +121,10 @@ def test_first_occurrences_in_several_passes(monkeypatch: pytest.MonkeyPatch) ->
         ({"sources": ("a",), "generate": 3}, "sources"),
         ({"generate": 3}, "--board"),
         ({"sources": ("a",), "mine": (300, 400)}, "mine"),
+        (
+            {"generate": 3, "board": "9x9", "mine": (16384, 1000)},
+            "mine: got 16384 1000, allowed is the smaller number first",
+        ),
         ({"sources": ("a",), "extra_givens": 3}, "extra_givens"),
         ({"generate": 3, "board": "4x4", "split": "test"}, "split"),
         ({"sources": ("a",), "workers": 0}, "workers"),
@@ -130,6 +134,22 @@ def test_first_occurrences_in_several_passes(monkeypatch: pytest.MonkeyPatch) ->
 def test_command_refuses_contradictions(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build_command.Config(out=Path("x"), **options)
+
+
+@pytest.mark.parametrize(
+    ("config", "is_told"), [(SMALL, True), (SMALL_SCOT, False), (BuildConfig(), False)]
+)
+def test_segment_tokens_without_segments_are_logged(
+    source: FileSource,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    config: BuildConfig,
+    is_told: bool,
+) -> None:
+    paths = tuple(map(str, source.paths))
+    with caplog.at_level("INFO"):
+        build_command.main(build_command.Config(sources=paths, out=tmp_path / "out", build=config))
+    assert ("segment_tokens: no effect without --mode scot" in caplog.messages) == is_told
 
 
 @pytest.mark.parametrize("text", ["1", "2/2", "-1/3", "a/b"])

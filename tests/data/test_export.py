@@ -197,8 +197,29 @@ def test_full_disk_leaves_nothing_and_keeps_the_old_export(
         export_datasets([built / "scot"], built / "cot", rebuild=True)
 
 
+def test_a_folder_can_name_its_split(tmp_path: Path) -> None:
+    puzzles = make_puzzles("4x4", 6)
+    for name, rows in (("cot", puzzles[:4]), ("other", puzzles[4:]), ("a:b", puzzles[:1])):
+        path = write_csv(tmp_path / f"{name}.csv", rows)
+        source = open_files((str(path),), board=None, split=None, revision=None)
+        build(source, tmp_path / name, config=BuildConfig())
+    folders = [tmp_path / name for name in ("cot", "other:test", "a:b:more")]
+    parts = export_datasets(folders, tmp_path / "out")
+    counts = [(part.split, part.manifest.num_puzzles) for part in parts]
+    assert counts == [("more", 1), ("test", 2), ("train", 4)]
+    (part,) = export_datasets([tmp_path / "a:b"], tmp_path / "colon")
+    assert (part.split, part.manifest.num_puzzles) == ("train", 1)
+    for folder, error, message in (
+        ("cot:my-test", ValueError, "split: got 'my-test', allowed are letters, digits and _"),
+        ("cot:", ValueError, "split: got ''"),
+        ("missing:test", FileNotFoundError, "missing"),
+    ):
+        with pytest.raises(error, match=message):
+            export_datasets([tmp_path / folder], tmp_path / "bad")
+
+
 def test_data_sets_must_go_together(built: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="both are cot of split train"):
+    with pytest.raises(ValueError, match=r"both are cot of split train; .* FOLDER:SPLIT sets"):
         export_datasets([built / "cot", built / "cot"], tmp_path / "out")
     source = GeneratorSource(
         board=get_board("6x6"), count=2, seed=0, extra_givens=0, cot_lengths=None, workers=1

@@ -15,9 +15,12 @@ import pytest
 from data.commands import generate as generate_command
 from data.puzzle_sources import generate as module
 from data.puzzle_sources.generate import GenerateConfig, generate, generate_file
+from data.runtime.locks import locked_output
+from scripts.cli.main import main
 from solver.boards import get_board, is_solution
 from solver.generation.counting import count_solutions
 from solver.generation.generator import generate_puzzles
+from solver.generation.sparse import DEFAULT_MAX_COT_LENGTH
 from solver.mrv.tracer import cot_length, trace
 from solver.puzzles import parse_puzzle, read_puzzles
 from solver.symmetry.canonical import canonical_forms
@@ -231,6 +234,39 @@ def test_full_disk_leaves_nothing_and_keeps_the_old_file(
             generate_file(out, count=6, config=SIX, rebuild=True)
     assert out.read_bytes() == before
     assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize(
+    ("rebuild", "message"), [(False, "exists; --rebuild"), (True, "not a file of generated")]
+)
+def test_a_file_that_appears_meanwhile_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rebuild: bool, message: str
+) -> None:
+    out = tmp_path / "a.csv"
+    write = module._write
+
+    def write_beside(path: Path, *rest: Any) -> int:
+        out.write_text("notes of a user\n")
+        return write(path, *rest)
+
+    monkeypatch.setattr(module, "_write", write_beside)
+    with pytest.raises(FileExistsError, match=message):
+        generate_file(out, count=2, config=SIX, rebuild=rebuild)
+    assert out.read_text() == "notes of a user\n"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_one_process_at_a_time_generates(tmp_path: Path) -> None:
+    out = tmp_path / "folder" / "a.csv"
+    with locked_output(out), pytest.raises(ValueError, match="another process is writing"):
+        generate_file(out, count=2, config=SIX)
+    assert generate_file(out, count=2, config=SIX) == 2
+
+
+def test_help_states_the_default_limit_of_few_givens(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "generate", "--help-all"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"more than {DEFAULT_MAX_COT_LENGTH:,} tokens are rejected" in shown
 
 
 def test_command_prints_the_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

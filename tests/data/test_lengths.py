@@ -234,6 +234,17 @@ def test_command_prints_counts_that_add_up(
     assert sum(count for name, count in counts.items() if " to " in name) == 6
 
 
+def test_command_counts_puzzles_whose_answer_is_another_solution(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = ("1234341221434321", "1234341243212143")  # the solver finds one of these
+    rows = [("12343412" + "." * 8, answer) for answer in answers]
+    path = write_csv(tmp_path / "a.csv", rows)
+    config = lengths_command.Config(sources=(str(path),), out=tmp_path / "out")
+    assert lengths_command.main(config) == 0
+    assert "1 by their answers; others not checked" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -113,10 +113,13 @@ def test_input_without_a_puzzle(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert statistics.total.num_puzzles == 0
         assert (statistics.cutoffs, statistics.cot_length_quantiles) == ([], {})
         assert stats_command.main(stats_command.Config(input=tmp_path / name)) == 0
-        config = stats_command.Config(input=tmp_path / name, min_branching_share=0.5)
-        assert stats_command.main(config) == 1
-        told = "sudocot: no puzzles, the required minimum is 50.0%\n"
-        assert capsys.readouterr().err.endswith(told)
+        for is_json in (False, True):
+            config = stats_command.Config(
+                input=tmp_path / name, min_branching_share=0.5, json=is_json
+            )
+            assert stats_command.main(config) == 1
+            told = "sudocot: no puzzles, the required minimum is 50.0%\n"
+            assert capsys.readouterr().err.endswith(told)
 
 
 def test_json_is_the_whole_report(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,11 +17,17 @@ from scripts.cli import main as cli
 from scripts.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
+HARNESSES = ("inspect", "lm_eval", "reasoning_gym", "verifiers")
 # Asked by -c, it is a Python that finds a GPU if $HAS_GPU is 1; else it fails at what $FAIL names.
+# `data generate` leaves a file also if it fails.
 NOTED = """#!/bin/bash
 if [[ $1 == -c ]]; then echo "$HAS_GPU"; exit; fi
 printf -v line '%q ' "$@"
 echo "$line" >>"$CALLS"  # in one write, as two trainings run at once
+for word; do
+    [[ $* != *"data generate"* || $previous != --out ]] || touch "$word"
+    previous=$word
+done
 [[ -z $FAIL || $* != *$FAIL* ]] || exit 1
 [[ -z $HANG || $* != *$HANG* ]] || sleep 60
 echo "<none>"  # a dead end, which the quickstart asks for
@@ -218,21 +224,44 @@ def test_the_documentation_keeps_an_editable_install(tmp_path: Path) -> None:
     assert calls(tmp_path)[0] == ["install", "--quiet", "--editable", ".[docs]"]
 
 
+def without_server(folder: Path, name: str, **env: str) -> tuple[int, str]:
+    """Run a script that starts a server, which fails, with the relative output folder `out`."""
+    program(folder / "bin" / "sudocot", NOTED)
+    # A program that only starts modules: no vLLM, no server.
+    program(folder / "bin" / "python", "#!/bin/sh\n[ $1 != -c ] && [ $1 != -m ]\n")
+    out = folder / "out"
+    for made in ("qwen3/config.json", *(f"{harness}/installed" for harness in HARNESSES)):
+        (out / made).parent.mkdir(parents=True, exist_ok=True)
+        (out / made).touch()
+    (out / "url").write_text("http://127.0.0.1:1/v1\n")  # of an earlier run
+    return bash(folder, name, "out", SUDOCOT_VENV=str(folder), **env)
+
+
 @pytest.mark.parametrize("name", ["demo_board.sh", "harnesses.sh"])
 def test_a_server_that_does_not_start_ends_the_script(name: str, tmp_path: Path) -> None:
-    program(tmp_path / "bin" / "sudocot", NOTED)
-    # A program that only starts modules: no vLLM, no server.
-    program(tmp_path / "bin" / "python", "#!/bin/sh\n[ $1 != -c ] && [ $1 != -m ]\n")
-    out = tmp_path / "out"
-    (out / "qwen3").mkdir(parents=True)
-    (out / "qwen3" / "config.json").touch()
-    (out / "url").write_text("http://127.0.0.1:1/v1\n")  # of an earlier run
-    for harness in ("inspect", "lm_eval", "reasoning_gym", "verifiers"):
-        (out / harness).mkdir()
-        (out / harness / "installed").touch()
-    code, shown = bash(tmp_path, name, str(out), SUDOCOT_VENV=str(tmp_path))
+    code, shown = without_server(tmp_path, name)
     assert code == 1, shown
     assert all("api" not in words for words in calls(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["quickstart.sh", "gpu_check.sh", "demo_board.sh", "harnesses.sh"])
+def test_an_interrupted_list_is_generated_again(name: str, tmp_path: Path) -> None:
+    def generated(**env: str) -> list[list[str]]:
+        (tmp_path / "calls").write_text("")
+        if name == "quickstart.sh":
+            quickstart(tmp_path, "--out", "out", **env)
+        elif name == "gpu_check.sh":
+            gpu_check(tmp_path, "--stage", "engines", **env)
+        else:
+            without_server(tmp_path, name, **env)
+        return [words for words in calls(tmp_path) if "generate" in words]
+
+    first, *others = generated(FAIL="data generate")
+    assert not others
+    assert generated()[0] == first
+    assert generated() == []
+    out = Path(first[first.index("--out") + 1])
+    assert (tmp_path / out).is_relative_to(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["quickstart.sh", "venv.sh"])
