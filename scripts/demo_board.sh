@@ -53,7 +53,8 @@ import sys
 with open(sys.argv[1]) as file, open(sys.argv[2], "w", newline="") as made:
     writer = csv.writer(made)
     writer.writerow(("puzzle", "answer"))
-    for number, row in enumerate(csv.DictReader(file)):
+    rows = {row["question"]: row for row in csv.DictReader(file)}  # small boards repeat puzzles
+    for number, row in enumerate(rows.values()):
         cells = list(row["answer"])
         if number % 10 == 9:
             blank = [cell for cell, given in enumerate(row["question"]) if given in ".0"]

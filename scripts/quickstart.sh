@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Run the whole pipeline: create an environment, puzzles, and a CoT and an SCoT data set; train a model
-# on each; evaluate them, the trained models of the repository and the compiled solver on held-out
-# puzzles; and write a leaderboard page and a page that shows one search.
+# on each; evaluate them and the compiled solver on held-out puzzles, and the trained models of the
+# repository for other boards on generated puzzles, a few of which may be in their training data;
+# and write a leaderboard page and a page that shows one search.
 #
 #   bash scripts/quickstart.sh [--board 4x4|6x6|9x9] [--out FOLDER]
 #

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 NOT_FINITE = 1
 _LONGEST_STEM = 160
 """Maximum length of the stem of a CoT length table; file names are limited to 255 characters."""
+_EXTRAS = ("api", "vllm")
+"""Engines that require an extra of the distribution, of the same name."""
 _ID_OPTIONS = ("mode", "max_segment_tokens", "keep_tokens")
 """Options that only apply to models of token ids."""
 _LOCAL_OPTIONS = ("precision", "device")
@@ -263,7 +265,8 @@ def _evaluate(
             config, model, settings, num_slots=num_slots, arguments=arguments, out=out
         )
     except ImportError as error:
-        raise ValueError(f"engine: {config.engine} is not installed: {error}") from error
+        advice = f"; pip install 'sudocot[{config.engine}]'" if config.engine in _EXTRAS else ""
+        raise ValueError(f"engine: {config.engine} is not installed: {error}{advice}") from error
     try:
         session = _session(config, device=engine.device, num_slots=num_slots, arguments=arguments)
         settings = replace(settings, precision=engine.precision, sessions=(session,))

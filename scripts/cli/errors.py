@@ -30,6 +30,8 @@ EXTRAS = {
     "publish": "train",
 }
 """Extra of the distribution that a command or group requires."""
+PACKAGE_EXTRAS = {"wandb": "train", "openai": "api", "vllm": "vllm"}
+"""Extras of packages that are optional within their command or group."""
 
 
 def check_option_names(options: Sequence[Option], words: Sequence[str]) -> None:
@@ -144,8 +146,8 @@ def _values(words: Sequence[str], option: Option) -> list[str]:
 
 def missing_package_line(error: ModuleNotFoundError, command: str) -> str:
     """Return a message that names the extra with the missing package of a command."""
-    extra = EXTRAS.get(command, "all")
     package = (error.name or str(error)).split(".")[0]
+    extra = PACKAGE_EXTRAS.get(package) or EXTRAS.get(command, "all")
     return f"{command} needs {package}, which is not installed: pip install 'sudocot[{extra}]'"
 
 

@@ -21,10 +21,11 @@ from eval.results.folder import RESULTS_FILE, SUMMARY_FILE, EvaluationFolder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Check all files of data sets, CoT length tables, trainings, models and evaluations.
+    """Check data sets, CoT length tables, trainings, models and evaluations for damage.
 
-    Reads every file, compares it with its digest in SHA256SUMS, and recomputes derived files. The
-    exit code is 1 if anything differs.
+    Compares every file of data sets, evaluations and uploads with its digest in SHA256SUMS, and
+    recomputes derived files; compares the weights of models and the files of checkpoints with
+    their digests. The exit code is 1 if anything differs.
 
     Examples:
         sudocot verify data/cot

@@ -24,7 +24,8 @@ class Settings:
     scale: Scale = "full"
     """full, or tiny: an end-to-end test that takes a minute."""
     folder: Path | None = None
-    """Folder of data, runs and results (default: runs/paper, runs/study or runs/tiny)."""
+    """Folder of data, runs and results (default: runs/ and the name of the setup, such as
+    runs/paper or runs/tiny-study)."""
     source: str = PAPER_SOURCE
     """Data set with the splits train and test: a name on the hub, or a folder with two files."""
     columns: OmitArgPrefixes[ColumnOptions] = field(default_factory=ColumnOptions)

@@ -200,9 +200,12 @@ PAPER_TARGETS = tuple(round(512 * 2 ** (k / 4)) for k in range(23))
 def get_setup(
     experiment: Experiment, *, scale: Scale, source: str, columns: ColumnOptions
 ) -> ExperimentSetup:
-    """Return the setup of an experiment."""
+    """Return the setup of an experiment.
+
+    Trainings of different setups can have the same name, so tiny ones have separate folders, too.
+    """
     if scale == "tiny":
-        return TINY
+        return dataclasses.replace(TINY, name=f"tiny-{experiment.setup}")
     if experiment.setup == "paper":
         return paper_setup(source, columns=columns)
     return {setup.name: setup for setup in (STUDY, STUDY_6X6)}[experiment.setup]

@@ -74,6 +74,8 @@ def main(config: Config) -> int:
     target = config.folder / config.name
     has_results = bool(config.evaluations), config.notes is not None
     if config.model is None and not any(has_results):
+        if config.num_tokens is not None:
+            raise ValueError("num_tokens: requires model, or notes and evaluations")
         refresh_card(target)
         return 0
     if any(has_results) and not all(has_results):

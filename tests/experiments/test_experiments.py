@@ -16,7 +16,7 @@ from scripts.cli.commands import COMMANDS
 from scripts.cli.main import main, parse
 from scripts.experiments.experiments import EXPERIMENTS, Experiment, get_experiment
 from scripts.experiments.model_sizes import PAPER_PARAMETERS, read_model_sizes
-from scripts.experiments.recipe import make_recipe
+from scripts.experiments.recipe import Layout, make_recipe
 from scripts.experiments.settings import Settings
 from scripts.launch.jobs import Scripts, make_jobs
 from scripts.launch.recipe import TRAIN, Resources, Stage
@@ -119,6 +119,18 @@ def test_command_line_of_a_training_gives_its_config(scale: Any) -> None:
         _, parsed = parse(TRAIN, stage.words[2:])
         folders = {"data": parsed.data, "held_out": parsed.held_out, "out": parsed.out}
         assert parsed == dataclasses.replace(config, **folders), stage.name
+
+
+@pytest.mark.parametrize("scale", ["full", "tiny"])
+def test_trainings_of_one_folder_have_one_config(scale: Any) -> None:
+    """Experiments share trainings by name, in the default folder of their setup."""
+    configs: dict[Path, TrainConfig] = {}
+    for name in EXPERIMENTS:
+        settings = Settings(name=name, scale=scale)
+        for training in settings.experiment.trainings:
+            run = Layout(settings.root).run(training)
+            config = settings.setup.train_config(training)
+            assert configs.setdefault(run, config) == config, run
 
 
 def test_a_training_of_the_paper_is_the_papers(configs: list[Any]) -> None:

@@ -234,18 +234,19 @@ def test_internal_error_has_its_own_exit_code_and_a_report(
 
 
 @pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize(("package", "extra"), [("torch", "eval"), ("wandb", "train")])
 def test_missing_package_names_its_extra(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    package: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(_config: fake_command.Config) -> int:
-        raise ModuleNotFoundError("No module named 'torch'", name="torch.nn")
+        raise ModuleNotFoundError(f"No module named '{package}'", name=f"{package}.nn")
 
     monkeypatch.setattr(fake_command, "main", fail)
-    monkeypatch.setitem(errors.EXTRAS, "fake", "train")
+    monkeypatch.setitem(errors.EXTRAS, "fake", "eval")
     assert main(["fake"]) == 2
     message = capsys.readouterr().err
-    assert message.startswith("sudocot: error: fake needs torch, which is not installed: pip ")
-    assert message.endswith("install 'sudocot[train]'\n")
+    assert message.startswith(f"sudocot: error: fake needs {package}, which is not installed: pip ")
+    assert message.endswith(f"install 'sudocot[{extra}]'\n")
 
 
 @pytest.mark.usefixtures("fake")

@@ -140,6 +140,8 @@ class TestCatalog:
         for changes in one_of_both:
             with pytest.raises(ValueError, match="evaluations, notes: got one of them"):
                 ship(ShipConfig(name=NAME, folder=folder, **changes))
+        with pytest.raises(ValueError, match="num_tokens: requires model"):
+            ship(ShipConfig(name=NAME, num_tokens=1, folder=folder))
         both: dict[str, Any] = {"name": NAME, "evaluations": evaluations, "notes": notes}
         for num_tokens in (5_000, None):  # the second time keeps the first one's
             ship(ShipConfig(num_tokens=num_tokens, folder=folder, **both))
