@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from data.card import ExportedPart, dataset_card
 from data.runtime.digests import check_digests, file_digest
 from data.runtime.files import check_replaceable, staged_directory
+from data.runtime.locks import locked_output
 from data.runtime.parallel import map_in_order
 from data.runtime.progress import progress
 from data.runtime.resumable import BUILD_FILE
@@ -80,6 +81,7 @@ def export_datasets(
     parts = []
     total = sum(store.manifest.num_tokens for store in stores.values())
     with (
+        locked_output(out),
         staged_directory(out, replace=rebuild) as staged,
         progress("exporting", total=total, unit="tokens") as advance,
     ):

@@ -11,6 +11,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 from data.puzzle_sources.generate import FORMATS, GenerateConfig, generate_file
 from data.runtime.parallel import num_threads
 from data.runtime.ranges import Count, Workers, check_ranges
+from data.runtime.signals import stop_at_once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +52,14 @@ class Config:
 
 def main(config: Config) -> int:
     """Generate the puzzles; return 0 if all were found, else 1."""
-    num_written = generate_file(
-        config.out,
-        count=config.count,
-        config=config.puzzles,
-        workers=num_threads(config.workers),
-        rebuild=config.rebuild,
-    )
+    with stop_at_once():  # as on Ctrl-C, the puzzles so far are written
+        num_written = generate_file(
+            config.out,
+            count=config.count,
+            config=config.puzzles,
+            workers=num_threads(config.workers),
+            rebuild=config.rebuild,
+        )
     missing = config.count - num_written
     text = f"{config.out}: {num_written:,} puzzles"
     if missing:

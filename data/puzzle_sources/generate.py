@@ -24,6 +24,7 @@ from data.runtime.locks import locked_output
 from data.runtime.parallel import map_in_order
 from data.runtime.progress import progress
 from data.runtime.ranges import CotLength, Count, Seed, check_ranges
+from data.runtime.signals import StopRequested
 from solver.boards import Board, Grid, get_board
 from solver.generation.generator import generate_puzzles
 from solver.generation.mining import mine_puzzles
@@ -134,7 +135,8 @@ def generate_file(
         FileExistsError: `out` exists and `rebuild` is off, or it was not written by this function.
         ValueError: Unsupported suffix; patience ran out before the first puzzle; or another process
             is writing `out`.
-        KeyboardInterrupt: Ctrl-C; the puzzles so far are in `out`, unless an older file exists.
+        KeyboardInterrupt: Ctrl-C, or a signal within `stop_at_once`; the puzzles so far are in
+            `out`, unless an older file exists.
     """
     if out.suffix not in FORMATS:
         raise ValueError(f"out: got ending {out.suffix!r}, allowed are {', '.join(FORMATS)}")
@@ -152,7 +154,7 @@ def generate_file(
                 for puzzle in itertools.islice(puzzles, count):
                     yield puzzle
                     advance(1)
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, StopRequested):
                 is_interrupted = True
 
         num_written = _write(staged, out.suffix, counted())

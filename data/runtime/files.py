@@ -57,7 +57,8 @@ def named_errors(path: Path, *, staged: Path | None = None) -> Iterator[None]:
         name = error.filename
         is_staged = isinstance(name, str) and staged in (Path(name), *Path(name).parents)
         if error.errno is not None and (name is None or is_staged):
-            error.filename, error.filename2 = str(path), None
+            error.filename = str(path)
+            del error.filename2  # None would be shown
         raise
 
 
@@ -127,6 +128,16 @@ def publish_page(path: Path, page: str) -> None:
         FileExistsError: A file without the mark exists.
     """
     publish_file(path, mark_page(page).encode(), mark=OUR_MARK)
+
+
+def check_page(path: Path) -> None:
+    """Check that `publish_page` may write a page, before it is computed.
+
+    Raises:
+        FileExistsError: A file without the mark exists.
+    """
+    if not is_special(path):
+        _check_mark(resolve_output(path), OUR_MARK)
 
 
 def mark_page(page: str) -> str:

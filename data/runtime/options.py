@@ -1,8 +1,13 @@
-"""Values of options in a command line that is not parsed yet."""
+"""Options of commands: values before parsing, and checks of options without effect."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 def option_value(options: Sequence[str], name: str) -> str | None:
@@ -17,3 +22,23 @@ def option_value(options: Sequence[str], name: str) -> str | None:
         elif word.startswith(f"{name}="):
             value = word.removeprefix(f"{name}=")
     return value
+
+
+def check_defaults(options: DataclassInstance, names: Iterable[str], *, where: str) -> None:
+    """Check that options that have no effect are not given.
+
+    Args:
+        options: Config with the options as fields.
+        names: Names of the options.
+        where: Why they have no effect, such as `with engine api`.
+
+    Raises:
+        ValueError: One differs from its default.
+    """
+    defaults = {field.name: field.default for field in fields(options)}
+    for name in names:
+        value = getattr(options, name)
+        if value != defaults[name]:
+            raise ValueError(
+                f"{name}: got {value}, allowed {where} is the default, {defaults[name]}"
+            )

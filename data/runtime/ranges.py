@@ -114,9 +114,11 @@ def _allows(value: float, bounds: list[Bound]) -> bool:
         Le: lambda bound: value <= bound.le,
         Lt: lambda bound: value < bound.lt,
     }
-    if math.isnan(value) or not all(checks[type(bound)](bound) for bound in bounds):
+    if not all(checks[type(bound)](bound) for bound in bounds):
         return False
-    return math.isfinite(value) or any(isinstance(b, Le) and b.le == math.inf for b in bounds)
+    if isinstance(value, int) or math.isfinite(value):
+        return True
+    return math.isinf(value) and any(isinstance(b, Le) and b.le == math.inf for b in bounds)
 
 
 def _ends(bounds: list[Bound]) -> tuple[Any, str, Any, str]:

@@ -66,9 +66,10 @@ def resumable_output(work: Resumable) -> Iterator[Path | None]:
             logger.info("%s: already finished", out)
             yield None
             return
-        if work.rebuild:
-            shutil.rmtree(staging, ignore_errors=True)
-        is_resumed = (staging / BUILD_FILE).exists()
+        is_resumed = (staging / BUILD_FILE).exists() and not work.rebuild
+        # A folder without its identity, as after a kill amid its removal, may be of another build.
+        if staging.exists() and not is_resumed:
+            shutil.rmtree(staging)
         if is_resumed:
             _check_same(staging, read_identity, work.identity, resume=work.resume)
         staging.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from tyro.conf import Positional
 from data.commands.tables import draw_board, print_table
 from data.model_format.precision import PrecisionName, get_precision
 from data.runtime.intervals import wilson_interval
+from data.runtime.options import check_defaults
 from data.runtime.ranges import check_ranges
 from eval.engines.contract import Request, paper_caps
 from eval.inspect.board_state import BoardState, board_state
@@ -68,6 +69,8 @@ class Config:
             raise ValueError("puzzle: required with one evaluation or none, not allowed with two")
         if self.model is None and not is_pair:
             raise ValueError("model: needed, unless two evaluations are compared")
+        if self.model is None:
+            check_defaults(self, ("precision", "device"), where="without --model")
 
 
 def main(config: Config) -> int:

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import packages_distributions, version
@@ -24,6 +24,7 @@ from data.puzzle_sources.columns import ColumnOptions
 from data.runtime.code_commit import code_commit
 from data.runtime.environment import recorded_environment
 from data.runtime.locks import locked_folder
+from data.runtime.options import check_defaults
 from data.runtime.ranges import TokenCount, check_ranges
 from data.runtime.signals import REQUEUE_EXIT_CODE, StopRequested, stop_at_once
 from eval.commands.tables import print_evaluation
@@ -212,10 +213,10 @@ def _check_protocol(config: Config, *, is_text: bool) -> None:
         ValueError: An option of text is given for token ids, or the reverse.
     """
     if is_text:
-        _check_defaults(config, _ID_OPTIONS, where="the text protocol")
+        check_defaults(config, _ID_OPTIONS, where="with the text protocol")
     else:
         names = [f.name for f in fields(TextOptions) if f.name != "protocol"]
-        _check_defaults(config.text, names, where="token ids")
+        check_defaults(config.text, names, where="with token ids")
 
 
 def _check_engine(config: Config) -> None:
@@ -225,22 +226,10 @@ def _check_engine(config: Config) -> None:
         ValueError: An option of servers is given for a local engine, or the reverse.
     """
     if config.engine == "api":
-        _check_defaults(config, _LOCAL_OPTIONS, where="engine api")
+        check_defaults(config, _LOCAL_OPTIONS, where="with engine api")
     else:
         names = [f.name for f in fields(ServerOptions)]
-        _check_defaults(config.server, names, where=f"engine {config.engine}")
-
-
-def _check_defaults(
-    options: Config | TextOptions | ServerOptions, names: Iterable[str], *, where: str
-) -> None:
-    defaults = {f.name: f.default for f in fields(options)}
-    for name in names:
-        value = getattr(options, name)
-        if value != defaults[name]:
-            raise ValueError(
-                f"{name}: got {value}, allowed with {where} is the default, {defaults[name]}"
-            )
+        check_defaults(config.server, names, where=f"with engine {config.engine}")
 
 
 def _evaluate(

@@ -13,7 +13,8 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from data.model_format.precision import PrecisionName, get_precision
-from data.runtime.files import publish_page
+from data.runtime.files import check_page, publish_page
+from data.runtime.options import check_defaults
 from data.runtime.ranges import SegmentTokens, TokenCount, check_ranges
 from eval.engines.factory import LocalEngineName
 from eval.trace_page.build import MAX_PAGE_TOKENS, trace_page
@@ -23,6 +24,8 @@ from eval.trace_page.sources import Attempt, attempt_of_evaluation, attempt_of_m
 from eval.trace_page.streams import first_difference, model_stream, solver_stream
 from solver.boards import get_board
 from solver.puzzles import parse_puzzle
+
+_MODEL_OPTIONS = ("engine", "precision", "max_register_tokens")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,11 +80,16 @@ class Config:
         has_model = self.model is not None or self.evaluation is not None
         if has_model and self.segment_tokens is not None:
             raise ValueError("segment_tokens: not allowed with --model or --evaluation")
+        if self.evaluation is not None and self.board is not None:
+            raise ValueError("board: not allowed with --evaluation")
+        if self.model is None:
+            check_defaults(self, _MODEL_OPTIONS, where="without --model")
 
 
 def main(config: Config) -> int:
     """Write the page and report the first deviation of the model."""
     console = Console(markup=False, highlight=False, soft_wrap=True)
+    check_page(config.out)
     attempt = _find_attempt(config)
     if attempt is None:
         required_board = None if config.board is None else get_board(config.board)

@@ -180,8 +180,8 @@ def _read(samples: Iterable[Row], *, file: str, read: _SampleReader) -> Predicti
     errors: list[str] = []
     task: tuple[Board, int] | None = None
     for where, sample in samples:
-        if error := _error_of(sample):
-            errors.append(f"{where}: the sample ended with an error: {error}")
+        if failure := _error_of(sample):
+            errors.append(f"{where}: the sample ended with an error: {failure}")
             continue
         try:
             document, question, prediction = read(sample, where)

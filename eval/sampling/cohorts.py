@@ -1,7 +1,7 @@
 """Named cohorts: sets of puzzles for which results are reported.
 
-A cohort has a name, a source (its puzzle list) and a digest of its puzzles. The name encodes the
-sampling, so that the same name and list yield the same puzzles:
+A cohort has a name, a source (its puzzle list) and a digest of its puzzles. The name describes the
+sampling; the digest tells cohorts apart that differ in target lengths or in ties of CoT length:
 
     random-N        N puzzles at random, seed 0; random-N-seed-S with another seed
     hardest-N       the N puzzles with the longest CoT

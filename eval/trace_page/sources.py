@@ -18,6 +18,7 @@ from eval.results.folder import EvaluationFolder
 from eval.results.records import ResultRow
 from eval.trace_page.register_facts import read_register_facts
 from eval.trace_page.registers import Readings, read_registers
+from eval.trace_page.streams import solver_stream
 from solver.boards import Board, Grid
 from solver.puzzles import format_grid, parse_puzzle, puzzle_id
 from solver.vocabulary import Tokens
@@ -134,6 +135,8 @@ def attempt_of_model(
     folder = ModelFolder.open(path)
     if folder.board != board:
         raise ValueError(f"puzzle: got a {board.name} board, the model's is {folder.board.name}")
+    # A puzzle without a trace is rejected before it is decoded, which may take hours.
+    solver_stream(board, givens, segment_tokens=folder.facts.segment_tokens)
     mode, registers = folder.facts.mode, read_register_facts(path, board)
     if engine is None:
         engine = "hf" if folder.computed is None else "segment"

@@ -225,7 +225,7 @@ def _report(error: Exception, words: CommandWords) -> int:
         return _complain(
             ": ".join(filter(None, ["error: out of memory", str(error)])), code=BAD_INPUT
         )
-    if isinstance(error, (ValueError, OSError)):
+    if isinstance(error, (ValueError, OSError, FloatingPointError)):  # NaN logits of a model
         return _complain(f"error: {_in_one_line(error)}", code=BAD_INPUT)
     if shadow := find_imported_shadow(error):
         return _complain(f"error: {shadow}", code=BAD_INPUT)

@@ -66,11 +66,11 @@ def main(config: Config) -> int:
         rows = list(_study_rows(trainings, rates))
     else:
         names = ("stage", "tokens", "hours", "GPU hours", "bottleneck", "disk, GB")
-        num_gpus = max(1, resources.nodes * resources.gpus)
-        rows = list(
-            _paper_rows(trainings, rates, num_gpus=num_gpus, num_shards=max(1, resources.shards))
-        )
+        rows = list(_paper_rows(trainings, rates, resources=resources))
     print_table(console, "costs, from the rates of scripts/experiments/rates.yaml", names, rows)
+    is_counted = settings.setup.source is None
+    if not is_counted and any(set(training.samples) != {"random"} for training in trainings):
+        console.print("not included: evaluations other than those of random puzzles with SCoT")
     return 0
 
 
@@ -96,9 +96,13 @@ def _study_rows(trainings: tuple[Training, ...], rates: Rates) -> Iterator[tuple
 
 
 def _paper_rows(
-    trainings: tuple[Training, ...], rates: Rates, *, num_gpus: int, num_shards: int
+    trainings: tuple[Training, ...], rates: Rates, *, resources: Resources
 ) -> Iterator[tuple[str, ...]]:
-    costs = [training_cost(training, rates, num_gpus=num_gpus) for training in trainings]
+    num_gpus, is_one_node = max(1, resources.nodes * resources.gpus), resources.nodes == 1
+    costs = [
+        training_cost(training, rates, num_gpus=num_gpus, is_one_node=is_one_node)
+        for training in trainings
+    ]
     disk = [run_bytes(PAPER_PARAMETERS[training.config.model]) for training in trainings]
     for training, cost, size in zip(trainings, costs, disk, strict=True):
         yield (
@@ -116,7 +120,7 @@ def _paper_rows(
             rates,
             engine="segment",
             num_puzzles=PAPER_COUNTS["random"] or 0,
-            num_gpus=num_shards,
+            num_gpus=max(1, resources.shards),
         )
         for training in trainings
         if training.mode == "scot" and "random" in training.samples
@@ -128,7 +132,7 @@ def _paper_rows(
     for mode in modes:
         yield f"data-{mode}", "", "", "", "", f"{disk_bytes(mode, rates) / 1e9:.1f}"
     yield (
-        "all",
+        "all of these",
         compact(sum(training.config.budget for training in trainings)),
         f"{sum(cost.hours for cost in costs):.1f}",
         f"{sum(cost.device_hours for cost in costs):.1f}",

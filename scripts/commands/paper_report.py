@@ -26,7 +26,7 @@ class Config:
 
     Examples:
         sudocot paper report scot-depth --scale tiny
-        sudocot paper report study --page docs/study.md
+        sudocot paper report study --page study.md
     """
 
     settings: OmitArgPrefixes[Settings]

@@ -68,15 +68,27 @@ def tokens_per_gpu_s(training: Training, rates: Rates) -> float:
     return peak * rates.mfu / flops_per_token(training.config.architecture, context=context)
 
 
-def training_cost(training: Training, rates: Rates, *, num_gpus: int) -> Cost:
-    """Return the cost of a training of the paper."""
+def training_cost(
+    training: Training, rates: Rates, *, num_gpus: int, is_one_node: bool | None = None
+) -> Cost:
+    """Return the cost of a training of the paper.
+
+    Args:
+        training: The training.
+        rates: Rates.
+        num_gpus: Data-parallel GPUs.
+        is_one_node: Whether they are in one node; None if they are when a node has as many.
+    """
+    if is_one_node is None:
+        is_one_node = num_gpus <= rates.node_gpus
+    bandwidth = rates.nvlink_bytes_per_s if is_one_node else rates.network_bytes_per_s
     # A micro-batch holds at least one sequence of maximal length.
     longest = training.max_cot_length if training.mode == "cot" else 2_048
     num_working = min(num_gpus, -(-TOKENS_PER_UPDATE // longest))
     shares = {
         "arithmetic": TOKENS_PER_UPDATE / num_working / tokens_per_gpu_s(training, rates),
         "kernel launches": rates.launch_s_per_layer * training.config.architecture.num_layers,
-        "all-reduce of gradients": _all_reduce_s(training, rates, num_gpus=num_gpus),
+        "all-reduce of gradients": _all_reduce_s(training, bandwidth, num_gpus=num_gpus),
     }
     update_s = max(shares["arithmetic"], shares["kernel launches"])
     update_s += shares["all-reduce of gradients"]
@@ -87,9 +99,7 @@ def training_cost(training: Training, rates: Rates, *, num_gpus: int) -> Cost:
     return Cost(hours=num_updates * update_s / 3600, num_devices=num_gpus, bottleneck=bottleneck)
 
 
-def _all_reduce_s(training: Training, rates: Rates, *, num_gpus: int) -> float:
-    is_one_node = num_gpus <= rates.node_gpus
-    bandwidth = rates.nvlink_bytes_per_s if is_one_node else rates.network_bytes_per_s
+def _all_reduce_s(training: Training, bandwidth: float, *, num_gpus: int) -> float:
     gradient_bytes = 4 * PAPER_PARAMETERS[training.config.model]
     return 2 * (num_gpus - 1) / num_gpus * gradient_bytes / bandwidth
 

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from data.runtime.files import publish_page, staged_directory, to_json
+from data.runtime.files import check_page, publish_page, staged_directory, to_json
 from data.runtime.templates import markdown_environment
 from eval.report import columns
 from eval.report.plots import draw_accuracy_by_length
@@ -60,8 +60,9 @@ def write_page(settings: Settings, results: Results, page: Path) -> None:
     """Write the page, its plots and the numbers, replacing an earlier page.
 
     Raises:
-        FileExistsError: the folder of the plots was not written by this function.
+        FileExistsError: the page or the folder of the plots was not written by this function.
     """
+    check_page(page)
     folder = page.with_suffix("")
     page.parent.mkdir(parents=True, exist_ok=True)
     is_ours = (folder / JSON_FILE).is_file()

@@ -23,6 +23,7 @@ from training.memory_table import num_parameters, planned_update
 
 if TYPE_CHECKING:
     from data.model_format.facts import Mode
+    from training.batching.shapes import Layout
     from training.config import TrainConfig
 
 GPU_BYTES = 80_000_000_000
@@ -87,10 +88,10 @@ def _config(stage: Stage) -> Any:
 
 
 def _training(name: str, config: TrainConfig, device: str) -> StageMemory:
+    layout: Layout = "packed" if device == "GPU" else "padded"
+    num_positions = config.sampler_config(layout).micro_tokens
     memory = planned_update(
-        config.architecture,
-        precision=config.precision,
-        num_positions=config.max_tokens_per_micro_batch,
+        config.architecture, precision=config.precision, num_positions=num_positions
     )
     has_average = config.optimizer.average_share > 0
     average_bytes = _AVERAGE_BYTES * num_parameters(config.architecture) if has_average else 0
@@ -98,7 +99,7 @@ def _training(name: str, config: TrainConfig, device: str) -> StageMemory:
         name=name,
         device=device,
         total_bytes=memory.state_bytes + average_bytes + memory.activation_bytes,
-        detail=f"activations of {config.max_tokens_per_micro_batch:,} tokens",
+        detail=f"activations of {num_positions:,} tokens",
     )
 
 

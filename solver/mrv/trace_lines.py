@@ -18,7 +18,7 @@ class TraceLines:
     starts: npt.NDArray[np.int64]
     """Index of the coordinate of each line, (n,)."""
     num_candidates: npt.NDArray[np.int64]
-    """Candidates of each cell, (n,); 0 in a dead end."""
+    """Candidates of each cell, (n,); 0 in a dead end, and of a last line without candidates yet."""
     end: int
     """Number of tokens of all lines: the index of the summary or output, if any."""
 

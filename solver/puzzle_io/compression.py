@@ -90,6 +90,7 @@ def open_text(source: Path | BinaryIO, *, file: str) -> Iterator[io.BufferedIOBa
         except OSError as error:  # bz2 raises it without errno for damaged data
             if error.errno is None:
                 raise ValueError(f"{file}: damaged compressed data: {error}") from None
+            error.filename = error.filename or file  # of a failed read
             raise
 
 

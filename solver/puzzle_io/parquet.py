@@ -66,6 +66,8 @@ def detect_parquet(
     Raises:
         ValueError: The file is damaged, or has no puzzle column of text or lists of integers.
     """
+    import pyarrow as pa
+
     with _open_parquet(path, file=file) as parquet:
         schema = parquet.schema_arrow
         fields = find_fields(schema.names, file=file, columns=columns)
@@ -74,7 +76,9 @@ def detect_parquet(
         names = {field: schema.names[column] for field, column in fields.items()}
         for field in (PUZZLE, ANSWER):
             kind = schema.field(fields[field]).type if field in fields else None
-            if not (kind is None or _is_text(kind) or _is_list(kind)):
+            if field == ANSWER and kind is not None and pa.types.is_null(kind):
+                del names[field]  # a column of missing values
+            elif not (kind is None or _is_text(kind) or _is_list(kind)):
                 raise ValueError(
                     f"{file}: column {names[field]!r} has type {kind}; allowed are text (string), "
                     "since numbers lose leading zeros, and lists of integers"

@@ -205,6 +205,28 @@ def test_kill_before_or_amid_a_small_file_leaves_no_trace(
     assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
 
 
+def test_a_partial_build_without_its_identity_is_not_adopted(
+    source: FileSource,
+    tmp_path: Path,
+    puzzles: list[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after a kill amid its removal: its puzzles would be those of another source."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("data.builder.build.make_shard", fail)
+        with pytest.raises(OSError, match="No space left"):
+            build(source, tmp_path / "out", config=SMALL, workers=1)
+    (tmp_path / ".out.partial" / "build.json").unlink()
+    other = files(write_csv(tmp_path / "other.csv", puzzles[:3]))
+    built(other, tmp_path / "whole", SMALL)
+    built(other, tmp_path / "out", SMALL)
+    assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
+
+
 def test_a_merge_that_was_cut_short_is_finished_by_the_next(
     source: FileSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,12 @@ import pytest
 
 from data.runtime import cgroups
 from data.runtime.cpus import available_cpus
-from data.runtime.files import publish_directory, publish_file, staged_directory
+from data.runtime.files import (
+    named_errors,
+    publish_directory,
+    publish_file,
+    staged_directory,
+)
 from data.runtime.line_log import LineLog
 from data.runtime.locks import locked_folder
 from data.runtime.progress import format_duration, progress
@@ -23,6 +28,13 @@ def test_publish_file_replaces_and_leaves_nothing_behind(tmp_path: Path) -> None
     publish_file(path, b"two")
     assert path.read_bytes() == b"two"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_errors_without_a_path_name_the_output(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OSError, match="No space") as raised, named_errors(tmp_path / "a"):
+        raise full
+    assert str(raised.value) == f"[Errno 28] No space left on device: '{tmp_path / 'a'}'"
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o007, 0o077])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import itertools
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,23 @@ def test_an_interrupt_keeps_what_is_finished_unless_it_would_replace_more(
     with pytest.raises(KeyboardInterrupt, match=r"^$"):
         generate_file(tmp_path / f"none{ending}", count=9, config=MINED)
     assert sorted(tmp_path.iterdir()) == sorted([whole, out])
+
+
+def test_a_signal_of_a_batch_system_keeps_what_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    puzzles, out = list(itertools.islice(generate(SIX), 2)), tmp_path / "a.csv"
+
+    def mine(_: object, start: int, *__: object, **___: object) -> list[module.Puzzle]:
+        if start == len(puzzles):
+            signal.raise_signal(signal.SIGTERM)
+        return puzzles[start : start + 1]
+
+    monkeypatch.setattr(module, "_mined", mine)
+    config = generate_command.Config(count=9, out=out, puzzles=MINED, workers=1)
+    with pytest.raises(KeyboardInterrupt, match=r"has the first [12] of 9 puzzles"):
+        generate_command.main(config)  # threads generate ahead
+    assert len(out.read_text().splitlines()) in (2, 3)
 
 
 @pytest.mark.parametrize("ending", module.FORMATS)

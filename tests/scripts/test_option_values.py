@@ -121,7 +121,9 @@ every_command = pytest.mark.parametrize(
 
 
 @every_command
-@pytest.mark.parametrize("value", ["", "nan", "-1", "[/x]", "9" * 5000], ids=lambda v: v[:4])
+@pytest.mark.parametrize(
+    "value", ["", "nan", "-1", "[/x]", "9" * 400, "9" * 5000], ids=lambda v: f"{len(v)}-{v[:4]}"
+)
 def test_a_command_line_of_odd_values_ends_in_a_message(
     words: tuple[str, ...], value: str, stub: Stub, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -294,17 +294,21 @@ def test_cot_length_is_unknown_beyond_the_cap() -> None:
 
 
 def test_lines_of_a_trace_are_those_of_its_text() -> None:
-    board, givens = parse_puzzle("1...|..3.|.4..|...2")
-    tokens = trace(board, givens).tokens
+    board, givens = parse_puzzle(".51.........6...4.....5....23...6...")  # with dead ends
+    tokens, start = trace(board, givens).tokens, 2 * int(np.count_nonzero(givens)) + 2
     text = [line.split() for line in tokens_to_lines(board, tokens).split("\n")]
     expected = [words for words in text if words[0].startswith("(")]
-    lines = trace_lines(board, tokens[10:])
+    lines = trace_lines(board, tokens[start:])
     assert np.diff(lines.starts, append=lines.end).tolist() == [len(words) for words in expected]
     candidates = [0 if words[1] == "<none>" else len(words) - 1 for words in expected]
     assert lines.num_candidates.tolist() == candidates
-    truncated = trace_lines(board, tokens[10:14])
-    assert truncated.end == 4
-    assert trace_lines(board, tokens[10:10]).starts.tolist() == []
+    assert {0, 1, 2} <= set(candidates)
+    for end in range(start, start + lines.end):
+        truncated, num_tokens = trace_lines(board, tokens[start:end]), end - start
+        kept = lines.starts[lines.starts < num_tokens]
+        assert (truncated.starts.tolist(), truncated.end) == (kept.tolist(), num_tokens)
+        whole = truncated.num_candidates[:-1].tolist()
+        assert whole == candidates[: len(whole)]
 
 
 def test_trace_many_keeps_solved_traces_only() -> None:

@@ -29,6 +29,14 @@ def write_parquet(folder: Path, columns: dict[str, Any], **options: Any) -> Path
     return path
 
 
+def test_a_parquet_column_of_missing_answers_has_none(tmp_path: Path) -> None:
+    """As pandas writes it if no puzzle has an answer."""
+    path = write_parquet(tmp_path, {"question": [PUZZLE], "answer": pa.nulls(1)})
+    (block,) = read_puzzles(path)
+    assert np.array_equal(block.grids[0], GRID)
+    assert not block.answers.any()
+
+
 @pytest.mark.parametrize("num_rows", [3, 200])
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
