@@ -256,6 +256,7 @@ def test_command_shows_token_margin_and_board(
         (["a", "--model", "m"], "puzzle: required with one evaluation"),
         (["a", "--puzzle", "x"], "model: needed"),
         (["a", "b", "--limit", "-1"], "limit: got -1, allowed is 0 to"),
+        (["a", "b", "--precision", "bf16"], "precision: got bf16, allowed without --model is"),
     ],
 )
 def test_options_that_do_not_fit(

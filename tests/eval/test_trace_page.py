@@ -205,6 +205,18 @@ def test_the_engine_is_closed_after_an_error(
     engine.close.assert_called_once_with()
 
 
+def test_what_cannot_be_shown_is_refused_before_a_model_decodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "make_engine", mock.Mock(side_effect=AssertionError))
+    model, page = export(make_model("llama"), tmp_path / "model"), tmp_path / "notes.html"
+    with pytest.raises(ValueError, match="givens clash"):
+        main(Config(puzzle="11..............", model=model, out=page))
+    page.write_text("mine")
+    with pytest.raises(FileExistsError, match="was not made by sudocot"):
+        main(Config(puzzle="..1.4......2.3..", model=model, out=page))
+
+
 def test_wrong_options_are_named(tmp_path: Path) -> None:
     page, folder = tmp_path / "p.html", tmp_path
     for options, message in (
@@ -214,6 +226,9 @@ def test_wrong_options_are_named(tmp_path: Path) -> None:
         ({"puzzle": SMALL, "max_page_tokens": 0}, "max_page_tokens: got 0"),
         ({"puzzle": SMALL, "model": folder, "segment_tokens": 8}, "not allowed with --model"),
         ({"puzzle": SMALL, "board": "5x5"}, "board '5x5'"),
+        ({"evaluation": folder, "board": "4x4"}, "board: not allowed with --evaluation"),
+        ({"puzzle": SMALL, "precision": "bf16"}, "precision: got bf16, allowed without --model"),
+        ({"evaluation": folder, "engine": "hf"}, "engine: got hf, allowed without --model"),
     ):
         with pytest.raises(ValueError, match=message):
             Config(out=page, **options)

@@ -44,6 +44,8 @@ def test_many_gpus_are_limited_by_what_they_share() -> None:
     assert cost.device_hours == pytest.approx(64 * cost.hours)
     long = training_cost(cot(6, precision="fp32"), RATES, num_gpus=64)
     assert long.bottleneck == "only 7 longest sequences fit an update"
+    network = training_cost(scot_small(6), RATES, num_gpus=8, is_one_node=False)
+    assert network.hours > training_cost(scot_small(6), RATES, num_gpus=8).hours
     slow_launches = replace(RATES, launch_s_per_layer=1.0)
     assert training_cost(scot_small(6), slow_launches, num_gpus=8).bottleneck == "kernel launches"
 

@@ -93,6 +93,17 @@ def test_a_study_has_means_over_seeds_and_curves(tmp_path: Path) -> None:
     assert "paper, %" not in page
 
 
+def test_a_page_of_someone_else_is_refused_before_its_plots_are_replaced(tmp_path: Path) -> None:
+    page = tmp_path / "study.md"
+    words = ["paper", "report", "study", "--folder", str(tmp_path / "runs"), "--page", str(page)]
+    assert main(words) == 0
+    page.write_text("my notes")
+    plots = page.with_suffix("")
+    (plots / "drawing.svg").touch()
+    assert main(words) == 2
+    assert (plots / "drawing.svg").exists()
+
+
 def test_a_study_on_another_board_names_its_board(tmp_path: Path) -> None:
     training = get_experiment("optimizers-6x6").trainings[0]
     run = Layout(tmp_path).run(training)
