@@ -108,12 +108,17 @@ case $board in
         if ((train_tokens == 0)); then
             train_source=(--generate 5000)
             test_source=(--generate 250 --seed 1)
-        elif python - $hub <<<'import sys, huggingface_hub as h; h.dataset_info(sys.argv[1], timeout=10)' \
-            2>/dev/null; then
-            train_source=("$hub" --split train) test_source=("$hub" --split test --sample 2000)
         else
-            train_source=(--generate 20000 --mine 1000 16384)
-            test_source=(--generate 500 --mine 1000 16384 --seed 1)
+            if [[ ! -e $out/source ]]; then # the same source when an interrupted run is repeated
+                if python - $hub <<<'import sys, huggingface_hub as h; h.dataset_info(sys.argv[1], timeout=10)' \
+                    2>/dev/null; then echo hub; else echo generator; fi >"$out/source"
+            fi
+            if [[ $(<"$out/source") == hub ]]; then
+                train_source=("$hub" --split train) test_source=("$hub" --split test --sample 2000)
+            else
+                train_source=(--generate 20000 --mine 1000 16384)
+                test_source=(--generate 500 --mine 1000 16384 --seed 1)
+            fi
         fi
         ;;
 esac

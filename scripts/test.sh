@@ -72,16 +72,17 @@ step format, lint, types
 "$python" -m ruff check .
 "$python" -m mypy
 
-install_packages() { # COMMAND PACKAGE...: install system packages unless the command exists
-    if ! command -v "$1" >/dev/null && command -v apt-get >/dev/null && ((EUID == 0)); then
-        step "system packages: ${*:2}"
-        { apt-get update && apt-get install -y --no-install-recommends "${@:2}"; } \
+install_packages() { # PACKAGE...: install system packages, if possible
+    if command -v apt-get >/dev/null && ((EUID == 0)); then
+        step "system packages: $*"
+        { apt-get update && apt-get install -y --no-install-recommends "$@"; } \
             >"$work/apt.log" 2>&1 || echo "not available: $(tail -n 1 "$work/apt.log")"
     fi
 }
 if [[ -n $system_packages ]]; then
-    install_packages chromedriver chromium chromium-driver
-    install_packages slurmctld slurm-wlm munge shellcheck
+    # `type` fails if any of the programs is missing.
+    type -P chromium chromedriver >/dev/null || install_packages chromium chromium-driver
+    type -P slurmctld munged shellcheck >/dev/null || install_packages slurm-wlm munge shellcheck
 fi
 
 run_tests "$python" compiled

@@ -65,11 +65,15 @@ def load_documents(
 def _documents(puzzles: str | Path, *, shots: int) -> Iterator[Document]:
     reader = read_puzzles(puzzles)
     TextProtocol(board=reader.board, num_shots=shots)  # checks `shots`
+    seen: set[int] = set()  # an evaluation contains each puzzle once
     for block in reader:
         if block.errors:
             raise ValueError(str(block.errors[0]))
         keys = puzzle_id(reader.board, block.grids)
         for key, givens in zip(keys.tolist(), block.grids, strict=True):
+            if key in seen:
+                continue
+            seen.add(key)
             solution = trace(reader.board, givens).solution
             if solution is not None:
                 yield Document(

@@ -50,7 +50,7 @@ class Config:
     bits: int = 11
     """Number of position bits r."""
     log: Path = Path("compiled_sudoku.jsonl")
-    """Results, one line per puzzle; puzzles in it are not repeated."""
+    """Results: the settings, then one line per puzzle; puzzles in it are not repeated."""
     out: Path | None = None
     """JSON file to write."""
 
@@ -78,10 +78,7 @@ class Row:
 
 def main(config: Config) -> int:
     """Compare; return 0 if all tokens are equal, else 1."""
-    rows = [
-        Row(**json.loads(line))
-        for line in (config.log.read_text().splitlines() if config.log.exists() else [])
-    ]
+    rows = _read_log(config)
     done = {(row.file, row.number) for row in rows}
     compiled = compile_sudoku(
         BOARDS["9x9"], mode="scot", bits=config.bits, segment_tokens=config.segment_tokens
@@ -110,6 +107,22 @@ def main(config: Config) -> int:
             advance(row.num_tokens)
     _report(config, compiled, rows)
     return 1 if any(row.num_wrong for row in rows) else 0
+
+
+def _read_log(config: Config) -> list[Row]:
+    """Read the results in the log, whose first line has the settings; a new log is started.
+
+    Raises:
+        ValueError: The log has results with other settings.
+    """
+    names = ("min_length", "max_length", "segment_tokens", "bits")
+    settings = {name: getattr(config, name) for name in names}
+    if not config.log.exists():
+        config.log.write_text(json.dumps(settings) + "\n")
+    first, *lines = config.log.read_text().splitlines()
+    if json.loads(first) != settings:
+        raise ValueError(f"log: {config.log} has results with {first}, allowed is another file")
+    return [Row(**json.loads(line)) for line in lines]
 
 
 def _puzzles() -> Iterator[tuple[str, int, Board, Grid]]:

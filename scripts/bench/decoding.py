@@ -307,7 +307,7 @@ def table(best: dict[str, Turn]) -> list[dict[str, Any]]:
             "seconds": turn.duration_s,
             "cpu s": None if name == "vllm" else turn.cpu_s,
             "passes": turn.num_forward_passes,
-            "peak MB": turn.peak_bytes / 1e6,
+            "peak MB": None if name == "vllm" else turn.peak_bytes / 1e6,
             "solved": sum(r.finish_reason == FinishReason.SOLVED for r in turn.results.values()),
             "same": sum(is_same(turn.results[key], r) for key, r in first.results.items()),
         }

@@ -71,17 +71,15 @@ def test_the_script_of_the_solver_ends_with_an_output() -> None:
 @pytest.mark.parametrize("num_slots", [1, 3, 8])
 def test_slots_are_refilled_at_once(num_slots: int) -> None:
     requests = toy_requests(60, mode="cot", max_new_tokens=1, segment=1)
-    lengths = [10] * 59 + [1_000]
-    np.random.default_rng(0).shuffle(lengths)
+    lengths = [10, 100] * 30
     requests = [with_caps(r, total=n, segment=n) for r, n in zip(requests, lengths, strict=True)]
-    engine = script_engine(lambda _: [DIGIT] * 1_000, num_slots=num_slots)
+    engine = script_engine(lambda _: [DIGIT] * 100, num_slots=num_slots)
     results = list(engine.decode(requests))
     assert engine.stats.num_new_tokens == sum(lengths)
-    # A pass is a prefill or a step; nobody waits for the long one but itself.
-    num_steps = sum(lengths) / num_slots
-    assert engine.stats.num_forward_passes <= num_steps + 1_000 * (1 - 1 / num_slots) + 61
+    # A pass is a prefill or a step. Without refilling, batches would take 100 steps each.
+    num_steps = sum(lengths) / num_slots + 100 * (1 - 1 / num_slots)
+    assert engine.stats.num_forward_passes <= num_steps + len(lengths) + 1
     assert {r.finish_reason for r in results} == {FinishReason.TOTAL_CAP}
-    assert [r.num_new_tokens for r in results].index(1_000) >= 59 - 10 * num_slots or num_slots > 1
 
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +27,11 @@ from eval.results.folder import (
 )
 from eval.results.runner import evaluate
 from eval.results.score import rescore
-from scripts.commands.verify import verify
+from scripts.commands.verify import Config, main, verify
 from solver.boards import get_board
 from tests.eval.fake_engine import FakeEngine, toy_folder
+from tests.training.runs import run, small_config
+from tests.training.toy import write_toy_data
 
 SOURCE = GeneratorSource(
     board=get_board("4x4"), count=6, seed=1, extra_givens=2, cot_lengths=None, workers=1
@@ -50,6 +53,30 @@ def drop_output(path: Path) -> None:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[0]["output"] = None
     path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+
+
+def test_changed_files_of_a_training_are_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run_folder = tmp_path / "data", tmp_path / "run"
+    write_toy_data(data)
+    assert run(small_config(data, run_folder, budget=2_500)) == 0
+    final, checkpoints = run_folder / "final", sorted(run_folder.glob("checkpoints/*"))
+    assert verify(run_folder) == ("training run", [])
+    assert verify(final) == ("model", [])
+    intact = tmp_path / "intact"
+    shutil.copytree(final, intact)
+    flip(checkpoints[0] / "optimizer.pt")
+    flip(final / "model.safetensors", 0.99)
+    kind, problems = verify(run_folder)
+    assert kind == "training run"
+    assert [problem.partition(": ")[0] for problem in problems] == [
+        str(checkpoints[0]),
+        str(final),
+    ]
+    assert main(Config(paths=(final, intact))) == 1
+    assert f"{intact}: model, intact" in capsys.readouterr().out
+    assert main(Config(paths=(intact,))) == 0
 
 
 def test_changed_data_set_is_refused(tmp_path: Path) -> None:

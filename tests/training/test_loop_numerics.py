@@ -1,4 +1,4 @@
-"""Non-finite values and gradients of trainings."""
+"""Non-finite values, gradients and updates of trainings."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from training.config import TrainConfig
 from training.gradients import accumulate_gradients
 from training.models.attention import ATTENTIONS, use_attention
 from training.models.build import build_model
+from training.optimizers import JointOptimizer
 from training.solve_rate import MatchResult, held_out_match
 
 
@@ -83,6 +84,35 @@ class TestNonFinite:
         message = "the held-out puzzles is nan after update 5; the last checkpoint is of update 4"
         assert message in caplog.text
         assert all(row["kind"] == "train" for row in lasting_rows(config))
+
+
+class TestUpdate:
+    """An update applies the clipped gradient at the learning rate of the schedule."""
+
+    def test_a_run_clips_and_steps_as_configured(
+        self, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        optimizer = dataclasses.replace(config.optimizer, max_grad_norm=0.25, muon_lr_factor=2.0)
+        config = dataclasses.replace(config, optimizer=optimizer, log_every=1)
+        norms: list[float] = []
+        rates: list[list[float]] = []
+        step = JointOptimizer.step
+
+        def recorded(self: JointOptimizer, closure: Any = None) -> Any:
+            parameters = [p for group in self.param_groups for p in group["params"]]
+            gradients = [p.grad for p in parameters if p.grad is not None]
+            norms.append(float(torch.nn.utils.get_total_norm(gradients)))
+            rates.append([group["lr"] for group in self.param_groups])
+            return step(self, closure)
+
+        monkeypatch.setattr(JointOptimizer, "step", recorded)
+        run(config)
+        rows = [row for row in lasting_rows(config) if row["kind"] == "train"]
+        assert len(rows) == len(norms) > 10
+        for row, norm, lr in zip(rows, norms, rates, strict=True):
+            assert norm == pytest.approx(min(float(row["grad_norm"]), 0.25), rel=1e-4)
+            assert lr == [2 * row["learning_rate"], row["learning_rate"], row["learning_rate"]]
+        assert any(float(row["grad_norm"]) > 0.25 for row in rows)
 
 
 class TestGradients:
