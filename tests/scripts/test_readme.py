@@ -1,4 +1,7 @@
-"""Every command of the documents runs, and every session in them shows what the command shows.
+"""Tests of the commands and links of the documents.
+
+Every command of ours parses; those of the README, the guide and the pages listed below also run.
+Every session shows what its commands show.
 
 Bring the sessions of the documents up to date with
 
@@ -12,12 +15,15 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from scripts.cli.commands import command_words
+from scripts.cli.main import parse
 from tests.command_server import command_server
 from tests.search_picture import FOLDER, THEMES, draw
 
@@ -34,13 +40,19 @@ SLOW_PAGES = (
 )
 # They make environments or run for minutes; the scripts among them must exist.
 NOT_RUN = ("python3 -m venv", "pip install", "bash scripts/", "python -m tests.scripts.")
+# Bash that prints the command lines of ours in the blocks after it, and runs no program.
+PRINT_COMMANDS = """exec 3>&1
+PATH=/nonexistent
+sudocot() { printf '%q ' "$@"; echo; } >&3
+accelerate() { while [[ $# -gt 0 && $1 != sudocot ]]; do shift; done; "$@"; }
+"""
 
 pytestmark = pytest.mark.timeout(900)
 
 
 def blocks(path: Path, language: str) -> list[str]:
     text = path.read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
 
 
 def commands(path: Path) -> list[str]:
@@ -97,6 +109,41 @@ def test_session_shows_what_its_commands_show(
     shell: Shell, document: Path, session: str, tmp_path: Path
 ) -> None:
     assert play(shell, session, tmp_path) == session, document
+
+
+def parse_errors(words: list[str]) -> list[str]:
+    """Return the errors of a command line of ours, without its first word."""
+    key = command_words(words)
+    if not key:
+        return [f"{shlex.join(words)}: unknown command"]
+    try:
+        parse(key, words[len(key) :])
+    except (ValueError, OSError) as error:
+        return [f"{shlex.join(words)}: {error}"]
+    launched = words[words.index("--") + 1 :] if key == ("launch",) and "--" in words else []
+    return parse_errors(launched) if launched else []
+
+
+def test_every_command_of_the_documents_parses(tmp_path: Path) -> None:
+    num_commands, errors = 0, []
+    for page in documents():
+        text = "".join(blocks(page, "bash"))
+        result = subprocess.run(
+            ["bash", "-c", PRINT_COMMANDS + text],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        lines = result.stdout.splitlines()
+        expected = re.findall(r"^ *sudocot ", text, re.MULTILINE)
+        assert len(lines) >= len(expected), f"{page.name}: {result.stderr}"
+        num_commands += len(lines)
+        for line in lines:
+            errors += [f"{page.name}: {error}" for error in parse_errors(shlex.split(line))]
+    assert not errors, "\n".join(errors)
+    assert num_commands >= 100
 
 
 @pytest.mark.parametrize("command", commands(README))

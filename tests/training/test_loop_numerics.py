@@ -107,7 +107,7 @@ class TestUpdate:
 
         monkeypatch.setattr(JointOptimizer, "step", recorded)
         run(config)
-        rows = [row for row in lasting_rows(config) if row["kind"] == "train"]
+        rows: list[Any] = [row for row in lasting_rows(config) if row["kind"] == "train"]
         assert len(rows) == len(norms) > 10
         for row, norm, lr in zip(rows, norms, rates, strict=True):
             assert norm == pytest.approx(min(float(row["grad_norm"]), 0.25), rel=1e-4)
