@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -17,6 +19,7 @@ from data.builder import build as builder
 from data.builder.build import build
 from data.builder.plan import BuildConfig
 from data.puzzle_sources.sources import GeneratorSource, open_files
+from data.runtime import locks
 from data.runtime.files import (
     OUR_MARK,
     publish_directory,
@@ -43,8 +46,7 @@ def test_output_is_locked_for_others_and_nothing_stays(tmp_path: Path) -> None:
     assert list(out.parent.iterdir()) == []
 
 
-def test_waiting_process_gets_the_lock_and_no_third_one_slips_in(tmp_path: Path) -> None:
-    """A lock on a file that its last owner removed excludes nobody."""
+def test_waiting_processes_get_the_lock_one_after_another(tmp_path: Path) -> None:
     out, order = tmp_path / "out", []
     holders = 0
 
@@ -52,6 +54,7 @@ def test_waiting_process_gets_the_lock_and_no_third_one_slips_in(tmp_path: Path)
         nonlocal holders
         with locked_output(out, wait=True):
             holders += 1
+            time.sleep(0.001)  # lets the others run
             assert holders == 1
             order.append(number)
             holders -= 1
@@ -62,6 +65,33 @@ def test_waiting_process_gets_the_lock_and_no_third_one_slips_in(tmp_path: Path)
     for thread in threads:
         thread.join()
     assert sorted(order) == list(range(12))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_waiting_process_does_not_enter_by_a_removed_lock_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock on a file that its last owner removed excludes nobody."""
+    out, lock = tmp_path / "out", tmp_path / ".out.lock"
+    events: queue.SimpleQueue[str] = queue.SimpleQueue()
+    monkeypatch.setattr(locks.logger, "info", lambda *_: events.put("waits"))
+
+    def work() -> None:
+        with locked_output(out, wait=True):
+            events.put("enters")
+
+    thread = threading.Thread(target=work)
+    with lock.open("ab") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        thread.start()
+        assert events.get(timeout=60) == "waits"
+        lock.unlink()
+        with lock.open("ab") as second:
+            fcntl.flock(second, fcntl.LOCK_EX)
+            first.close()
+            assert events.get(timeout=60) == "waits"
+    assert events.get(timeout=60) == "enters"
+    thread.join()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,7 +7,9 @@ import json
 import socket
 import time
 from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,13 +21,16 @@ from eval.engines.server import Server
 from eval.engines.text.api import ApiTextModel
 from eval.engines.text.engine import ReplySampling, TextEngine
 from eval.engines.text.replies import REPLIES_FILE, ReplyLog
+from eval.text_protocol.prompt import TextProtocol
 from solver.puzzles import parse_puzzle
 from tests.eval.fake_engine import BOARD, toy_sample
-from tests.eval.stub_server import MODEL, Faults, StubServer, planned_kind, serving
+from tests.eval.stub_server import MODEL, Faults, StubServer, planned_answer, planned_kind, serving
 from tests.mutations import mutations
 
 SAMPLE = toy_sample(24)
 KEY = "sk-secret-0123456789"
+FIRST_DELAY_S = server_module._FIRST_DELAY_S
+LONGEST_DELAY_S = server_module._LONGEST_DELAY_S
 OUTCOMES = {
     "solved": FinishReason.SOLVED,
     "wrong": FinishReason.WRONG,
@@ -121,6 +126,89 @@ def test_a_storm_of_429_and_5xx_loses_nothing(tmp_path: Path) -> None:
     with serving(faults) as server:
         check(decode(server, log=ReplyLog(tmp_path), max_retries=60))
         assert set(server.num_answered.values()) == {1}
+
+
+@pytest.fixture
+def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Delays of the retries in seconds, with the real limits; nothing sleeps."""
+    delays: list[float] = []
+
+    async def sleep(delay_s: float) -> None:
+        delays.append(delay_s)
+
+    recorder = SimpleNamespace(sleep=sleep, timeout=asyncio.timeout)
+    monkeypatch.setattr(server_module, "asyncio", recorder)
+    monkeypatch.setattr(server_module, "_FIRST_DELAY_S", FIRST_DELAY_S)
+    monkeypatch.setattr(server_module, "_LONGEST_DELAY_S", LONGEST_DELAY_S)
+    return delays
+
+
+async def ask(server: StubServer, *, max_retries: int) -> None:
+    """Send one puzzle; the reply is the planned answer."""
+    options = ServerOptions(base_url=server.url, max_retries=max_retries)
+    client = Server(MODEL, options, num_in_flight=1)
+    givens = requests()[0].givens
+    try:
+        prompt = TextProtocol(board=BOARD).question(givens)
+        reply = await client.complete(prompt, {"max_new_tokens": 500})
+    finally:
+        await client.close()
+    assert reply.text == planned_answer(BOARD, givens)
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "delay_s"),
+    [("7", 7.0), ("0", 0.0), ("9999", server_module._LONGEST_RETRY_AFTER_S)],
+)
+def test_retry_after_is_the_delay_up_to_a_limit(
+    retry_after: str, delay_s: float, delays: list[float]
+) -> None:
+    faults = Faults(statuses=dict.fromkeys(range(3), 429), retry_after=retry_after)
+    with serving(faults) as server:
+        asyncio.run(ask(server, max_retries=3))
+    assert delays == [delay_s] * 3
+
+
+@pytest.mark.parametrize("retry_after", [None, "-1", "nan", "Wed, 21 Oct 2026 07:28:00 GMT"])
+def test_delays_without_a_number_of_seconds_grow_exponentially(
+    retry_after: str | None, delays: list[float]
+) -> None:
+    faults = Faults(statuses=dict.fromkeys(range(9), 429), retry_after=retry_after)
+    with serving(faults) as server:
+        asyncio.run(ask(server, max_retries=9))
+    longest = [min(LONGEST_DELAY_S, FIRST_DELAY_S * 2**attempt) for attempt in range(9)]
+    assert longest[-2:] == [LONGEST_DELAY_S] * 2
+    shares = [delay / limit for delay, limit in zip(delays, longest, strict=True)]
+    assert all(0.5 <= share <= 1 for share in shares)
+    assert len(set(shares)) == len(shares)  # random, so that requests do not retry together
+
+
+class NoQuotaHandler(BaseHTTPRequestHandler):
+    """Refuses all requests, as OpenAI does without credit: status 429, but not to be retried."""
+
+    server: StubServer
+
+    def log_message(self, *args: object) -> None:
+        """Log nothing."""
+
+    def do_POST(self) -> None:
+        """Refuse a request."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.num_requests += 1
+        self.send_response(429)
+        self.send_header("Retry-After", "7")
+        self.end_headers()
+        error = {"message": "no credit", "code": "insufficient_quota"}
+        self.wfile.write(json.dumps({"error": error}).encode())
+
+
+def test_missing_quota_is_not_retried(delays: list[float]) -> None:
+    with serving() as server:
+        server.RequestHandlerClass = NoQuotaHandler
+        with pytest.raises(ValueError, match="status 429: no credit"):
+            asyncio.run(ask(server, max_retries=3))
+        assert server.num_requests == 1
+    assert delays == []
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from eval.harnesses.documents import Document, load_documents, question_of
 from eval.predictions.logs import read_member
 from eval.predictions.read import read_predictions
 from eval.results.folder import EvaluationFolder
@@ -23,23 +24,21 @@ from tests.eval.stub_server import planned_answer, planned_kind
 from tests.eval.test_predictions import GIVENS
 
 
-def log_samples() -> list[tuple[dict[str, Any], str, str]]:
+def log_samples(folder: Path) -> list[tuple[Document, str, str]]:
     """Document, question and planned reply of each puzzle."""
-    protocol = TextProtocol(board=BOARD)
+    puzzles = folder / "puzzles.txt"
+    puzzles.write_text("\n".join(format_grid(BOARD, givens) for givens in GIVENS))
+    replies = [planned_answer(BOARD, givens) for givens in GIVENS]
     return [
-        (
-            {"board": "4x4", "givens": format_grid(BOARD, givens), "num_shots": 0},
-            protocol.question(givens),
-            planned_answer(BOARD, givens),
-        )
-        for givens in GIVENS
+        (document, question_of(document), reply)
+        for document, reply in zip(load_documents(puzzles), replies, strict=True)
     ]
 
 
 def write_inspect_log(folder: Path) -> Path:
     path = folder / "log.eval"
     with zipfile.ZipFile(path, "w") as archive:
-        for number, (document, question, reply) in enumerate(log_samples()):
+        for number, (document, question, reply) in enumerate(log_samples(folder)):
             message = {"role": "assistant", "content": [{"type": "reasoning", "reasoning": "1"}]}
             message["content"].append({"type": "text", "text": reply})  # type: ignore[attr-defined]
             sample = {
@@ -69,7 +68,7 @@ def write_lm_eval_samples(folder: Path) -> Path:
             },
             "resps": [[reply]],
         }
-        for number, (document, question, reply) in enumerate(log_samples())
+        for number, (document, question, reply) in enumerate(log_samples(folder))
     ]
     path.write_text("".join(f"{json.dumps(sample)}\n" for sample in chat))
     return path
