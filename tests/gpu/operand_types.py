@@ -23,7 +23,7 @@ PRODUCTS = frozenset(
 )
 """In inference mode, linear layers and attention come as they were called."""
 OTHER_TYPES = {
-    ("fp32", "training.optimizers.JointOptimizer.step"): "Muon orthogonalizes momenta in bf16"
+    ("fp32", "training.muon.DistributedMuon.step"): "Muon orthogonalizes momenta in bf16"
 }
 """Precision and function of the products in another type than the policy's, and why."""
 

@@ -54,6 +54,7 @@ REQUIRED: dict[tuple[str, ...], list[str]] = {
     ("paper", "run"): ["study"],
     ("publish", "dataset"): ["d", "--repo", "a/b"],
     ("publish", "model"): ["m", "--repo", "a/b"],
+    ("train", "export"): ["r", "m"],
     ("report",): ["e", "--out", "o"],
     ("solve",): ["p"],
     ("trace",): ["p", "--out", "o.html"],
@@ -110,7 +111,7 @@ def stub(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> Stub:
     stub = Stub(real)
     monkeypatch.setattr(
         "scripts.cli.main.importlib.import_module",
-        lambda name: stub if name == real.__name__ else load(name),
+        lambda name, package=None: stub if name == real.__name__ else load(name, package),
     )
     return stub
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from annotated_types import Ge
+from annotated_types import Ge, Le
+
+from data.runtime.ranges import check_ranges
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +29,11 @@ class Config:
     """Run folder. Its data set must be where it was during training."""
     target: tyro.conf.Positional[Path]
     """Folder to write, outside the run folder; it must not exist."""
-    step: Annotated[int, Ge(0)] | None = None
+    step: Annotated[int, Ge(0), Le(10**12)] | None = None
     """Step of the checkpoint; None for the newest."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 def main(config: Config) -> int:
