@@ -10,17 +10,13 @@ With NUMBA_DISABLE_JIT=1 kernels remain Python functions and numba is not import
 from __future__ import annotations
 
 import functools
-import hashlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from data.runtime.cache_folder import cache_folder
+from solver.jit import IS_JIT, compile_cached, versioned_cache_dir
 
-IS_JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 if IS_JIT:
-    import numba
     from numba.core import cgutils, types
     from numba.extending import intrinsic
 
@@ -29,18 +25,13 @@ _Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
 
 @functools.cache
 def kernel_cache_dir() -> Path | None:
-    """Return the folder for compiled kernels; None if none is writable or numba is disabled."""
-    if not IS_JIT:
-        return None
-    digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(source.read_bytes())
-    return cache_folder(f"compile_tm-{digest.hexdigest()[:16]}")
+    """Folder for compiled kernels of this package; None if none is writable or without numba."""
+    return versioned_cache_dir("compile_tm", Path(__file__).parent)
 
 
 def kernel(function: _Kernel) -> _Kernel:
     """Compile a function with numba: cached, without the GIL, without fastmath."""
-    return _compiled(function)
+    return compile_cached(function, kernel_cache_dir())
 
 
 def borrowing_kernel(function: _Kernel) -> _Kernel:
@@ -49,22 +40,7 @@ def borrowing_kernel(function: _Kernel) -> _Kernel:
     Its callers own the arrays. Counting them where kernels pass on tuples of arrays took more time
     than the work of small kernels.
     """
-    return _compiled(function, _nrt=False)
-
-
-def _compiled(function: _Kernel, **options: bool) -> _Kernel:
-    if not IS_JIT:
-        return function
-    cache_dir = kernel_cache_dir()
-    if cache_dir is None:
-        return numba.njit(nogil=True, **options)(function)  # type: ignore[no-any-return]
-    # numba reads the cache folder from this global option when a function is decorated.
-    previous = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(cache_dir)
-    try:
-        return numba.njit(nogil=True, cache=True, **options)(function)  # type: ignore[no-any-return]
-    finally:
-        numba.config.CACHE_DIR = previous
+    return compile_cached(function, kernel_cache_dir(), _nrt=False)
 
 
 def _without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import tempfile
@@ -20,6 +21,20 @@ def cache_folder(name: str) -> Path | None:
     places = [Path(chosen)] if chosen else [Path(home) / "sudocot", shared_tmp]
     usable = (place / name for place in places if place != shared_tmp or _is_private(place))
     return next((place for place in usable if _is_writable(place)), None)
+
+
+def source_digest(*packages: Path, version: str = "") -> str:
+    """Return a digest of the Python files of some packages, for names of cache folders.
+
+    Args:
+        packages: Folders of the packages.
+        version: Version of a tool on which the cached files depend as well.
+    """
+    digest = hashlib.sha256(version.encode())
+    for package in packages:
+        for source in sorted(package.rglob("*.py")):
+            digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _is_writable(folder: Path) -> bool:

@@ -17,7 +17,6 @@ half a second, which help screens save.
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import secrets
 from collections.abc import Callable
@@ -26,7 +25,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from solver.cache_folder import cache_folder
+from solver.cache_folder import cache_folder, source_digest
 
 IS_JIT = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 if IS_JIT:
@@ -43,35 +42,50 @@ _Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
 _KERNEL_PACKAGES = ("solver", "data", "eval")
 
 
-def _source_digest() -> str:
-    root = Path(__file__).parent.parent
-    digest = hashlib.sha256(numba.__version__.encode())
-    for package in _KERNEL_PACKAGES:
-        for source in sorted((root / package).rglob("*.py")):
-            digest.update(source.read_bytes())
-    return digest.hexdigest()[:16]
-
-
 @functools.cache
 def kernel_cache_dir() -> Path | None:
     """Folder for compiled kernels, or None if none is writable or numba is disabled."""
+    root = Path(__file__).parent.parent
+    return versioned_cache_dir("kernels", *(root / package for package in _KERNEL_PACKAGES))
+
+
+def versioned_cache_dir(name: str, *packages: Path) -> Path | None:
+    """Return the cache folder for kernels of some packages in their present version.
+
+    Args:
+        name: Start of the folder's name.
+        packages: Folders of the packages whose sources the kernels depend on.
+
+    Returns:
+        The folder; None if none is writable or numba is disabled.
+    """
     if not IS_JIT:
         return None
-    return cache_folder(f"kernels-{_source_digest()}")
+    return cache_folder(f"{name}-{source_digest(*packages, version=numba.__version__)}")
 
 
 def kernel(function: _Kernel) -> _Kernel:
     """Compile `function` with numba: cached, without the GIL, exact arithmetic."""
+    return compile_cached(function, kernel_cache_dir())
+
+
+def compile_cached(function: _Kernel, cache_dir: Path | None, **options: bool) -> _Kernel:
+    """Compile a function with numba, without the GIL; cached if there is a cache folder.
+
+    Args:
+        function: The function; returned as it is if numba is disabled.
+        cache_dir: Folder for the compiled code.
+        options: Further options of `numba.njit`.
+    """
     if not IS_JIT:
         return function
-    cache_dir = kernel_cache_dir()
     if cache_dir is None:
-        return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
-    # numba reads the cache folder from this global option at decoration time.
+        return numba.njit(nogil=True, **options)(function)  # type: ignore[no-any-return]
+    # numba reads the cache folder from this global option when a function is decorated.
     previous = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(cache_dir)
     try:
-        return numba.njit(nogil=True, cache=True)(function)  # type: ignore[no-any-return]
+        return numba.njit(nogil=True, cache=True, **options)(function)  # type: ignore[no-any-return]
     finally:
         numba.config.CACHE_DIR = previous
 

@@ -14,7 +14,7 @@ parquet   columns by name                                            (solver.puz
 Text is UTF-8 with LF, CRLF or CR, with or without a byte order mark, optionally compressed with
 gzip, bz2, xz or zip. No puzzle is lost silently: anything other than a puzzle, a comment or a line
 of text is reported as a malformed row with file, line and column. Reading validates only the format
-of a row, not whether givens clash, a solution exists or an answer is correct.
+of a row, not whether givens conflict, a solution exists or an answer is correct.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from solver.puzzle_io.comments import SkippedLines
 from solver.puzzle_io.compression import is_parquet
 from solver.puzzle_io.detect import GridFormat, detect_format
 from solver.puzzle_io.grids import read_grid_blocks
-from solver.puzzle_io.ids import clash_text, clashing_givens, ids_among, puzzle_id
+from solver.puzzle_io.ids import conflict_text, conflicting_givens, ids_among, puzzle_id
 from solver.puzzle_io.input import read_line_blocks
 from solver.puzzle_io.kernels import ANSWER, PUZZLE, RATING, SOURCE
 from solver.puzzle_io.lines import read_text_blocks
@@ -49,8 +49,8 @@ __all__ = [
     "PuzzleReader",
     "RowError",
     "as_grid",
-    "clash_text",
-    "clashing_givens",
+    "conflict_text",
+    "conflicting_givens",
     "format_board",
     "format_grid",
     "ids_among",

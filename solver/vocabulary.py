@@ -78,3 +78,12 @@ class Vocabulary:
     def digest(self) -> str:
         """Hex SHA-256 of the tokens, recorded in every data set and checkpoint."""
         return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()
+
+
+def suffix_from_last(tokens: Tokens, token_id: int) -> Tokens | None:
+    """Return the ids from the last `token_id` on; None if it does not occur.
+
+    The suffix from the last `<summary>` is the prompt of the next segment.
+    """
+    positions = np.flatnonzero(tokens == token_id)
+    return tokens[positions[-1] :] if positions.size else None

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from data.model_format.precision import get_precision
-from data.model_format.vector_math import settle_vector_math
+from data.model_format.vector_math import initialize_vector_math
 from eval.network.model_folder import ModelFolder
 from eval.network.network import Network
 from eval.network.transformers_model import load_model
@@ -81,17 +81,17 @@ def test_first_call_of_a_process_is_on_one_element(program: str) -> None:
 
 def test_settling_calls_a_vector_function() -> None:
     with VectorCalls() as calls:
-        settle_vector_math()
+        initialize_vector_math()
     assert calls.sizes == [1]
 
 
 FIRST_COSINES = """
 import sys, torch
-from data.model_format.vector_math import settle_vector_math
+from data.model_format.vector_math import initialize_vector_math
 torch.set_num_threads(2)
 phases = torch.arange(73.0)[:, None] / 10 ** torch.linspace(0, 4, 32)
 phases = phases.repeat(2, 1)
-settle_vector_math()
+initialize_vector_math()
 torch.nn.Embedding(20, 64)(torch.ones(2, 73, dtype=torch.long))  # starts the second thread
 sys.exit(not torch.equal(phases.cos(), phases.cos()))
 """

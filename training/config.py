@@ -67,7 +67,7 @@ class TrainConfig:
     """Weight of the auxiliary probe loss, which predicts the board and its candidates from two
     layers; 0 disables it."""
     board_state_layer: Annotated[int, Ge(1), Le(1024)] | None = None
-    """First probed layer, counted from 1; None for the last but two, or the first."""
+    """First probed layer, counted from 1; None for max(1, num_layers - 2)."""
 
     budget: TokenCount = 20_000_000_000
     """Amount to train on, in `budget_unit`; the last update may exceed it."""

@@ -38,7 +38,7 @@ class Config:
     folder: Positional[Path]
     """Folder written by `compile`; for a Sudoku solver, of architecture llama or gpt-neox."""
     margins: bool = False
-    """Show the smallest gap of every head."""
+    """Show the smallest margin of every head."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Dtype in which a llama or gpt-neox is run."""
 

@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
-from compile_tm.commands.folders import check_left_out, shape_lines
+from compile_tm.commands.folders import shape_lines
 from compile_tm.commands.machines import load_machine_and_words
 from compile_tm.commands.sudoku import DEFAULT_BITS, DEFAULT_SEGMENT_TOKENS
 from compile_tm.constructions.compiled import compile_dfa, compile_machine
 from compile_tm.constructions.dfa import dfa_min_bits
 from compile_tm.constructions.sequences import (
-    LEAST_BITS,
+    MIN_BITS,
     check_bits,
     check_enough_bits,
     checked_run,
@@ -33,6 +33,7 @@ from compile_tm.stock.assemble import stock_program
 from compile_tm.stock.shape import Architecture, stock_shape
 from compile_tm.sudoku.board import BOARDS
 from compile_tm.sudoku.compiled import compile_sudoku
+from data.runtime.options import check_defaults
 
 _SOLVERS = {f"sudoku-{name}": board for name, board in BOARDS.items()}
 _MEANINGS = {
@@ -51,9 +52,9 @@ class Config:
     """Show the sizes of a compiled machine or solver, without creating tensors.
 
     The table has the sizes from the theorem, or of the solver's program. --architecture adds those
-    of the stock model that `compile` writes. The default of --bits is the smallest r for --word,
-    and 15 (cot) or 11 (scot) for a solver. --word, --two-way and --reachable-only are for
-    machines, --segment-tokens for solvers.
+    of the Llama or GPT-NeoX model that `compile` writes. The default of --bits is the smallest r
+    for --word, and 15 (cot) or 11 (scot) for a solver. --word, --two-way and --reachable-only are
+    for machines, --segment-tokens for solvers.
 
     Examples:
         sudocot compile estimate binary-addition --bits 12
@@ -86,7 +87,9 @@ class Config:
     def __post_init__(self) -> None:
         is_solver = self.machine in _SOLVERS
         if is_solver:
-            check_left_out(self, ("word", "reachable_only", "two_way"), kind="Sudoku solver")
+            check_defaults(
+                self, ("word", "reachable_only", "two_way"), where="with a Sudoku solver"
+            )
         elif self.bits is None and self.word is None:
             raise ValueError("bits: missing; required without --word")
         if self.segment_tokens is not None and not (is_solver and self.mode == "scot"):
@@ -157,7 +160,7 @@ def _machine_and_bits(config: Config) -> tuple[TuringMachine | Dfa, int]:
         if bits < least:
             raise ValueError(f"bits: got {bits}, allowed for this word is at least {least}")
         return machine, bits
-    bits = LEAST_BITS[config.mode] if config.bits is None else config.bits
+    bits = MIN_BITS[config.mode] if config.bits is None else config.bits
     if words:
         run = checked_run(machine, words[0])
         bits = min_bits(run, mode=config.mode) if config.bits is None else bits

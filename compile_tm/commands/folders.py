@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -19,8 +19,6 @@ from compile_tm.program.compiled import CompiledProgram
 from compile_tm.stock.shape import Architecture, StockShape
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from compile_tm.hf.modeling_compiled import CompiledTransformerForCausalLM
 
 Attention = Literal["hardmax", "exact", "denoise"]
@@ -43,7 +41,7 @@ class ExportOptions:
     """Dtype of the weights of a llama or gpt-neox; llama weights are exact in both."""
     positions: Positions | None = None
     """Compiled architecture: embedding (default), or rope, with additional layers that extract
-    positions from rotary encodings, one bit per layer."""
+    positions from rotary embeddings, one bit per layer."""
     attention: Attention | None = None
     """Compiled architecture: hardmax (default), or softmax by the theorem on exact attention or
     the theorem on denoising."""
@@ -226,14 +224,3 @@ def make_conversion(
 def is_folder(machine: str) -> bool:
     """Return whether a machine argument is a model folder; examples take precedence."""
     return machine not in EXAMPLES and Path(machine).is_dir()
-
-
-def check_left_out(config: DataclassInstance, names: Iterable[str], *, kind: str) -> None:
-    """Check that options that do not apply to a kind of machine are not given.
-
-    Raises:
-        ValueError: one is given.
-    """
-    for name in names:
-        if getattr(config, name) not in (None, False):
-            raise ValueError(f"{name}: got {getattr(config, name)}, not allowed with a {kind}")

@@ -1,4 +1,4 @@
-"""`sudocot compile probe`: write register values at layers of a stock model."""
+"""`sudocot compile probe`: write register values at layers of a Llama or GPT-NeoX model."""
 
 from __future__ import annotations
 

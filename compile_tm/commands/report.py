@@ -12,7 +12,7 @@ from rich.console import Console
 from compile_tm.measure.report.render import PAGE_FILE, write_document
 from data.runtime.files import check_replaceable
 
-_TITLE = "Softmax, rounding and rotary encodings: the paper's figures and ours"
+_TITLE = "Softmax, rounding and rotary embeddings: the paper's figures and ours"
 _INTRO = (
     "Written by sudocot compile report. All numbers are computed by this command, except those in"
     " columns of the paper, which are quoted. The notation is the paper's."
@@ -35,7 +35,7 @@ class Config:
     out: Path
     """Folder to write; an earlier report is replaced."""
     max_bits: Annotated[int, Ge(2), Le(16)] = 12
-    """Maximum r for rounded rotary encodings."""
+    """Maximum r for rounded rotary embeddings."""
     max_mantissa_bits: Annotated[int, Ge(1), Le(23)] = 23
     """Maximum number of mantissa bits in the plot of other encodings."""
     tightness_bits: tuple[Annotated[int, Ge(4), Le(16)], ...] = (4, 6, 8, 10)

@@ -10,7 +10,7 @@ from annotated_types import Ge, Le
 from rich.console import Console
 from tyro.conf import Positional
 
-from compile_tm.commands.folders import check_left_out, is_folder
+from compile_tm.commands.folders import is_folder
 from compile_tm.commands.machines import load_machine_and_words
 from compile_tm.commands.sudoku import solve_puzzle
 from compile_tm.constructions.compiled import (
@@ -28,6 +28,7 @@ from compile_tm.program.compiled import Decoder
 from compile_tm.program.program import Program
 from compile_tm.runtime.generation import generate_words
 from compile_tm.sudoku.compiled import CompiledSudoku
+from data.runtime.options import check_defaults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,9 @@ class Config:
 
     def __post_init__(self) -> None:
         if is_folder(self.machine):
-            check_left_out(self, ("mode", "bits", "runtime", "two_way"), kind="model folder")
+            check_defaults(
+                self, ("mode", "bits", "runtime", "two_way"), where="with a model folder"
+            )
 
 
 def main(config: Config) -> int:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
-from compile_tm.commands.folders import check_left_out, is_folder
+from compile_tm.commands.folders import is_folder
 from compile_tm.commands.machines import load_machine_and_words
 from compile_tm.constructions.compiled import Compiled, compile_dfa, compile_machine
 from compile_tm.constructions.dfa import dfa_min_bits
@@ -26,6 +26,7 @@ from compile_tm.program.registers import Flag, Register
 from compile_tm.runtime.trace import Activations, LayerState, activations
 from compile_tm.step_page.build import Model, step_page
 from data.runtime.files import publish_page
+from data.runtime.options import check_defaults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,7 @@ class Config:
         if self.position is None and self.registers:
             raise ValueError(f"registers: got {' '.join(self.registers)}, allowed with --position")
         if is_folder(self.machine):
-            check_left_out(self, ("mode", "bits", "two_way"), kind="model folder")
+            check_defaults(self, ("mode", "bits", "two_way"), where="with a model folder")
 
 
 def main(config: Config) -> int:

@@ -132,7 +132,7 @@ def main(config: Config) -> int:
     least = summary.least_margin
     if least is not None and least.margin is not None:
         place = f"layer {least.margin.layer}, head {least.margin.head} of pair {least.number}"
-        console.print(f"{least.margin.margin:>10g}  smallest gap of attention scores, {place}")
+        console.print(f"{least.margin.margin:>10g}  smallest margin of attention scores, {place}")
     console.print(f"{time.perf_counter() - start:>10,.0f}  seconds")
     for failure in summary.failures[:20]:
         console.print(f"pair {failure.number}: {failure.detail}", markup=False)

@@ -109,7 +109,7 @@ def dfa_program(dfa: Dfa, *, bits: int) -> Program:
         ValueError: r is less than 1.
     """
     if bits < 1:
-        raise ValueError(f"bits: got {bits}, allowed are 1 and more")
+        raise ValueError(f"bits: got {bits}, must be at least 1")
     vocabulary = DfaVocabulary(dfa=dfa)
     order = sorted(range(len(dfa.states)), key=lambda n: dfa.states[n] != dfa.initial_state)
     place_of = np.argsort(order)

@@ -19,7 +19,7 @@ from compile_tm.machines.interpreter import DEFAULT_MAX_STEPS, Run, Status, run_
 from compile_tm.machines.turing import TuringMachine
 
 Ids = npt.NDArray[np.int32]
-LEAST_BITS: dict[Mode, int] = {"cot": 2, "scot": 4}
+MIN_BITS: dict[Mode, int] = {"cot": 2, "scot": 4}
 MAX_BITS = 40
 
 
@@ -29,9 +29,9 @@ def check_bits(bits: int, *, mode: Mode) -> None:
     Raises:
         ValueError: r is odd, too small, or too large for 64-bit integers.
     """
-    if bits % 2 or not LEAST_BITS[mode] <= bits <= MAX_BITS:
+    if bits % 2 or not MIN_BITS[mode] <= bits <= MAX_BITS:
         raise ValueError(
-            f"bits: got {bits}, allowed for {mode} are even numbers from {LEAST_BITS[mode]} to "
+            f"bits: got {bits}, allowed for {mode} are even numbers from {MIN_BITS[mode]} to "
             f"{MAX_BITS}"
         )
 
@@ -106,7 +106,7 @@ def min_bits(run: Run, *, mode: Mode) -> int:
         ValueError: it is greater than `MAX_BITS`.
     """
     vocabulary = TmVocabulary(machine=run.machine, mode=mode, reachable_only=True)
-    for bits in range(LEAST_BITS[mode], MAX_BITS + 1, 2):
+    for bits in range(MIN_BITS[mode], MAX_BITS + 1, 2):
         if mode == "cot":
             longest = cot_length(run, bits=bits)
         else:

@@ -58,13 +58,13 @@ def convert(
 
     Raises:
         ValueError: the activation format has no number as great as c; or `Denoising.TIES` is
-            given without `tie_layers` or with rotary encodings.
+            given without `tie_layers` or with rotary embeddings.
     """
     if kind == "exact":
         return Conversion(c=least_c(c_bound(blueprint, kind), points))
     if where is Denoising.TIES:
         if blueprint.rope is not None:
-            raise ValueError("where: got ties, allowed with rotary encodings are every and heads")
+            raise ValueError("where: got ties, allowed with rotary embeddings are every and heads")
         if tie_layers is None:
             raise ValueError("tie_layers: missing, must be given to denoise layers with ties")
         bound = ties_bound(blueprint.sizes, length=blueprint.max_positions)
@@ -88,7 +88,7 @@ def c_bound(blueprint: Blueprint, kind: Kind) -> float:
 def unmet(blueprint: Blueprint, conversion: Conversion, points: RoundingPoints) -> list[str]:
     """Return the conditions on formats that the proofs require and that are violated.
 
-    See `settings.unmet_conditions`; rotary encodings add a minimum number of mantissa bits.
+    See `settings.unmet_conditions`; rotary embeddings add a minimum number of mantissa bits.
     """
     act, delta = points.activations, 0.0
     if blueprint.rope is not None:

@@ -75,7 +75,7 @@ tokens each, greedy decoding generates exactly the segments of the paper's defin
 
 _POSITIONS = {
     "embedding": "a binary positional embedding",
-    "rope": "rotary encodings, from which the first layers extract them",
+    "rope": "rotary embeddings, from which the first layers extract them",
 }
 
 
@@ -146,7 +146,7 @@ def _rounding(model: CompiledTransformerForCausalLM) -> str:
         f"It replaces hardmax attention by scaling queries and keys by c = {conversion['c']:g}, "
         f"following the\npaper's theorem on {theorem}"
     )
-    text += ", adapted to rotary encodings" * is_rotary
+    text += ", adapted to rotary embeddings" * is_rotary
     if formats:
         return f"{text}. Load it in float32, where {' and '.join(formats)}."
     return (

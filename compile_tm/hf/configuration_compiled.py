@@ -53,10 +53,10 @@ class CompiledTransformerConfig(PreTrainedConfig):
             value_size: Size d_v of values.
             intermediate_size: Number of hidden neurons d_ff of the MLP.
             position_coordinates: The r coordinates of the binary positional embedding; empty with
-                rotary encodings.
+                rotary embeddings.
             rotary_periods: Periods of the rotated pairs in positions; the model supports a quarter
                 of the longest period. None: binary positional embedding.
-            rotary_heads: Heads of each layer with rotary encodings.
+            rotary_heads: Heads of each layer with rotary embeddings.
             attention: `hardmax` (averaging), or `softmax` of the scores divided by sqrt(d_k).
             activation_format: [b_m, b_e] of the format to which activations are rounded (softmax
                 only, float32 or wider); None: no rounding.
@@ -69,7 +69,7 @@ class CompiledTransformerConfig(PreTrainedConfig):
 
         Raises:
             ValueError: `attention` is unknown; `num_entries` does not match the layers; a format
-                exceeds float32 or is combined with hardmax; or rotary encodings do not match the
+                exceeds float32 or is combined with hardmax; or rotary embeddings do not match the
                 heads or are combined with a positional embedding.
         """
         self.vocab_size = vocab_size

@@ -71,7 +71,7 @@ def hf_model(
     Args:
         compiled: The program.
         conversion: Conversion to softmax attention; None for hardmax attention.
-        positions: Positional embedding or rotary encodings.
+        positions: Positional embedding or rotary embeddings.
         points: Formats that a softmax model emulates in float32; None emulates none.
 
     Raises:
@@ -152,7 +152,7 @@ def export_model(
         compiled: The compiled machine.
         folder: Folder to write, which must not exist.
         conversion: Conversion to softmax attention; None for hardmax attention.
-        positions: Positional embedding or rotary encodings.
+        positions: Positional embedding or rotary embeddings.
         points: Formats that a softmax model emulates; None emulates none.
         words: Words of the self-test; empty chooses them automatically.
 

@@ -295,7 +295,7 @@ class CompiledTransformerForCausalLM(PreTrainedModel, GenerationMixin):
     def turns(self, positions: Tensor) -> Turns | None:
         """Return cosines and sines at positions (B, T) or (1, T), exact at multiples of pi / 2.
 
-        The dtype is that of the model, at least float32. None without rotary encodings.
+        The dtype is that of the model, at least float32. None without rotary embeddings.
         """
         if self.config.rotary_periods is None:
             return None

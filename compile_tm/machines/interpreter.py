@@ -129,7 +129,7 @@ def run_machine(
         ValueError: a symbol outside the input alphabet, or a negative limit.
     """
     if max_steps < 0:
-        raise ValueError(f"max_steps: got {max_steps}, allowed are 0 and more")
+        raise ValueError(f"max_steps: got {max_steps}, must be at least 0")
     symbols = machine.word(word)
     table, blank = machine.table, machine.symbol_ids[machine.blank]
     is_two_way = left_edge == "two-way"

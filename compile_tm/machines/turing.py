@@ -138,7 +138,7 @@ class TuringMachine:
         yield from name_problems("tape_alphabet", self.tape_alphabet, are_symbols=True)
         yield from name_problems("input_alphabet", self.input_alphabet, are_symbols=True)
         if self.num_tapes < 1:
-            yield f"num_tapes: got {self.num_tapes}, allowed are 1 and more"
+            yield f"num_tapes: got {self.num_tapes}, must be at least 1"
         for symbol in self.input_alphabet:
             if symbol not in self.tape_alphabet:
                 yield f"input_alphabet: {symbol!r} is not in tape_alphabet"

@@ -132,7 +132,7 @@ def all_cases(bits: int, *, most_tokens: int = MOST_TOKENS) -> tuple[Case, Case,
 
 
 def without_embedding(case: Case) -> Case:
-    """Return the case with rotary encodings instead of a positional embedding.
+    """Return the case with rotary embeddings instead of a positional embedding.
 
     Raises:
         ValueError: the case is a Sudoku solver.

@@ -177,7 +177,7 @@ def measure_errors(case: Case, kind: Kind, *, c: float | None = None) -> list[La
     """Measure the errors of each layer with bf16, at the theorem's c or another value of bf16.
 
     Raises:
-        ValueError: the case has rotary encodings.
+        ValueError: the case has rotary embeddings.
     """
     _check_embedded(case)
     points, sizes = points_of(kind), case.program.sizes
@@ -215,7 +215,7 @@ def measure_depth(case: Case, *, act: FloatFormat = BF16, att: FloatFormat = BF1
     while all tokens are correct; no single layer of the result can be removed.
 
     Raises:
-        ValueError: the case has rotary encodings.
+        ValueError: the case has rotary embeddings.
     """
     _check_embedded(case)
     points = points_of("denoise", act=act, att=att)
@@ -234,7 +234,7 @@ def measure_depth(case: Case, *, act: FloatFormat = BF16, att: FloatFormat = BF1
 
 def _check_embedded(case: Case) -> None:
     if case.rope is not None:
-        raise ValueError("case: got one with rotary encodings, allowed are positional embeddings")
+        raise ValueError("case: got one with rotary embeddings, allowed are positional embeddings")
 
 
 def _depth(case: Case, where: str, conversion: Conversion, points: RoundingPoints) -> Depth:

@@ -139,7 +139,7 @@ class Heads(nn.Module):
 
 
 class RotaryHeads(Heads):
-    """Heads of the position stack: projection matrices, rotary encodings, a second rounding."""
+    """Heads of the position stack: projection matrices, rotary embeddings, a second rounding."""
 
     matrices: Tensor
     value_matrices: Tensor

@@ -8,7 +8,7 @@ module's dtype.
 Only the weights in use are multiplied; they are those that `conversion.weights` writes out. Heads
 of a program select coordinates, so their projections are index lists. Rounding is idempotent, so
 coordinates that nothing is added to are not rounded again. The heads of a position stack
-(`conversion.rope`) are matrices with rotary encodings.
+(`conversion.rope`) are matrices with rotary embeddings.
 
 Shapes: B sequences, T positions, V tokens, d coordinates of the residual stream.
 """

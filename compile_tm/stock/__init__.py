@@ -1,7 +1,7 @@
 """Compiled programs as stock Hugging Face models, Llama and GPT-NeoX, without custom code.
 
 blocks         intermediate form: a transformer without norms and widths
-positions      layers that extract the position from rotary encodings
+positions      layers that extract the position from rotary embeddings
 attention      heads of a program as softmax heads of one width
 norms          RMSNorm and LayerNorm as the identity, with a constant for biases
 feed_forward   SwiGLU as ReLU

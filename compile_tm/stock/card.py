@@ -107,7 +107,7 @@ def stock_card(source: StockSource, case: SelfTestCase) -> str:
         prompt=" ".join(texts[token] for token in ids[:prompt_length]),
         how=_HOW[compiled.mode].format(einp=einp, outp=outp, eoutp=eoutp, summ=summ, esumm=esumm),
         room=program.max_positions,
-        positions="positions come from rotary encodings",
+        positions="positions come from rotary embeddings",
         norms=f"Norms multiply by 1 - delta with delta at most {bound:.2g}.",
         attention_error=attention_error_exponent(program.position_bits),
         rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),

@@ -1,4 +1,4 @@
-"""Binary positions from rotary encodings in one layer of r heads, or two if prompts vary.
+"""Binary positions from rotary embeddings in one layer of r heads, or two if prompts vary.
 
 Pair k of queries and keys is rotated by pi / 2^k per position. Bit k of a position i is 0 if and
 only if sin(pi (i + 1/2) / 2^k) > 0. Head k computes this sine as its score of the first token, and

@@ -122,7 +122,7 @@ class SudokuBoard:
             puzzle: Digits 1 to D row by row, `.` or `0` for blanks.
 
         Raises:
-            ValueError: wrong number of cells, another character, or givens that clash.
+            ValueError: wrong number of cells, another character, or givens that conflict.
         """
         if len(puzzle) != self.num_cells:
             raise ValueError(f"puzzle: got {len(puzzle)} cells, allowed are {self.num_cells}")
@@ -134,7 +134,7 @@ class SudokuBoard:
                     ". or 0 for blanks"
                 )
         givens = [0 if char == "." else int(char) for char in puzzle]
-        self.input_ids(givens)  # raises for givens that clash
+        self.input_ids(givens)  # raises for givens that conflict
         return givens
 
     def input_ids(self, givens: npt.ArrayLike) -> npt.NDArray[np.int32]:
@@ -144,15 +144,17 @@ class SudokuBoard:
             givens: Digits (S,), 0 for blank.
 
         Raises:
-            ValueError: wrong number of cells, a digit greater than D, or givens that clash.
+            ValueError: wrong number of cells, a digit greater than D, or givens that conflict.
         """
         grid = np.asarray(givens).reshape(-1)
         if grid.shape != (self.num_cells,) or grid.min() < 0 or grid.max() > self.side:
             raise ValueError(f"givens: a {self.name} board has {self.num_cells} cells of digits")
-        clashes = np.argwhere(self.is_peer & (grid[:, None] == grid) & (grid > 0))
-        if len(clashes):
-            one, other = (self.texts[self.coordinate_ids[cell]] for cell in clashes[0])
-            raise ValueError(f"givens: {one} and {other} clash, both hold {grid[clashes[0][0]]}")
+        conflicts = np.argwhere(self.is_peer & (grid[:, None] == grid) & (grid > 0))
+        if len(conflicts):
+            one, other = (self.texts[self.coordinate_ids[cell]] for cell in conflicts[0])
+            raise ValueError(
+                f"givens: {one} and {other} conflict, both hold {grid[conflicts[0][0]]}"
+            )
         cells = np.flatnonzero(grid)
         lines = np.column_stack([self.coordinate_ids[cells], self.digit_ids[grid[cells] - 1]])
         return np.array([Special.INPUT, *lines.ravel(), Special.END_INPUT], dtype=np.int32)

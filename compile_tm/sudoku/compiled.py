@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from compile_tm.constructions.vocabulary import Mode
 from compile_tm.program.builder import ProgramBuilder
 from compile_tm.program.compiled import Decoder
 from compile_tm.program.program import Program
@@ -23,7 +24,6 @@ from compile_tm.sudoku.solving import solve
 from compile_tm.sudoku.summaries import summarize
 from compile_tm.sudoku.wires import solver_wires
 
-Mode = Literal["cot", "scot"]
 Ids = npt.NDArray[np.int32]
 MIN_BITS = 5
 """Minimum r."""
@@ -130,7 +130,7 @@ def compile_sudoku(
         ValueError: r is less than 5, or, in SCoT, N is not from 1 to 2^r - 1.
     """
     if bits < MIN_BITS:
-        raise ValueError(f"bits: got {bits}, allowed are {MIN_BITS} and more")
+        raise ValueError(f"bits: got {bits}, must be at least {MIN_BITS}")
     with_summaries = mode == "scot"
     if with_summaries and not 1 <= segment_tokens < 1 << bits:
         raise ValueError(

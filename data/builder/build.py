@@ -100,7 +100,7 @@ def build(
         resume: Continue an interrupted build of the same source and configuration; a finished
             one is kept.
         rebuild: Discard and replace an existing build.
-        strict: Raise at the first row that is malformed or has clashing givens, instead of
+        strict: Raise at the first row that is malformed or has conflicting givens, instead of
             counting it.
 
     Returns:

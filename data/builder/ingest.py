@@ -23,7 +23,7 @@ from data.runtime.files import fsync_path, publish_file, to_json
 from data.runtime.progress import progress
 from data.runtime.schema import read_record
 from solver.boards import Board
-from solver.puzzles import PuzzleBlock, clash_text, clashing_givens, puzzle_id
+from solver.puzzles import PuzzleBlock, conflict_text, conflicting_givens, puzzle_id
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class SpoolCounts:
     malformed: int
     """Rows without a puzzle."""
     conflicting: int
-    """Puzzles with clashing givens."""
+    """Puzzles with conflicting givens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def fill_spool(source: Source, folder: Path, *, strict: bool) -> Spool:
     Args:
         source: Source of puzzles.
         folder: Existing folder for the arrays.
-        strict: Raise at the first row that is malformed or has clashing givens.
+        strict: Raise at the first row that is malformed or has conflicting givens.
 
     Raises:
         ValueError: Such a row, if `strict`; the message has its location, unless an earlier session
@@ -149,7 +149,7 @@ def _spool_block(
     *,
     strict: bool,
 ) -> None:
-    problems, clashes = find_problems(board, block)
+    problems, conflicts = find_problems(board, block)
     if strict and problems:
         raise ValueError(problems[0])
     for k, problem in enumerate(problems):
@@ -160,8 +160,8 @@ def _spool_block(
             logger.warning("further invalid rows are counted but not listed")
     counts["read"] += len(block.grids) + len(block.errors)
     counts["malformed"] += len(block.errors)
-    counts["conflicting"] += int(clashes.sum())
-    grids, answers = block.grids[~clashes], block.answers[~clashes]
+    counts["conflicting"] += int(conflicts.sum())
+    grids, answers = block.grids[~conflicts], block.answers[~conflicts]
     answer_ids = puzzle_id(board, answers)
     answer_ids[~answers.any(axis=1)] = 0
     for file, array in zip(files, (grids, puzzle_id(board, grids), answer_ids), strict=True):
@@ -172,16 +172,19 @@ def find_problems(board: Board, block: PuzzleBlock) -> tuple[list[str], npt.NDAr
     """Describe the invalid rows of a block.
 
     Returns:
-        A message for each row that is malformed or has clashing givens, in order of rows, and a
-        mask of the grids with clashing givens, shape (n,).
+        A message for each row that is malformed or has conflicting givens, in order of rows, and a
+        mask of the grids with conflicting givens, shape (n,).
     """
-    clashes = clashing_givens(board, block.grids)
+    conflicts = conflicting_givens(board, block.grids)
     problems = [(error.row, str(error)) for error in block.errors]
     problems += [
-        (int(block.rows[k]), f"{block.file}:{block.lines[k]}: {clash_text(board, block.grids[k])}")
-        for k in np.flatnonzero(clashes).tolist()
+        (
+            int(block.rows[k]),
+            f"{block.file}:{block.lines[k]}: {conflict_text(board, block.grids[k])}",
+        )
+        for k in np.flatnonzero(conflicts).tolist()
     ]
-    return [message for _, message in sorted(problems)], clashes
+    return [message for _, message in sorted(problems)], conflicts
 
 
 def first_occurrences(ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:

@@ -19,7 +19,7 @@ from solver.mrv.tracer import DEFAULT_MAX_TOKENS, TRACE_RULE
 
 MAX_PARTS = 65536
 """Maximum number of parts of a build or an evaluation."""
-_FEWEST_PUZZLES, _MOST_PUZZLES, _WANTED_SHARDS = 32, 4096, 32
+_MIN_SHARD_PUZZLES, _MAX_SHARD_PUZZLES, _TARGET_SHARDS = 32, 4096, 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,9 @@ class Plan:
         """Puzzles per shard, except the last; independent of the number of workers."""
         if self.config.shard_puzzles is not None:
             return self.config.shard_puzzles
-        return min(_MOST_PUZZLES, max(_FEWEST_PUZZLES, -(-self.num_variants // _WANTED_SHARDS)))
+        return min(
+            _MAX_SHARD_PUZZLES, max(_MIN_SHARD_PUZZLES, -(-self.num_variants // _TARGET_SHARDS))
+        )
 
     @property
     def num_shards(self) -> int:
@@ -179,7 +181,7 @@ def make_plan(
         config: Build configuration.
         exclusion: Puzzles to exclude.
         workers: Number of threads, for canonical forms.
-        strict: Raise at the first row that is malformed or has clashing givens.
+        strict: Raise at the first row that is malformed or has conflicting givens.
 
     Raises:
         ValueError: The sample is larger than the source, or an invalid row if `strict`.

@@ -74,7 +74,7 @@ class Config:
     rebuild: bool = False
     """Discard and replace an existing build."""
     strict: bool = False
-    """Stop at the first row that is malformed or has clashing givens, instead of skipping it. A
+    """Stop at the first row that is malformed or has conflicting givens, instead of skipping it. A
     finished data set is not checked again."""
 
     def __post_init__(self) -> None:

@@ -54,7 +54,7 @@ class Config:
     rebuild: bool = False
     """Discard and replace an existing table."""
     strict: bool = False
-    """Stop at the first row that is malformed or has clashing givens, before any work."""
+    """Stop at the first row that is malformed or has conflicting givens, before any work."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

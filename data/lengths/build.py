@@ -63,7 +63,7 @@ def measure_lengths(
         workers: Number of threads; None for the CPUs available to this process.
         resume: Continue an interrupted run; a finished table is kept.
         rebuild: Discard and replace an existing table.
-        strict: Raise at the first malformed row or row with clashing givens, before any work.
+        strict: Raise at the first malformed row or row with conflicting givens, before any work.
         wait: Wait for another process that creates the same table, instead of raising.
 
     Raises:

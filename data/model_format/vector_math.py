@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 
-def settle_vector_math() -> None:
+def initialize_vector_math() -> None:
     """Initialize the vector functions of MKL in one thread, before parallel calls.
 
     PyTorch computes cos, exp, sqrt and similar functions with MKL, which selects its kernels at the

@@ -77,7 +77,7 @@ class GenerateConfig:
         check_ranges(self)
         least, greatest = self.lengths or (1, 1)
         if greatest < least:
-            raise ValueError(f"max_cot_length: got {greatest}, allowed is {least} and more")
+            raise ValueError(f"max_cot_length: got {greatest}, must be at least {least}")
         if self.givens is not None:
             least, most = self.givens
             num_cells = get_board(self.board).num_cells

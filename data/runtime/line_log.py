@@ -121,7 +121,7 @@ def checked(read: Callable[[Any], _Item], value: Any, *, where: str) -> _Item:
     except SchemaError as error:
         raise ValueError(f"{where}: {error}") from error
     except _DAMAGE as error:
-        raise ValueError(f"{where}: not what sudocot writes: {error}") from error
+        raise ValueError(f"{where}: malformed line: {error}") from error
 
 
 def publish_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:

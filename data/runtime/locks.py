@@ -107,13 +107,15 @@ def _lock(file: BinaryIO, place: Path, *, wait: bool) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if not wait:
-                raise ValueError(f"{place}: another process is writing there") from None
+                raise ValueError(f"{place}: another process is writing to it") from None
             logger.info("%s: waiting for the process that is writing it", place)
             fcntl.flock(file, fcntl.LOCK_EX)
     except OSError as error:
         if error.errno not in _NO_LOCKS_HERE:
             raise
-        logger.warning("%s: its file system has no locks, start one process only", place)
+        logger.warning(
+            "%s: the file system does not support locks; do not run several processes on it", place
+        )
 
 
 def _is_current(file: BinaryIO, lock: Path) -> bool:

@@ -37,8 +37,9 @@ def check_defaults(options: DataclassInstance, names: Iterable[str], *, where: s
     """
     defaults = {field.name: field.default for field in fields(options)}
     for name in names:
-        value = getattr(options, name)
-        if value != defaults[name]:
-            raise ValueError(
-                f"{name}: got {value}, allowed {where} is the default, {defaults[name]}"
-            )
+        value, default = getattr(options, name), defaults[name]
+        if value == default:
+            continue
+        if default is None or default is False:
+            raise ValueError(f"{name}: got {value}, not allowed {where}")
+        raise ValueError(f"{name}: got {value}, allowed {where} is the default, {default}")

@@ -146,7 +146,7 @@ def _in_words(bounds: list[Bound]) -> str:
     if low is None and high is None:
         return "a finite number"
     if high is None:
-        return f"{above} and more" if low_bracket == "[" else above
+        return f"at least {above}" if low_bracket == "[" else above
     return f"at most {below}" if low is None else f"{above} to {below}"
 
 

@@ -77,7 +77,7 @@ def from_plain(kind: type[_Record], value: object, **constants: object) -> _Reco
     except ValidationError as error:
         raise SchemaError(_message(error, value)) from None
     except (TypeError, RecursionError):  # a key that is not a string, or nesting too deep
-        raise SchemaError("allowed are mappings from text, lists and plain values") from None
+        raise SchemaError("expected a mapping with string keys, a list or a scalar") from None
 
 
 @cache

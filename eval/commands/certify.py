@@ -48,7 +48,7 @@ class Config:
     bound_puzzles: Annotated[int, Ge(1), Le(1000)] = 8
     """Puzzles used to measure the bound."""
     device: str = "cpu"
-    """Device: cpu, cuda or cuda:N."""
+    """Device: cpu, cuda or cuda:N; auto uses a GPU if available."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -66,7 +66,7 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
     yield "exact McNemar p", f"{comparison.p_value:.3g}"
     yield "difference", f"{'' if comparison.is_significant else 'not '}significant at {SIGNIFICANT}"
     if not comparison.has_equal_caps:
-        yield "note", "the token caps differ"
+        yield "note", "the token limits differ"
 
 
 def _cohort(entry: Entry) -> str:

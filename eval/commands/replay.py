@@ -56,7 +56,7 @@ class Config:
     precision: PrecisionName = "fp32"
     """Number formats: bf16 or fp32."""
     device: str = "cpu"
-    """Device: cpu or cuda."""
+    """Device: cpu, cuda or cuda:N; auto uses a GPU if available."""
     limit: Annotated[int, Ge(0), Le(10**9)] = 10
     """Maximum number of differences to show."""
 

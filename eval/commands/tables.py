@@ -84,7 +84,7 @@ def _answer_facts(summary: Summary) -> Iterator[tuple[str, str]]:
         return
     yield "accuracy, lenient parser", _accuracy(answers.lenient)[0]
     if answers.right_cells is not None:
-        yield "blank cells filled right", f"{percent(answers.right_cells)}%"
+        yield "blank cells filled correctly", f"{percent(answers.right_cells)}%"
     if answers.num_samples > 1 and answers.pass_at_1 is not None:
         yield "pass@1", f"{percent(answers.pass_at_1)}%"
         yield f"pass@{answers.num_samples}", f"{percent(answers.pass_at_k or 0)}%"

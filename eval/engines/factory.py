@@ -165,7 +165,7 @@ def make_network(
     from eval.network.compiled.network import CompiledNetwork
     from eval.network.network import Network
 
-    kind = CompiledNetwork if isinstance(folder.computed, CompiledConfig) else Network
+    kind = CompiledNetwork if isinstance(folder.network_config, CompiledConfig) else Network
     return kind(folder, precision=precision, device=device)
 
 

@@ -27,7 +27,7 @@ class ServerOptions:
     timeout_s: Annotated[float, Gt(0), Le(1e6)] = 600.0
     """Seconds after which a request times out and is sent again."""
     max_retries: Annotated[int, Ge(0), Le(1000)] = 8
-    """Retries after status 408, 409, 429, 5xx, lost connections, timeouts and bad replies."""
+    """Retries after status 408, 409, 425, 429, 5xx, lost connections, timeouts and bad replies."""
     stream: bool = False
     """Receive replies as streams, for proxies that close idle connections."""
     price_in: Annotated[float, Ge(0), Le(1e6)] = 0.0
@@ -78,7 +78,7 @@ def with_bf16_weights(precision: PrecisionPolicy, *, rotary: str) -> PrecisionPo
 
     Args:
         precision: Requested precision.
-        rotary: str of the rotary embeddings in bf16.
+        rotary: Number format of the rotary embeddings in bf16.
     """
     if precision.activations != "bf16":
         return precision

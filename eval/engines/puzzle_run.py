@@ -24,6 +24,7 @@ from solver.vocabulary import (
     SUMMARY,
     Tokens,
     Vocabulary,
+    suffix_from_last,
 )
 
 
@@ -156,20 +157,20 @@ class PuzzleRun:
             self._end_summary(tokens)
 
     def _end_output(self, tokens: Tokens) -> None:
-        start = _last_position(tokens, OUTPUT)
-        if start is None:
+        output = suffix_from_last(tokens, OUTPUT)
+        if output is None:
             self.finish_reason = FinishReason.MALFORMED
             return
-        self._output = tokens[start:]
-        self.finish_reason = score_output(self.request, self._output)
+        self._output = output
+        self.finish_reason = score_output(self.request, output)
 
     def _end_summary(self, tokens: Tokens) -> None:
-        start = _last_position(tokens, SUMMARY)
-        if self.request.mode == "cot" or start is None:
+        prompt = suffix_from_last(tokens, SUMMARY)
+        if self.request.mode == "cot" or prompt is None:
             self.finish_reason = FinishReason.MALFORMED
             return
-        self.prompt = tokens[start:]
-        digest = _digest(self.prompt)
+        self.prompt = prompt
+        digest = _digest(prompt)
         if digest in self._seen:
             self.finish_reason = FinishReason.LOOP
         elif self.token_budget < 1:
@@ -202,11 +203,6 @@ class PuzzleRun:
             segments=tuple(self._segments),
             seconds=time.perf_counter() - self._start,
         )
-
-
-def _last_position(tokens: Tokens, token: int) -> int | None:
-    positions = np.flatnonzero(tokens == token)
-    return int(positions[-1]) if len(positions) else None
 
 
 def _digest(prompt: Tokens) -> bytes:

@@ -124,10 +124,10 @@ def plan_engine_slots(
         caps: Token limits of a puzzle.
     """
     size = 0
-    if name != "vllm" and folder.computed is not None:
+    if name != "vllm" and folder.network_config is not None:
         # The engine hf stores fp32 keys and values in any precision.
         stored = "fp32" if name == "hf" else precision.cache
-        size = folder.computed.cache_size * FORMAT_BYTES[stored]
+        size = folder.network_config.cache_size * FORMAT_BYTES[stored]
     length = longest_sequence(folder.board, mode=mode, caps=caps)
     return plan_slots(
         num_slots=num_slots,

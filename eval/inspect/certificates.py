@@ -13,7 +13,6 @@ scored again:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import cast
 
 import numpy as np
@@ -27,7 +26,7 @@ from eval.inspect.replay import Logits
 from eval.network.model_folder import ModelFolder
 from eval.network.types import Span, TokenNetwork
 from eval.results.certificates import Certificate, ReorderingBound, Status
-from solver.vocabulary import SUMMARY, Tokens
+from solver.vocabulary import SUMMARY, Tokens, suffix_from_last
 
 BATCH_ROWS = (255, 256, 257)
 """Batch sizes in rows; matrix libraries switch kernels near 256."""
@@ -122,7 +121,7 @@ def certify(
 
 def count_additions(folder: ModelFolder) -> int:
     """Return the number of additions on the path to a logit of a model."""
-    shape = folder.computed
+    shape = folder.network_config
     assert shape is not None, "a network computes it"
     per_layer = 2 * shape.hidden_size + shape.feed_forward_size + _MAX_LENGTH
     return shape.num_layers * per_layer + shape.hidden_size
@@ -131,8 +130,10 @@ def count_additions(folder: ModelFolder) -> int:
 def sequences_of(request: Request, segments: Sequence[Tokens]) -> list[tuple[Tokens, Tokens]]:
     """Return the prompt and the generated ids of each segment."""
     prompts = [input_prompt(request)]
-    for before, _ in pairwise(segments):
-        prompts.append(before[np.flatnonzero(before == SUMMARY)[-1] :])
+    for before in segments[:-1]:
+        prompt = suffix_from_last(before, SUMMARY)
+        assert prompt is not None, "a segment that another one follows ends with a summary"
+        prompts.append(prompt)
     return list(zip(prompts, segments, strict=False))
 
 

@@ -17,7 +17,7 @@ from eval.inspect.replay import Preference, logits_after, preference_of
 from eval.network.types import TokenNetwork
 from eval.results.folder import TOKENS_FILE, EvaluationFolder
 from eval.results.runner import different_settings, request_of
-from solver.vocabulary import SUMMARY, Tokens
+from solver.vocabulary import SUMMARY, Tokens, suffix_from_last
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -128,8 +128,8 @@ def first_difference(
                 before=before,
                 tokens=(_token(ours, position), _token(theirs, position)),
             )
-        starts = np.flatnonzero(ours == SUMMARY)
-        prompt = ours[starts[-1] :] if len(starts) else empty
+        summary = suffix_from_last(ours, SUMMARY)
+        prompt = empty if summary is None else summary
     return num_same, None
 
 

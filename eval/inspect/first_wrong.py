@@ -45,7 +45,8 @@ def first_wrong(
         segment_tokens: Trace tokens after which a summary is due; None for CoT.
 
     Raises:
-        ValueError: The givens clash, or the mode is SCoT and the search does not solve the puzzle.
+        ValueError: The givens conflict, or the mode is SCoT and the search does not solve the
+            puzzle.
     """
     solver = solver_stream(board, givens, segment_tokens=segment_tokens)
     model = model_stream(givens, solver=solver, segments=segments, name="model", finish_reason="")

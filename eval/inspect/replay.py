@@ -17,7 +17,7 @@ from eval.engines.drafts import draft_segment
 from eval.engines.puzzle_run import input_prompt, join
 from eval.network.types import Span, TokenNetwork
 from solver.mrv.tracer import DEFAULT_MAX_TOKENS
-from solver.vocabulary import END_SUMMARY, SUMMARY, Tokens
+from solver.vocabulary import END_SUMMARY, SUMMARY, Tokens, suffix_from_last
 
 _PASS_TOKENS = 1024
 
@@ -171,7 +171,7 @@ def _solver_segments(
             max_tokens=DEFAULT_MAX_TOKENS,
         )
         if not len(answer):
-            raise ValueError("puzzle: its givens clash, allowed is each digit once in a unit")
+            raise ValueError("puzzle: its givens conflict, allowed is each digit once in a unit")
         yield prompt, answer
-        is_over = answer[-1] != END_SUMMARY
-        prompt = None if is_over else answer[np.flatnonzero(answer == SUMMARY)[-1] :]
+        is_summarized = answer[-1] == END_SUMMARY
+        prompt = suffix_from_last(answer, SUMMARY) if is_summarized else None

@@ -201,7 +201,7 @@ class ModelSolver:
 
 
 def _load(folder: ModelFolder) -> TokenSequence:
-    if folder.computed is None:
+    if folder.network_config is None:
         return TransformersSequence(folder)
     precision, device = get_precision("fp32"), torch.device("cpu")
     return SlotSequence(make_network(folder, precision=precision, device=device))

@@ -59,7 +59,7 @@ class ModelFolder:
     """Facts about the training of the model."""
     config: dict[str, Any]
     """Content of `config.json`."""
-    computed: NetworkConfig | CompiledConfig | None
+    network_config: NetworkConfig | CompiledConfig | None
     """Configuration of the network; None if only transformers supports it."""
     num_parameters: int
     """Number of floating-point weights; tied embeddings count once."""
@@ -78,7 +78,7 @@ class ModelFolder:
         """
         facts = read_facts(path)
         config = read_json(path / CONFIG_FILE)
-        computed = _read_shape(config, source=str(path / CONFIG_FILE))
+        network_config = _read_network_config(config, source=str(path / CONFIG_FILE))
         num_ids = Vocabulary(get_board(facts.board)).size
         for name, least in (("vocab_size", num_ids), ("max_position_embeddings", 1)):
             size = config.get(name)
@@ -87,7 +87,7 @@ class ModelFolder:
                     f"{path / CONFIG_FILE}: {name}: got {size}, "
                     f"allowed for {facts.board} is at least {least}"
                 )
-        tensors = _read_tensors(path, computed)
+        tensors = _read_tensors(path, network_config)
         digest = _digest(tensors, config)
         recorded = read_json(path / FACTS_FILE)["weights_digest"]
         if recorded != digest:
@@ -96,7 +96,7 @@ class ModelFolder:
             path=path,
             facts=facts,
             config=config,
-            computed=computed,
+            network_config=network_config,
             num_parameters=sum(
                 tensor.numel() for tensor in tensors.values() if tensor.is_floating_point()
             ),
@@ -110,15 +110,15 @@ class ModelFolder:
         Raises:
             ValueError: The model is of another family.
         """
-        if isinstance(self.computed, NetworkConfig):
-            return self.computed
+        if isinstance(self.network_config, NetworkConfig):
+            return self.network_config
         key, got = "model_type", self.family
         engines = "only the engine hf supports it"
         if self.family == COMPILED_FAMILY:
             for name in TRANSFORMERS_ONLY_KEYS:
                 if self.config.get(name) is not None:
                     key, got = name, self.config[name]
-            if self.computed is not None:
+            if self.network_config is not None:
                 engines = "the engines hf, segment and verify support it"
         raise ValueError(
             f"{self.path / CONFIG_FILE}: {key}: got {got!r}, {engines}, "
@@ -149,8 +149,8 @@ class ModelFolder:
 
     def weight_bytes(self, device: torch.device) -> int:
         """Return the memory of the weights on a device, including a bf16 copy of the matrices."""
-        if isinstance(self.computed, CompiledConfig) and device.type != "cpu":
-            return 4 * sum(math.prod(shape) for shape in self.computed.matrices.values())
+        if isinstance(self.network_config, CompiledConfig) and device.type != "cpu":
+            return 4 * sum(math.prod(shape) for shape in self.network_config.matrices.values())
         return 6 * self.num_parameters
 
     def read_weights(self) -> dict[str, Tensor]:
@@ -159,14 +159,16 @@ class ModelFolder:
         Raises:
             ValueError: The files have changed since `open` and are no longer valid.
         """
-        tensors = _read_tensors(self.path, self.computed)
+        tensors = _read_tensors(self.path, self.network_config)
         return {
             name: tensor.float() if tensor.is_floating_point() else tensor
             for name, tensor in tensors.items()
         }
 
 
-def _read_shape(config: dict[str, Any], *, source: str) -> NetworkConfig | CompiledConfig | None:
+def _read_network_config(
+    config: dict[str, Any], *, source: str
+) -> NetworkConfig | CompiledConfig | None:
     match config.get("model_type"):
         case family if family in (None, *FAMILIES):
             return read_network_config(config, source=source)
@@ -175,7 +177,9 @@ def _read_shape(config: dict[str, Any], *, source: str) -> NetworkConfig | Compi
     return None
 
 
-def _read_tensors(path: Path, computed: NetworkConfig | CompiledConfig | None) -> dict[str, Tensor]:
+def _read_tensors(
+    path: Path, network_config: NetworkConfig | CompiledConfig | None
+) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for file in weight_files(path):
         try:
@@ -187,13 +191,13 @@ def _read_tensors(path: Path, computed: NetworkConfig | CompiledConfig | None) -
         for name, tensor in tensors.items()
         if not name.endswith(_BUFFERS)
     }
-    if isinstance(computed, CompiledConfig):
-        _check_tensors(path, tensors, computed.tensor_shapes)
-        check_entries(tensors, computed, source=str(path))
-    elif computed is not None:
-        if computed.has_tied_embeddings:
+    if isinstance(network_config, CompiledConfig):
+        _check_tensors(path, tensors, network_config.tensor_shapes)
+        check_entries(tensors, network_config, source=str(path))
+    elif network_config is not None:
+        if network_config.has_tied_embeddings:
             tensors.pop(OUTPUT_MATRIX, None)
-        _check_tensors(path, tensors, tensor_shapes(computed))
+        _check_tensors(path, tensors, tensor_shapes(network_config))
     return tensors
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from data.model_format.precision import PrecisionPolicy
-from data.model_format.vector_math import settle_vector_math
+from data.model_format.vector_math import initialize_vector_math
 from eval.network.base import BaseNetwork
 from eval.network.cache import Attend, CacheShape
 from eval.network.config import NetworkConfig
@@ -131,7 +131,7 @@ def cache_shapes(config: NetworkConfig) -> list[CacheShape]:
 
 def _rotary_phases(folder: ModelFolder, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return cosines and sines of the rotary angles, fp32 (max_positions, rotary_dims / 2)."""
-    settle_vector_math()
+    initialize_vector_math()
     dims = folder.network.rotary_dims
     exponents = torch.arange(0, dims, 2, dtype=torch.float32) / dims
     factors = torch.tensor(folder.network.rope_factors or 1.0)

@@ -16,7 +16,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from data.model_format.vector_math import settle_vector_math
+from data.model_format.vector_math import initialize_vector_math
 from data.model_format.weights import clear_read_errors, no_progress_bars
 from eval.network.families import register_family
 from eval.network.model_folder import ModelFolder
@@ -59,7 +59,7 @@ def load_model(folder: ModelFolder) -> PreTrainedModel:
     Raises:
         ValueError: transformers does not support the family, or the folder is malformed.
     """
-    settle_vector_math()
+    initialize_vector_math()
     register_family(folder.family)
     load: Any = AutoModelForCausalLM.from_pretrained
     model: PreTrainedModel

@@ -222,7 +222,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         name="right_cells",
-        title="Right cells, %",
+        title="Correct cells, %",
         help="blank cells filled as in the solution (partial credit, not ranked)",
         attribute="answers.right_cells",
         format=percent,

@@ -32,7 +32,7 @@ from eval.sampling.choices import (
 )
 from eval.sampling.pool import PuzzlePool, digest_of_puzzles
 from solver.boards import Board, Grid
-from solver.generation.counting import count_solutions_many
+from solver.generation.counting import MAX_UNIQUENESS_NODES, count_solutions_many
 from solver.puzzles import format_grid
 
 Kind = Literal["random", "targets", "hardest", "buckets", "all"]
@@ -49,7 +49,6 @@ LONGEST_DEFAULT_TARGET = 32_768
 SPARSE_DISTANCE = 0.1
 """A target is sparse if a sampled puzzle deviates from it by more than this fraction."""
 
-_UNIQUENESS_NODES = 1_000_000
 _UNIQUENESS_BATCH = 256
 
 logger = logging.getLogger(__name__)
@@ -261,7 +260,7 @@ def _have_one_solution(board: Board, givens: Grid) -> npt.NDArray[np.bool_]:
 
     def count(start: int) -> npt.NDArray[np.int64]:
         part = givens[start : start + _UNIQUENESS_BATCH]
-        return count_solutions_many(board, part, limit=2, max_nodes=_UNIQUENESS_NODES)
+        return count_solutions_many(board, part, limit=2, max_nodes=MAX_UNIQUENESS_NODES)
 
     starts = range(0, len(givens), _UNIQUENESS_BATCH)
     counts = map_in_order(count, starts, workers=num_threads(None))

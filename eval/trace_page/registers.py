@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eval.trace_page.register_facts import NUMBER_KINDS, Register
-from solver.vocabulary import SUMMARY, Tokens
+from solver.vocabulary import SUMMARY, Tokens, suffix_from_last
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -112,9 +112,10 @@ def read_registers(
         rows = _read(model, registers, ids[:count])
         passes.append(Pass(start=start, prompt_length=len(prompt), ids=ids, rows=rows))
         left -= count
-        summary = np.flatnonzero(ids == SUMMARY)
-        begin = int(summary[-1]) if len(summary) else 0
-        start, prompt = start + begin, ids[begin:]
+        summary = suffix_from_last(ids, SUMMARY)
+        if summary is None:  # the last segment
+            break
+        start, prompt = start + len(ids) - len(summary), summary
     return Readings(registers=registers, num_layers=num_layers, passes=tuple(passes))
 
 

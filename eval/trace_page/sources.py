@@ -139,7 +139,7 @@ def attempt_of_model(
     solver_stream(board, givens, segment_tokens=folder.facts.segment_tokens)
     mode, registers = folder.facts.mode, read_register_facts(path, board)
     if engine is None:
-        engine = "hf" if folder.computed is None else "segment"
+        engine = "hf" if folder.network_config is None else "segment"
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     decoder = make_engine(engine, folder, precision=precision, device=device, num_slots=1)
     request = Request(
@@ -163,7 +163,7 @@ def attempt_of_model(
             max_tokens=max_register_tokens,
         )
     probabilities = None
-    if registers is None and folder.computed is not None and result.num_new_tokens:
+    if registers is None and folder.network_config is not None and result.num_new_tokens:
         probabilities = read_probabilities(
             make_network(folder, precision=precision, device=device),
             request,

@@ -39,7 +39,7 @@ def solver_stream(board: Board, givens: Grid, *, segment_tokens: int | None) -> 
     """
     result = trace(board, givens)
     if result.status is Status.CONFLICT:
-        raise ValueError("puzzle: its givens clash, allowed is each digit once in a unit")
+        raise ValueError("puzzle: its givens conflict, allowed is each digit once in a unit")
     ids = result.tokens
     if segment_tokens is not None:
         if result.status is not Status.SOLVED:

@@ -34,7 +34,7 @@ from eval.engines.factory import LOCAL_ENGINES, make_engine
 from eval.engines.puzzle_run import input_prompt
 from eval.network.model_folder import ModelFolder
 from scripts.bench.harness import Report, best_time, load_grids
-from solver.vocabulary import SUMMARY
+from solver.vocabulary import SUMMARY, suffix_from_last
 
 _WARM_UP = Caps(max_new_tokens=32, max_segment_tokens=32)
 
@@ -274,8 +274,8 @@ def roofline(
         prompt = len(input_prompt(request))
         for segment in turn.results[request.key].segments:
             num_entries += len(segment) * prompt + len(segment) * (len(segment) + 1) // 2
-            starts = np.flatnonzero(segment == SUMMARY)
-            prompt = len(segment) - int(starts[-1]) if starts.size else 0
+            summary = suffix_from_last(segment, SUMMARY)
+            prompt = 0 if summary is None else len(summary)
     num_bytes = num_entries * entry + turn.num_forward_passes * folder.num_parameters * item_size
     return turn.num_tokens * bandwidth / num_bytes
 

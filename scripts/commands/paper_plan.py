@@ -61,15 +61,15 @@ def main(config: Config) -> int:
     if settings.setup.is_tiny or not trainings:
         return 0
     rates = rates_by_name(read_rates())
-    if settings.setup.source is None:
-        names: tuple[str, ...] = ("training", "loss tokens", "core hours")
-        rows = list(_study_rows(trainings, rates))
-    else:
-        names = ("stage", "tokens", "hours", "GPU hours", "bottleneck", "disk, GB")
+    is_from_paper = settings.setup.source is not None
+    if is_from_paper:
+        names: tuple[str, ...] = ("stage", "tokens", "hours", "GPU hours", "bottleneck", "disk, GB")
         rows = list(_paper_rows(trainings, rates, resources=resources))
+    else:
+        names = ("training", "loss tokens", "core hours")
+        rows = list(_study_rows(trainings, rates))
     print_table(console, "costs, from the rates of scripts/experiments/rates.yaml", names, rows)
-    is_counted = settings.setup.source is None
-    if not is_counted and any(set(training.samples) != {"random"} for training in trainings):
+    if is_from_paper and any(set(training.samples) != {"random"} for training in trainings):
         console.print("not included: evaluations other than those of random puzzles with SCoT")
     return 0
 

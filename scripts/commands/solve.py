@@ -21,7 +21,7 @@ from data.runtime.ranges import SegmentTokens, TokenCount, check_ranges
 from data.segments import split_into_segments
 from data.text import tokens_to_lines
 from solver.boards import Board, Grid, get_board
-from solver.generation.counting import UNDECIDED, count_solutions_many
+from solver.generation.counting import MAX_UNIQUENESS_NODES, UNDECIDED, count_solutions_many
 from solver.jit import kernel_cache_dir
 from solver.mrv.trace_lines import trace_lines
 from solver.mrv.tracer import DEFAULT_MAX_TOKENS, Status, Trace, trace
@@ -29,19 +29,18 @@ from solver.puzzles import (
     NO_COLUMN_NAMES,
     ColumnNames,
     RowError,
-    clash_text,
-    clashing_givens,
+    conflict_text,
+    conflicting_givens,
     format_board,
     parse_puzzle,
     read_puzzles,
 )
 from solver.vocabulary import NONE, Tokens
 
-_COUNT_NODES = 1_000_000
 _NUM_SOLUTIONS_TEXT = {
     1: "this is the only solution",
     2: "there are two or more solutions, and this is the first that the search finds",
-    UNDECIDED: f"uniqueness is undecided after {_COUNT_NODES:,} nodes",
+    UNDECIDED: f"uniqueness is undecided after {MAX_UNIQUENESS_NODES:,} nodes",
 }
 
 
@@ -49,8 +48,8 @@ _NUM_SOLUTIONS_TEXT = {
 class Config:
     """Solve puzzles and show statistics of the search.
 
-    The exit code is 1 if any puzzle has no solution, has clashing givens, cannot be read, reaches
-    --max-tokens, or is not solved by the model.
+    The exit code is 1 if any puzzle has no solution, has conflicting givens, cannot be read,
+    reaches --max-tokens, or is not solved by the model.
 
     Examples:
         sudocot solve '1...|..3.|.4..|...2'
@@ -142,8 +141,8 @@ def _solve_with_model(
             sys.stderr.write(f"sudocot: {givens}\n")
             are_all_solved = False
             continue
-        if clashing_givens(found_board, givens[None])[0]:
-            sys.stderr.write(f"sudocot: {name}: givens clash: a unit holds a digit twice\n")
+        if conflicting_givens(found_board, givens[None])[0]:
+            sys.stderr.write(f"sudocot: {name}: givens conflict: a unit holds a digit twice\n")
             are_all_solved = False
             continue
         are_all_solved &= solver.solve(
@@ -210,12 +209,12 @@ def _segments_text(result: Trace, segments: list[Tokens]) -> str:
 
 def _outcome_text(board: Board, givens: Grid, result: Trace) -> str:
     if result.status is Status.CONFLICT:
-        return f"the {clash_text(board, givens)}"
+        return f"the {conflict_text(board, givens)}"
     if result.status is Status.UNSOLVABLE:
         return "there is no solution"
     if result.status is Status.CAPPED:
         return f"stopped at {len(result.tokens):,} tokens; --max-tokens sets the limit"
-    counts = count_solutions_many(board, givens[None], limit=2, max_nodes=_COUNT_NODES)
+    counts = count_solutions_many(board, givens[None], limit=2, max_nodes=MAX_UNIQUENESS_NODES)
     return f"solved; {_NUM_SOLUTIONS_TEXT[int(counts[0])]}"
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from data.model_format.facts import Mode
 from data.stats import PAPER_NUM_ROWS, PAPER_TABLE
 from eval.engines.contract import SCOT_MAX_NEW_TOKENS
 from scripts.experiments.model_sizes import PAPER_PARAMETERS
 from scripts.experiments.rates import Rates
-from scripts.experiments.trainings import LONGEST, Mode, Training
+from scripts.experiments.trainings import LONGEST, Training
 from training.models.families import flops_per_token
 
 TOKENS_PER_UPDATE = 100_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from data.model_format.facts import Mode
 from data.runtime.files import mark_page
 from data.runtime.templates import markdown_environment
 from scripts.experiments.costs import (
@@ -18,7 +19,7 @@ from scripts.experiments.costs import (
 )
 from scripts.experiments.experiments import EXPERIMENTS
 from scripts.experiments.rates import Rates, rates_by_name, read_rates
-from scripts.experiments.trainings import Mode, Training, scot_large, scot_small
+from scripts.experiments.trainings import Training, scot_large, scot_small
 
 NUM_GPUS = (1, 8, 64)
 NUM_CORES = (16, 64, 256)

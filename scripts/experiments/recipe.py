@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from data.model_format.facts import Mode
 from scripts.experiments.command_line import train_command
 from scripts.experiments.experiments import Experiment
 from scripts.experiments.settings import Settings
 from scripts.experiments.setups import ExperimentSetup
-from scripts.experiments.trainings import Mode, SampleName, Training
+from scripts.experiments.trainings import SampleName, Training
 from scripts.launch.recipe import Recipe, Resources, Stage, Words
 
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from data.model_format.facts import Mode
 from data.puzzle_sources.columns import ColumnOptions
 from data.stats import PAPER_TABLE
 from scripts.experiments.command_line import changed_fields, replace_fields
 from scripts.experiments.experiments import Experiment
-from scripts.experiments.trainings import Mode, SampleName, Training
+from scripts.experiments.trainings import SampleName, Training
 from scripts.launch.recipe import Words
 from training.config import TrainConfig, make_config
 

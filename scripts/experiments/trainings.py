@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from data.model_format.facts import Mode
 from data.model_format.precision import PrecisionName
 from training.config import TrainConfig, make_config
 
-Mode = Literal["cot", "scot"]
 SampleName = Literal["random", "targets", "hardest", "all"]
 PAPER_TOKENS = 20_000_000_000
 STUDY_TOKENS = 500_000

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from pathlib import Path
 
 import compile_tm
-from data.runtime.cache_folder import cache_folder
+from solver.cache_folder import cache_folder, source_digest
 
 COMPILED_MODELS = {"compiled-4x4": "4x4", "compiled-6x6": "6x6", "compiled-9x9": "9x9"}
 """Boards of the compiled solvers, by name."""
@@ -21,7 +20,7 @@ def compiled_model_folder(name: str) -> Path:
     Raises:
         OSError: No cache folder is writable.
     """
-    from compile_tm.commands.sudoku import DEFAULT_BITS
+    from compile_tm.commands.sudoku import DEFAULT_BITS, DEFAULT_SEGMENT_TOKENS
     from compile_tm.hf.sudoku import export_sudoku
     from compile_tm.sudoku.board import BOARDS
     from compile_tm.sudoku.compiled import compile_sudoku
@@ -30,12 +29,15 @@ def compiled_model_folder(name: str) -> Path:
     if cache is None:
         raise OSError(f"model {name}: no cache folder is writable; set SUDOCOT_CACHE_DIR to one")
     # Pages and evaluations show the last component of the path.
-    folder = cache / _source_digest() / name
+    folder = cache / source_digest(Path(compile_tm.__file__).parent) / name
     if folder.exists():
         return folder
     logger.info("compiling the solver into %s (first use only)", folder)
     compiled = compile_sudoku(
-        BOARDS[COMPILED_MODELS[name]], mode="scot", bits=DEFAULT_BITS["scot"], segment_tokens=512
+        BOARDS[COMPILED_MODELS[name]],
+        mode="scot",
+        bits=DEFAULT_BITS["scot"],
+        segment_tokens=DEFAULT_SEGMENT_TOKENS,
     )
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -44,11 +46,3 @@ def compiled_model_folder(name: str) -> Path:
         if not folder.exists():
             raise
     return folder
-
-
-def _source_digest() -> str:
-    """Return a digest of the compiler's sources, so that a change invalidates cached models."""
-    digest = hashlib.sha256()
-    for source in sorted(Path(compile_tm.__file__).parent.rglob("*.py")):
-        digest.update(source.read_bytes())
-    return digest.hexdigest()[:16]

@@ -165,7 +165,7 @@ def count_solutions(board: Board, givens: Grid, *, limit: int = 2) -> int:
 
     Args:
         board: The board.
-        givens: Digits, uint8 (num_cells,), 0 for blank; 0 solutions if they clash.
+        givens: Digits, uint8 (num_cells,), 0 for blank; 0 solutions if they conflict.
         limit: Maximum count; 2 distinguishes unique from ambiguous puzzles.
 
     Raises:

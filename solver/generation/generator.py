@@ -122,9 +122,7 @@ def check_range(*, seed: int, start: int, count: int) -> None:
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed: got {seed}, allowed are 0 to 2^64 - 1")
     if start < 0 or count < 0 or start + count >= 2**63:
-        raise ValueError(
-            f"start {start}, count {count}: allowed are 0 and more, with a sum below 2^63"
-        )
+        raise ValueError(f"start {start}, count {count}: must be at least 0, with a sum below 2^63")
 
 
 @inline_kernel

@@ -135,7 +135,7 @@ def place(tables: Any, state: Any, level: int, band: int, cell: int, d: int) -> 
 
 @inline_kernel
 def set_givens(tables: Any, state: Any, givens: Any) -> None:
-    """Initialize level 0 from the givens, uint8 (S,); clashes surface as a contradiction later."""
+    """Initialize level 0 from the givens, uint8 (S,); conflicts become contradictions later."""
     num_rows, side = tables.placed.shape
     num_bands, num_cells = len(state.pairs), num_rows * side
     for band in range(num_bands):

@@ -145,7 +145,7 @@ def decide(tables: Any, search: Any, level: int, cell: int, candidates: Any) -> 
 
 @inline_kernel
 def place_givens(tables: Any, search: Any, givens: Any) -> bool:
-    """Initialize level 0 from the givens, uint8 (S,); return False if two of them clash."""
+    """Initialize level 0 from the givens, uint8 (S,); return False if two of them conflict."""
     clear(tables, search)
     for cell in range(len(tables.units)):
         if givens[cell] > 0:

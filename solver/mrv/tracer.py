@@ -42,7 +42,7 @@ class Trace:
     """Trace of one puzzle and the termination status of its search."""
 
     status: Status
-    """SOLVED, UNSOLVABLE, CAPPED (token limit reached) or CONFLICT (givens or lines clash)."""
+    """SOLVED, UNSOLVABLE, CAPPED (token limit reached) or CONFLICT (givens or lines conflict)."""
     tokens: Tokens
     """Token ids, shape (n,): the whole sequence, or the continuation of the prompt if resumed."""
     num_assignments: int
@@ -94,7 +94,7 @@ class Tracer:
         alternatives, so they need not be distinguished from one-candidate lines.
 
         Raises:
-            ValueError: malformed prompt; clashing lines return CONFLICT instead.
+            ValueError: malformed prompt; conflicting lines return CONFLICT instead.
         """
         cells, candidates = parse_prompt(self.board, prompt)
         solution = np.zeros(self.board.num_cells, dtype=np.uint8)
@@ -178,7 +178,7 @@ def resume(board: Board, prompt: Tokens, *, max_tokens: int = DEFAULT_MAX_TOKENS
 
 
 def cot_length(board: Board, givens: Grid, *, max_tokens: int = DEFAULT_MAX_TOKENS) -> int | None:
-    """Return the CoT length in tokens; None if unsolvable, clashing, or over `max_tokens`."""
+    """Return the CoT length in tokens; None if unsolvable, conflicting, or over `max_tokens`."""
     out = _token_buffer(board, max_tokens)
     result = tracer(board).trace_into(checked_grid(board, givens), out=out)
     return len(result.tokens) if result.status is Status.SOLVED else None

@@ -1,4 +1,4 @@
-"""Vectorized operations on grids: stable 64-bit ids, and detection of clashing givens."""
+"""Vectorized operations on grids: stable 64-bit ids, and detection of conflicting givens."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def ids_among(
     return np.searchsorted(ascending, ids, side="right") > first
 
 
-def clashing_givens(board: Board, grids: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+def conflicting_givens(board: Board, grids: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
     """Return which grids have one digit twice in a row, column or box.
 
     Args:
@@ -64,26 +64,26 @@ def clashing_givens(board: Board, grids: npt.NDArray[np.uint8]) -> npt.NDArray[n
         grids: Digits, 0 for a blank, shape (n, num_cells).
 
     Returns:
-        Whether each grid clashes, shape (n,).
+        Whether each grid conflicts, shape (n,).
     """
     bits = np.uint32(1) << grids.T.astype(np.uint32)
     bits[grids.T == 0] = 0
-    is_clashing = np.zeros(len(grids), dtype=np.bool_)
+    is_conflicting = np.zeros(len(grids), dtype=np.bool_)
     for unit in board.units:
         cells = bits[unit]
-        is_clashing |= np.bitwise_or.reduce(cells) != cells.sum(axis=0, dtype=np.uint32)
-    return is_clashing
+        is_conflicting |= np.bitwise_or.reduce(cells) != cells.sum(axis=0, dtype=np.uint32)
+    return is_conflicting
 
 
-def clash_text(board: Board, givens: Grid) -> str:
+def conflict_text(board: Board, givens: Grid) -> str:
     """Describe the first two equal givens, shape (num_cells,), of a row, column or box.
 
     Raises:
-        ValueError: No givens clash.
+        ValueError: No givens conflict.
     """
     is_same = (givens[:, None] == givens[None, :]) & (givens != 0) & board.is_peer
     if not is_same.any():
-        raise ValueError("no givens clash")
+        raise ValueError("no givens conflict")
     first, second = np.argwhere(is_same)[0]
     cells = f"{board.format_cell(int(first))} and {board.format_cell(int(second))}"
-    return f"givens clash: digit {givens[first]} in cells {cells}"
+    return f"givens conflict: digit {givens[first]} in cells {cells}"

@@ -2,7 +2,7 @@
 
 The symmetries are those of `solver.symmetry.transforms`: digits renamed, lines (rows and columns)
 permuted inside their chutes (bands and stacks), chutes permuted, and on boards with square boxes
-the transpose. A grid may have any givens, from none to all; they may even clash.
+the transpose. A grid may have any givens, from none to all; they may even conflict.
 
 Definition. Lines and digits are colored by repeated hashing of the colors around them (color
 refinement, `solver.symmetry.coloring`). If two lines of one side that have givens still share a

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from compile_tm.jit import IS_JIT
 from compile_tm.runtime.sparse import SparseTransformer
 from compile_tm.sudoku.board import BOARDS, Special
 from compile_tm.sudoku.compiled import (
@@ -19,6 +18,7 @@ from compile_tm.sudoku.compiled import (
 from data.segments import split_into_segments
 from solver.boards import get_board
 from solver.generation.generator import generate_puzzles
+from solver.jit import IS_JIT
 from solver.mrv.tracer import Status, trace
 
 Ids = npt.NDArray[np.int32]

@@ -18,13 +18,13 @@ from compile_tm.constructions.vocabulary import Mode
 from compile_tm.conversion.settings import Conversion
 from compile_tm.hf.export import export_model
 from compile_tm.hf.self_test import read_cases
-from compile_tm.jit import IS_JIT
 from compile_tm.machines.examples import parity, sorting
 from compile_tm.machines.regex import regex_symbols
 from compile_tm.machines.turing import TuringMachine
 from compile_tm.runtime.generation import Generation
 from compile_tm.sudoku.board import BOARDS
 from compile_tm.sudoku.compiled import compile_sudoku
+from solver.jit import IS_JIT
 from tests.compile_tm.machine_cases import write_machine
 
 

@@ -14,7 +14,6 @@ from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
 from compile_tm.constructions.sizes import MachineNumbers, dfa_sizes, tm_dimensions
 from compile_tm.constructions.tokens import Answer, Delimiter, Symbol, Token
 from compile_tm.constructions.vocabulary import Mode
-from compile_tm.jit import IS_JIT
 from compile_tm.machines.dfa import Dfa
 from compile_tm.machines.examples import multiples, parity
 from compile_tm.machines.files import machine_from_data
@@ -26,6 +25,7 @@ from compile_tm.program.compiled import Decoder
 from compile_tm.runtime.generation import generate_words
 from compile_tm.runtime.sparse import SparseTransformer
 from compile_tm.runtime.transformer import TorchTransformer
+from solver.jit import IS_JIT
 from tests.compile_tm import naive_program
 from tests.compile_tm.machine_cases import example_runs, random_dfa, random_runs
 from tests.compile_tm.test_sequences import golden_records, golden_token

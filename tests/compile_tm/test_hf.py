@@ -32,13 +32,13 @@ from compile_tm.hf.modeling_compiled import rounded
 from compile_tm.hf.self_test import choose_cases, read_cases
 from compile_tm.hf.source import load_model
 from compile_tm.hf.tokenizer import build_tokenizer
-from compile_tm.jit import IS_JIT
 from compile_tm.machines.examples import binary_increment, sorting
 from compile_tm.machines.regex import regex_dfa
 from compile_tm.machines.turing import Rule, TuringMachine
 from compile_tm.runtime.sparse import SparseTransformer
 from compile_tm.runtime.transformer import TorchTransformer
 from eval.engines.hf import _pad_left
+from solver.jit import IS_JIT
 from tests.compile_tm.machine_cases import colliding_machine, example_runs, random_runs
 from tests.compile_tm.self_test_checks import assert_words_that_cannot_be_run_are_problems
 

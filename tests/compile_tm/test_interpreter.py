@@ -8,7 +8,6 @@ from itertools import product
 import numpy as np
 import pytest
 
-from compile_tm.jit import IS_JIT
 from compile_tm.machines import examples
 from compile_tm.machines.display import run_lines
 from compile_tm.machines.folding import fold
@@ -16,6 +15,7 @@ from compile_tm.machines.interpreter import LeftEdge, Run, Status, run_machine
 from compile_tm.machines.problems import MachineError
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
 from compile_tm.machines.turing import Rule, TuringMachine
+from solver.jit import IS_JIT
 from tests.compile_tm.naive_turing import configurations
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from compile_tm import jit
+from solver.jit import IS_JIT
 
 
-@pytest.mark.skipif(not jit.IS_JIT, reason="kernels are not compiled")
+@pytest.mark.skipif(not IS_JIT, reason="kernels are not compiled")
 def test_a_change_of_any_module_gives_another_cache_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -28,7 +29,7 @@ def test_a_change_of_any_module_gives_another_cache_folder(
     assert jit.kernel_cache_dir.__wrapped__() not in (None, first)
 
 
-@pytest.mark.skipif(not jit.IS_JIT, reason="kernels are not compiled")
+@pytest.mark.skipif(not IS_JIT, reason="kernels are not compiled")
 def test_without_a_writable_home_kernels_are_cached_in_the_temporary_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -42,6 +43,6 @@ def test_without_a_writable_home_kernels_are_cached_in_the_temporary_folder(
 
 
 def test_without_numba_there_is_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jit, "IS_JIT", False)
-    monkeypatch.delattr(jit, "numba", raising=False)
+    monkeypatch.setattr("solver.jit.IS_JIT", False)
+    monkeypatch.delattr("solver.jit.numba", raising=False)
     assert jit.kernel_cache_dir.__wrapped__() is None

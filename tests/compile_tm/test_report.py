@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from compile_tm.commands import report
-from compile_tm.jit import IS_JIT
 from compile_tm.measure.practice.retrieval import missing_library
 from compile_tm.measure.report.document import (
     Plot,
@@ -25,6 +24,7 @@ from compile_tm.measure.report.sudoku_section import gaps_table, sudoku_case
 from compile_tm.measure.report.tightness_section import tightness_section
 from compile_tm.sudoku.board import Special
 from data.runtime.ranges import check_ranges
+from solver.jit import IS_JIT
 
 CURVE = Series(label="<b> & x", x=(1.0, 2.0), y=(1.0, 10.0))
 PLOT = Plot(name="curve", title="a < b", series=(CURVE,), x_label="x", y_label="y", y_scale="log")

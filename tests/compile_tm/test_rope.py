@@ -1,4 +1,4 @@
-"""Tests of rotary encodings: definition, the lemma's stack, gaps, rounding, machines."""
+"""Tests of rotary embeddings: definition, the lemma's stack, gaps, rounding, machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of exported machines with rotary encodings: against the runtime, and their checks."""
+"""Tests of exported machines with rotary embeddings: against the runtime, and their checks."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_a_sound_folder_passes_and_decodes(folder: Path) -> None:
     generations = generate_words(decoder, compiled, ["1", "", "0"])
     assert [generation.output for generation in generations] == [("1", "0"), ("1",), ("1",)]
     card = (folder / "README.md").read_text()
-    assert "16, by rotary encodings" in card
+    assert "16, by rotary embeddings" in card
     assert "activations are rounded to F(6, 5) and attention weights are rounded to F(7, 8)" in card
 
 

@@ -97,7 +97,7 @@ def test_bounds_of_the_whole() -> None:
     heads = convert(blueprint, "denoise", where=Denoising.HEADS).denoised
     assert heads == blueprint.layers_with_heads()
     assert set(range(1, blueprint.num_before + 1)) <= heads < set(range(1, sizes.L + 1))
-    with pytest.raises(ValueError, match="got ties, allowed with rotary encodings"):
+    with pytest.raises(ValueError, match="got ties, allowed with rotary embeddings"):
         convert(blueprint, "denoise", where=Denoising.TIES)
     enough = sufficient_mantissa_bits(4)
     assert least_stack_gap(4, mantissa(enough)) >= 1 / 4 > least_stack_gap(4, mantissa(enough - 1))
@@ -197,5 +197,5 @@ def test_the_reference_of_ties_is_exact() -> None:
 def test_what_takes_positional_embeddings_refuses_others() -> None:
     compiled = compile_dfa(regex_dfa("a*", alphabet="ab"), bits=2)
     assert make_blueprint(compiled, "embedding").rope is None
-    with pytest.raises(ValueError, match="case: got one with rotary encodings"):
+    with pytest.raises(ValueError, match="case: got one with rotary embeddings"):
         measure_errors(without_embedding(dfa_case(2)), "denoise")

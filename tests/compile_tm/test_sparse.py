@@ -11,7 +11,7 @@ import pytest
 
 from compile_tm.constructions.compiled import compile_machine
 from compile_tm.constructions.sequences import cot_ids, min_bits, scot_segments
-from compile_tm.jit import IS_JIT
+from compile_tm.constructions.vocabulary import Mode
 from compile_tm.machines.examples import binary_increment, busy_beaver
 from compile_tm.machines.folding import fold
 from compile_tm.machines.interpreter import run_machine
@@ -25,7 +25,7 @@ from compile_tm.runtime.generation import generate_words
 from compile_tm.runtime.sparse import SparseError, SparseTransformer
 from compile_tm.runtime.trace import trace_program
 from compile_tm.runtime.transformer import TorchTransformer
-from compile_tm.sudoku.compiled import Mode
+from solver.jit import IS_JIT
 from tests.compile_tm.machine_cases import example_runs, random_runs
 from tests.compile_tm.sudoku_runs import (
     compiled_with_model,

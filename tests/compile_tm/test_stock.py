@@ -19,7 +19,6 @@ from compile_tm.constructions.compiled import CompiledMachine, compile_dfa, comp
 from compile_tm.hf.decoder import StockDecoder
 from compile_tm.hf.folder import write_evaluation_facts
 from compile_tm.hf.self_test import read_cases
-from compile_tm.jit import IS_JIT
 from compile_tm.machines.examples import binary_increment, parity, sorting
 from compile_tm.program.compiled import CompiledProgram
 from compile_tm.stock.attention import (
@@ -39,6 +38,7 @@ from compile_tm.stock.shape import Architecture
 from compile_tm.stock.source import make_source
 from data.model_format.facts import FACTS_FILE
 from data.model_format.weights import weights_digest
+from solver.jit import IS_JIT
 from tests.compile_tm.self_test_checks import assert_words_that_cannot_be_run_are_problems
 from tests.compile_tm.sudoku_runs import compiled_with_model
 

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from compile_tm.jit import IS_JIT
 from compile_tm.measure.checks import check_trace, margin_problems, trace_margins
 from compile_tm.program.neurons import select
 from compile_tm.program.program import Layer, Program
@@ -28,6 +27,7 @@ from compile_tm.sudoku.schedule import Schedule
 from compile_tm.sudoku.sizes import sudoku_sizes
 from data.segments import cut_segment
 from solver.boards import get_board
+from solver.jit import IS_JIT
 from solver.mrv.tracer import resume, trace
 from solver.vocabulary import END_INPUT, Vocabulary
 from tests.compile_tm.sudoku_runs import (

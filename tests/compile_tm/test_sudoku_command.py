@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from compile_tm.commands.folders import Attention, make_conversion
+from compile_tm.constructions.vocabulary import Mode
 from compile_tm.conversion.rope.blueprint import Blueprint
 from compile_tm.conversion.settings import RoundingPoints
 from compile_tm.formats.floats import BF16, get_format
@@ -22,7 +23,7 @@ from compile_tm.runtime.sparse import SparseTransformer
 from compile_tm.runtime.transformer import TorchTransformer
 from compile_tm.stock.self_test import expected_case
 from compile_tm.sudoku.board import BOARDS, Special
-from compile_tm.sudoku.compiled import Mode, compile_sudoku
+from compile_tm.sudoku.compiled import compile_sudoku
 from scripts.cli.main import main
 from solver.boards import get_board
 from tests.compile_tm.sudoku_runs import (
@@ -88,7 +89,7 @@ def test_command_solves_and_writes_a_model(
         ("\u00b2" + "." * 15, "got '\u00b2' in cell 1, allowed are 1 to 4, and . or 0 for blanks"),
         ("." * 15 + "5", "got '5' in cell 16, allowed are 1 to 4, and . or 0 for blanks"),
         ("." * 15, "got 15 cells, allowed are 16"),
-        ("11" + "." * 14, "(1,1) and (1,2) clash, both hold 1"),
+        ("11" + "." * 14, "(1,1) and (1,2) conflict, both hold 1"),
     ],
 )
 def test_malformed_puzzles_are_refused_before_the_folder_is_written(
@@ -235,7 +236,7 @@ def test_options_that_have_no_effect_are_refused() -> None:
 
 def test_lengths_out_of_range_are_refused() -> None:
     for bits, segment_tokens, message in (
-        (4, 8, "bits: got 4, allowed are 5 and more"),
+        (4, 8, "bits: got 4, must be at least 5"),
         (8, 256, "allowed are 1 to 255"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from compile_tm.commands.folders import BF16_POINTS, make_conversion
+from compile_tm.constructions.vocabulary import Mode
 from compile_tm.conversion.rope.blueprint import Blueprint
 from compile_tm.hf.sudoku import export_sudoku
 from compile_tm.program.register_file import RegisterEntry
 from compile_tm.runtime.trace import Trace, trace_program
-from compile_tm.sudoku.compiled import Mode
 from tests.compile_tm.sudoku_runs import compiled_with_model, searching_puzzles, solver_segments
 
 Values = npt.NDArray[np.float64]

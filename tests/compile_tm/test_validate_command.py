@@ -15,7 +15,6 @@ from compile_tm.commands import validate as validate_command
 from compile_tm.constructions.compiled import CompiledMachine, compile_machine
 from compile_tm.constructions.vocabulary import Mode
 from compile_tm.conversion.settings import Conversion
-from compile_tm.jit import IS_JIT
 from compile_tm.machines import random_runs
 from compile_tm.machines.interpreter import Status, run_machine
 from compile_tm.machines.random_machines import RandomMachineConfig, random_machine, random_word
@@ -23,6 +22,7 @@ from compile_tm.machines.random_runs import random_long_run
 from compile_tm.machines.turing import Move, TuringMachine
 from compile_tm.measure import validation
 from data.runtime.ranges import check_ranges
+from solver.jit import IS_JIT
 
 SMALL = RandomMachineConfig(max_tapes=1, max_states=3, max_inputs=1, max_extra_symbols=0)
 

@@ -345,5 +345,5 @@ def test_strict_stops_at_a_bad_row(tmp_path: Path, puzzles: list[tuple[str, str]
     with pytest.raises(ValueError, match=r"a\.csv:5:\d+: "):
         build(files(path), tmp_path / "strict", config=SMALL, strict=True)
     write_csv(path, [("11" + "." * 14, ""), ("12!4" + "." * 12, "")])
-    with pytest.raises(ValueError, match=r":2: givens clash: digit 1 in cells \(1,1"):
+    with pytest.raises(ValueError, match=r":2: givens conflict: digit 1 in cells \(1,1"):
         build(files(path), tmp_path / "first", config=SMALL, strict=True)

@@ -29,7 +29,7 @@ UNSOLVABLE = "1....." + "3..4....." + "1"
 AMBIGUOUS = "1" + "." * 15
 
 
-CLASHING = "11" + "." * 14
+CONFLICTING = "11" + "." * 14
 
 
 MALFORMED = "1!" + "." * 14
@@ -77,7 +77,7 @@ def test_every_row_has_a_status_and_nothing_is_made_up(
     tmp_path: Path, puzzles: list[tuple[str, str]]
 ) -> None:
     good, other = puzzles[0][0], puzzles[1][0]
-    listed = [good, MALFORMED, CLASHING, UNSOLVABLE, AMBIGUOUS, good, other]
+    listed = [good, MALFORMED, CONFLICTING, UNSOLVABLE, AMBIGUOUS, good, other]
     source = files(write_rows(tmp_path / "a.txt", listed))
     table = measure_lengths(
         source, tmp_path / "out", config=LengthsConfig(segment_tokens=8, check_unique=True)
@@ -180,7 +180,7 @@ def test_bytes_do_not_depend_on_the_workers(tmp_path: Path, puzzles: list[tuple[
 def test_strict_stops_before_any_work(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
     for bad, message in (
         (MALFORMED, r"a\.csv:4:\d+: "),
-        (CLASHING, r"a\.csv:4: givens clash: digit "),
+        (CONFLICTING, r"a\.csv:4: givens conflict: digit "),
     ):
         source = files(write_csv(tmp_path / "a.csv", [*puzzles[:2], (bad, "")]))
         with pytest.raises(ValueError, match=message):
@@ -216,7 +216,7 @@ def test_command_prints_counts_that_add_up(
     tmp_path: Path, puzzles: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts = [text for text, _ in puzzles[:5]]
-    path = write_rows(tmp_path / "a.txt", [*texts, MALFORMED, CLASHING, UNSOLVABLE, texts[0]])
+    path = write_rows(tmp_path / "a.txt", [*texts, MALFORMED, CONFLICTING, UNSOLVABLE, texts[0]])
     config = lengths_command.Config(sources=(str(path),), out=tmp_path / "out")
     assert lengths_command.main(config) == 0
     cells = [

@@ -40,7 +40,7 @@ CONFIG = BuildConfig(shard_puzzles=3)
 
 def test_output_is_locked_for_others_and_nothing_stays(tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
-    refused = pytest.raises(ValueError, match="another process is writing there")
+    refused = pytest.raises(ValueError, match="another process is writing to it")
     with locked_output(out), refused, locked_output(out):
         pass
     assert list(out.parent.iterdir()) == []
@@ -141,7 +141,7 @@ def test_two_builds_at_once_make_one_whole_data_set(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert all("another process is writing there" in str(result) for result in results)
+        assert all("another process is writing to it" in str(result) for result in results)
         assert len(results) < 2
         found = {file.name: file.read_bytes() for file in out.iterdir()}
         wanted = wanted or found

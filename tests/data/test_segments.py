@@ -18,7 +18,7 @@ from solver.jit import IS_JIT
 from solver.mrv.tracer import Status, resume, trace
 from solver.vocabulary import END_INPUT, INPUT, OUTPUT, SUMMARY, Tokens
 from tests import naive
-from tests.solver.test_mrv import as_grid, full_grid, has_clash, puzzles
+from tests.solver.test_mrv import as_grid, full_grid, has_conflict, puzzles
 
 
 def rows(segments: Segments) -> list[tuple[list[int], int]]:
@@ -59,7 +59,7 @@ def test_golden_segments(shared_dir: Path) -> None:
 @given(puzzle=puzzles(), segment_tokens=st.integers(1, 40))
 def test_equals_naive_twin(puzzle: tuple[Board, Grid], segment_tokens: int) -> None:
     board, grid = puzzle
-    if has_clash(board, grid) or trace(board, grid).status is not Status.SOLVED:
+    if has_conflict(board, grid) or trace(board, grid).status is not Status.SOLVED:
         return
     segments = split_one(board, grid, segment_tokens=segment_tokens)
     assert rows(segments) == naive.segments(board, grid.tolist(), segment_tokens=segment_tokens)
@@ -80,7 +80,7 @@ def test_every_segment_follows_from_its_prompt(
     puzzle: tuple[Board, Grid], segment_tokens: int
 ) -> None:
     board, grid = puzzle
-    if has_clash(board, grid) or trace(board, grid).status is not Status.SOLVED:
+    if has_conflict(board, grid) or trace(board, grid).status is not Status.SOLVED:
         return
     for ids, prompt_length in rows(split_one(board, grid, segment_tokens=segment_tokens)):
         body = ids[prompt_length:]

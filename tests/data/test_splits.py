@@ -125,9 +125,9 @@ def test_sample_is_drawn_by_seed(tmp_path: Path, grids: Grid) -> None:
 
 
 def test_sets_without_puzzles(tmp_path: Path, grids: Grid) -> None:
-    clashing = np.zeros((1, BOARD.num_cells), dtype=np.uint8)
-    clashing[0, :2] = 1
-    path = write_list(tmp_path / "clash.txt", clashing)
+    conflicting = np.zeros((1, BOARD.num_cells), dtype=np.uint8)
+    conflicting[0, :2] = 1
+    path = write_list(tmp_path / "conflict.txt", conflicting)
     source = open_files((str(path),), board="6x6", split=None, revision=None)
     build(source, tmp_path / "empty", config=BuildConfig())
     full = write_list(tmp_path / "full.txt", grids[:3])

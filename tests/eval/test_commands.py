@@ -259,13 +259,17 @@ TEXT, IDS = (("--engine", "hf", "--protocol", protocol) for protocol in ("text",
 @pytest.mark.parametrize(
     ("engine", "options", "message"),
     [
-        (TEXT, ("--keep-tokens",), "keep_tokens: got True, allowed with the text protocol is the"),
+        (TEXT, ("--keep-tokens",), "keep_tokens: got True, not allowed with the text protocol"),
         (TEXT, ("--mode", "cot"), "mode: got cot, allowed with the text protocol is the default"),
-        (TEXT, ("--max-segment-tokens", "9"), "max_segment_tokens: got 9, allowed with the text"),
+        (
+            TEXT,
+            ("--max-segment-tokens", "9"),
+            "max_segment_tokens: got 9, not allowed with the",
+        ),
         (IDS, ("--shots", "1"), "shots: got 1, allowed with token ids is the default, 0"),
         (IDS, ("--temperature", "0"), "temperature: got 0.0, allowed with token ids is the"),
         (IDS, ("--prompt-form", "chat"), "prompt_form: got chat, allowed with token ids is the"),
-        ((), ("--base-url", "http://host/v1"), "base_url: got http://host/v1, allowed with engine"),
+        ((), ("--base-url", "http://host/v1"), "base_url: got http://host/v1, not allowed with"),
         (
             (),
             ("--price-in", "2"),

@@ -69,14 +69,14 @@ def test_it_solves_for_people(model: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_puzzles_that_it_cannot_solve_end(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a solution it writes padding, which stops it; givens that clash do not reach it."""
+    """Without a solution it writes padding, which stops it; conflicting givens do not reach it."""
     assert main(["solve", "123.4..........4", "--model", str(model)]) == 1
     shown = capsys.readouterr().out
     assert "the model's last block is malformed" in shown
     assert int(shown.split("tokens")[-1].split()[0].rstrip(",")) < 40
     assert main(["solve", "11..............", "--model", str(model)]) == 1
     captured = capsys.readouterr()
-    assert "givens clash" in captured.err
+    assert "givens conflict" in captured.err
     assert "<input>" not in captured.out
     assert main(["solve", "................", "--model", str(model)]) == 0
     assert "deviations: none" in capsys.readouterr().out

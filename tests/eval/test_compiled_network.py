@@ -248,7 +248,7 @@ def test_what_transformers_alone_computes_is_for_the_engine_hf(
 ) -> None:
     edit_config(path, **{key: value})
     folder = ModelFolder.open(path)
-    assert folder.computed is None
+    assert folder.network_config is None
     for name in set(LOCAL_ENGINES) - {"hf"}:
         with pytest.raises(ValueError, match=rf"{key}: got \[.*only the engine hf supports it"):
             make_engine(name, folder, precision=FP32, device=CPU, num_slots=1)

@@ -88,7 +88,7 @@ def test_a_cot_is_one_draft_cut_at_the_limit() -> None:
     [
         ("<summary> (1,1) 1", 1),  # no end
         ("<summary> 1 (1,1) </summary>", 1),
-        ("<summary> (1,1) 1 (1,2) 1 </summary>", 1),  # clash
+        ("<summary> (1,1) 1 (1,2) 1 </summary>", 1),  # conflict
         ("<summary> (1,1) 1 2 (1,2) 3 </summary>", 1),  # two candidates in a given
         ("<summary> (1,1) 1 (1,2) <none> </summary>", 2),
         ("<summary> (1,1) 1 </summary>", 2),  # a given is missing

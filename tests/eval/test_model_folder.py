@@ -38,7 +38,7 @@ def test_the_digest_is_that_of_training(
     path = export(make_model(name), tmp_path / "model")
     with caplog.at_level(logging.WARNING):
         folder = ModelFolder.open(path)
-    # transformers comments on scaled rotary encodings without a factor.
+    # transformers comments on scaled rotary embeddings without a factor.
     assert not [record for record in caplog.records if record.name.startswith(("eval", "data"))]
     assert (
         folder.weights_digest == json.loads((path / "sudocot.json").read_text())["weights_digest"]

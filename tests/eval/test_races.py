@@ -36,7 +36,7 @@ def test_two_evaluations_at_once_are_never_mixed(offset_s: float, tmp_path: Path
     for thread in threads:
         thread.join()
     (message,) = refused
-    assert re.search("another process is writing there|differs in", message)
+    assert re.search("another process is writing to it|differs in", message)
     folder = EvaluationFolder.open(out)
     assert folder.config.num_sampled in (3, 5)
     assert len(folder.sample) == len(folder.rows) == folder.config.num_sampled

@@ -105,10 +105,10 @@ def test_a_trace_longer_than_the_model_is_cut() -> None:
         replay(model, request("cot"), segment_tokens=None)
 
 
-def test_clashing_givens_have_no_trace() -> None:
-    clash = replace(request(), givens=np.array([1, 1] + [0] * 14, dtype=np.uint8))
-    with pytest.raises(ValueError, match="givens clash"):
-        replay(network(wrong=None, segment_tokens=9), clash, segment_tokens=9)
+def test_conflicting_givens_have_no_trace() -> None:
+    conflict = replace(request(), givens=np.array([1, 1] + [0] * 14, dtype=np.uint8))
+    with pytest.raises(ValueError, match="givens conflict"):
+        replay(network(wrong=None, segment_tokens=9), conflict, segment_tokens=9)
 
 
 def test_equal_logits_prefer_the_smaller_id() -> None:
@@ -118,7 +118,7 @@ def test_equal_logits_prefer_the_smaller_id() -> None:
 
 @pytest.mark.parametrize("name", ["4x4", "6x6", "9x9"])
 def test_boards_in_the_middle_of_a_trace(name: str) -> None:
-    """Every prefix of a trace gives digits that do not clash, and the last one the solution."""
+    """Every prefix of a trace gives digits that do not conflict, and the last one the solution."""
     board, rng = get_board(name), np.random.default_rng(4)
     givens = full_grid(board, rng)
     givens[rng.permutation(board.num_cells)[: board.num_cells * 2 // 3]] = 0

@@ -106,7 +106,7 @@ def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "results.jsonl:1: not what sudocot writes"),
+        ("{", "results.jsonl:1: malformed line"),
         ('{"schema":2}', "schema: got 2, allowed is 1"),
         ('{"schema":1}', "results.jsonl:1"),
         ("[]", "results.jsonl:1"),
@@ -125,7 +125,7 @@ def test_an_id_beyond_those_of_the_board_is_a_damaged_line(tmp_path: Path) -> No
     first["output"] = [300]
     path.write_text("".join(json.dumps(record) + "\n" for record in (first, *others)))
     (path.parent / DIGESTS_FILE).unlink()
-    with pytest.raises(ValueError, match=r"results.jsonl:1: not what sudocot writes: .*300"):
+    with pytest.raises(ValueError, match=r"results.jsonl:1: malformed line: .*300"):
         _ = EvaluationFolder.open(path.parent).rows
 
 
@@ -136,7 +136,7 @@ def test_damaged_tokens_are_named(tmp_path: Path, record: Any) -> None:
     line = json.dumps(record).replace("{key}", key)
     (folder.path / TOKENS_FILE).write_text(line + "\n")
     (folder.path / DIGESTS_FILE).unlink()
-    with pytest.raises(ValueError, match=r"tokens.jsonl:1: not what sudocot writes"):
+    with pytest.raises(ValueError, match=r"tokens.jsonl:1: malformed line"):
         folder.generated([key])
 
 

@@ -203,7 +203,7 @@ def test_two_processes_do_not_write_to_one_evaluation(tmp_path: Path) -> None:
     folder = run_one(toy_folder(tmp_path / "e", 3))
     with (
         locked_folder(folder.path),
-        pytest.raises(ValueError, match="another process is writing there"),
+        pytest.raises(ValueError, match="another process is writing to it"),
     ):
         rescore(folder)
 

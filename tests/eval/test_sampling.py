@@ -39,7 +39,7 @@ from tests.data.puzzle_files import make_puzzles, write_csv
 
 AMBIGUOUS = "1" + "." * 35
 UNSOLVABLE = "12345." + "......" + ".....6" + "." * 18
-CLASHING = "11" + "." * 34
+CONFLICTING = "11" + "." * 34
 MALFORMED = "1!" + "." * 34
 
 lengths_arrays = st.lists(st.integers(1, 300), max_size=60)
@@ -133,7 +133,7 @@ def test_bucket_labels(value: float, label: str) -> None:
 @pytest.fixture(scope="module")
 def list_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """80 puzzles; then one twice, and rows that must never be evaluated."""
-    bad = [(text, "") for text in (AMBIGUOUS, UNSOLVABLE, CLASHING, MALFORMED)]
+    bad = [(text, "") for text in (AMBIGUOUS, UNSOLVABLE, CONFLICTING, MALFORMED)]
     path = write_csv(tmp_path_factory.mktemp("list") / "all.csv", [*make_puzzles("6x6", 80), *bad])
     rows = path.read_text().splitlines()
     path.write_text("\n".join([*rows, rows[8]]) + "\n")

@@ -92,7 +92,7 @@ def test_a_wrong_line_is_marked_and_the_rest_judged_by_what_it_left() -> None:
     assert run.finish_reason is FinishReason.MALFORMED
 
 
-def test_a_line_that_clashes_leaves_nothing_to_compare_with() -> None:
+def test_a_line_that_conflicts_leaves_nothing_to_compare_with() -> None:
     answer = text_to_tokens(BOARD_4X4, "(1,2) 1 (1,3) 2 </summary>")
     _, lines = lines_of(PUZZLE, lambda _prompt: answer, segment_tokens=None)
     assert [line.expected is None for line in lines] == [False, True]

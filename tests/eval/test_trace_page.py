@@ -52,9 +52,9 @@ def test_solver_stream_is_the_cot_with_summaries_put_in() -> None:
 
 
 def test_puzzles_without_a_trace_to_show_are_refused() -> None:
-    board, clash = parse_puzzle("11..|....|....|....")
-    with pytest.raises(ValueError, match="givens clash"):
-        solver_stream(board, clash, segment_tokens=None)
+    board, conflict = parse_puzzle("11..|....|....|....")
+    with pytest.raises(ValueError, match="givens conflict"):
+        solver_stream(board, conflict, segment_tokens=None)
     _, unsolvable = parse_puzzle("123.|....|...4|....")
     assert solver_stream(board, unsolvable, segment_tokens=None).finish_reason == "unsolvable"
     with pytest.raises(ValueError, match="unsolvable, segments need a solved one"):
@@ -210,7 +210,7 @@ def test_what_cannot_be_shown_is_refused_before_a_model_decodes(
 ) -> None:
     monkeypatch.setattr(sources, "make_engine", mock.Mock(side_effect=AssertionError))
     model, page = export(make_model("llama"), tmp_path / "model"), tmp_path / "notes.html"
-    with pytest.raises(ValueError, match="givens clash"):
+    with pytest.raises(ValueError, match="givens conflict"):
         main(Config(puzzle="11..............", model=model, out=page))
     page.write_text("mine")
     with pytest.raises(FileExistsError, match="was not made by sudocot"):

@@ -68,7 +68,8 @@ def test_command_keeps_the_contract(words: tuple[str, ...]) -> None:
     assert module.Config.__dataclass_params__.frozen
     assert all(field.kw_only for field in dataclasses.fields(module.Config))
     assert hasattr(module.Config, "__slots__")
-    examples = module.Config.__doc__.splitlines()
+    # The help shows the lines after this heading as examples.
+    examples = module.Config.__doc__.partition("\n    Examples:\n")[2].splitlines()
     command = f"sudocot {' '.join(words)} "
     assert any(command in f"{line} " for line in examples), "an example belongs in the help"
     assert callable(module.main)

@@ -19,7 +19,7 @@ from solver.puzzles import parse_puzzle
 UNIQUE = "1...|..3.|.4..|...2"
 AMBIGUOUS = "1...|....|....|...."
 UNSOLVABLE = "1...|..3.|.4..|...1"
-CLASHING = "11..|..3.|.4..|...."
+CONFLICTING = "11..|..3.|.4..|...."
 BRANCHING_9X9 = "................12..3..4........5.....4.36....1.....78....1......98..3...7....6.."
 
 
@@ -71,7 +71,7 @@ def test_one_dead_end_is_singular(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (AMBIGUOUS, 0, "solved; there are two or more solutions, and this is the first"),
         (UNSOLVABLE, 1, "there is no solution"),
-        (CLASHING, 1, "the givens clash: digit 1 in cells (1,1) and (1,2)"),
+        (CONFLICTING, 1, "the givens conflict: digit 1 in cells (1,1) and (1,2)"),
     ],
 )
 def test_outcome_and_exit_code(
@@ -130,7 +130,8 @@ def test_segments_of_an_unsolved_puzzle_are_its_trace(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("puzzle", "options"), [(UNSOLVABLE, ()), (CLASHING, ()), (AMBIGUOUS, ("--max-tokens", "20"))]
+    ("puzzle", "options"),
+    [(UNSOLVABLE, ()), (CONFLICTING, ()), (AMBIGUOUS, ("--max-tokens", "20"))],
 )
 def test_segments_of_an_unsolved_puzzle_are_not_counted(
     puzzle: str, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]

@@ -101,7 +101,7 @@ def test_symmetric_and_sparse_grids(board: Board) -> None:
 
 
 def num_classes_4x4(*, num_givens: int) -> int:
-    """Count the classes of 4x4 grids with `num_givens` givens, clashing or not, by Burnside.
+    """Count the classes of 4x4 grids with `num_givens` givens, conflicting or not, by Burnside.
 
     A symmetry fixes a grid if each cycle of its cells is blank or filled along the cycle: a cycle
     of length n can start with any digit that n renamings bring back.

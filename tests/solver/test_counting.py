@@ -88,7 +88,7 @@ def test_6x6_has_28200960_grids() -> None:
 
 
 @pytest.mark.parametrize("board", ALL_BOARDS, ids=lambda board: board.name)
-def test_full_empty_and_clashing_grids(board: Board) -> None:
+def test_full_empty_and_conflicting_grids(board: Board) -> None:
     full = pattern_grid(board)
     assert count_solutions(board, full) == 1
     assert count_solutions(board, np.zeros_like(full), limit=3) == 3

@@ -53,7 +53,7 @@ def puzzles(draw: st.DrawFn, names: list[str] = SMALL_BOARDS) -> tuple[Board, Gr
     return board, grid.astype(np.uint8)
 
 
-def has_clash(board: Board, grid: Grid) -> bool:
+def has_conflict(board: Board, grid: Grid) -> bool:
     """Whether a unit has a given twice."""
     return any(
         len(set(digits)) < len(digits)
@@ -97,7 +97,7 @@ def test_golden_records(golden: list[dict[str, object]]) -> None:
 def test_equals_naive_twin(puzzle: tuple[Board, Grid]) -> None:
     board, grid = puzzle
     result = trace(board, grid)
-    if has_clash(board, grid):
+    if has_conflict(board, grid):
         assert result.status is Status.CONFLICT
         assert result.solution is None
         assert result.num_assignments == 0
@@ -212,7 +212,7 @@ def assert_resumes(board: Board, grid: Grid, lines: list[naive.Line]) -> None:
 @given(puzzle=puzzles(), data=st.data())
 def test_resumes_from_any_decision_stack(puzzle: tuple[Board, Grid], data: st.DataObject) -> None:
     board, grid = puzzle
-    if has_clash(board, grid):
+    if has_conflict(board, grid):
         return
     lines, _, _ = naive.search_lines(board, grid.tolist())
     if lines:
@@ -228,11 +228,11 @@ def test_resumes_from_a_dead_end() -> None:
         assert_resumes(board, grid, lines[: number + 1])
 
 
-def test_resume_refuses_lines_that_clash() -> None:
+def test_resume_refuses_lines_that_conflict() -> None:
     board = get_board("4x4")
     one, two = 8 + 16, 8 + 17
-    clash = np.array([3, 8, one, 9, one, 4], dtype=np.uint8)
-    assert resume(board, clash).status is Status.CONFLICT
+    conflict = np.array([3, 8, one, 9, one, 4], dtype=np.uint8)
+    assert resume(board, conflict).status is Status.CONFLICT
     twice = np.array([3, 8, one, 8, two, 4], dtype=np.uint8)
     assert resume(board, twice).status is Status.CONFLICT
     not_dead = np.array([3, 8, one, 9, NONE, 4], dtype=np.uint8)

@@ -16,7 +16,7 @@ import pytest
 from solver.boards import get_board
 from solver.jit import IS_JIT
 from solver.puzzles import (
-    clashing_givens,
+    conflicting_givens,
     format_board,
     format_grid,
     parse_puzzle,
@@ -188,12 +188,12 @@ def test_folder_is_read_by_split_and_never_searched(tmp_path: Path) -> None:
         read_puzzles(tmp_path / "train.csv", split="train")
 
 
-def test_clashing_givens_are_read_and_labelled_apart(tmp_path: Path) -> None:
-    """A10: two givens that clash are well-formed; whether they clash is another question."""
-    clashing = dict.fromkeys((3, 7), "5" + PUZZLE[1:8] + "5" + PUZZLE[9:])
-    path = write(tmp_path, "\n".join(clashing.get(i, PUZZLE) for i in range(10)))
+def test_conflicting_givens_are_read_and_labelled_apart(tmp_path: Path) -> None:
+    """A10: two givens that conflict are well-formed; whether they conflict is another question."""
+    conflicting = dict.fromkeys((3, 7), "5" + PUZZLE[1:8] + "5" + PUZZLE[9:])
+    path = write(tmp_path, "\n".join(conflicting.get(i, PUZZLE) for i in range(10)))
     block = read_one(path)
-    assert np.flatnonzero(clashing_givens(BOARD, block.grids)).tolist() == [3, 7]
+    assert np.flatnonzero(conflicting_givens(BOARD, block.grids)).tolist() == [3, 7]
 
 
 def test_equal_rows_stay_rows(tmp_path: Path) -> None:
@@ -364,5 +364,5 @@ def test_public_lists(shared_dir: Path, name: str, num_puzzles: int) -> None:
     digits = np.frombuffer("".join(lines).replace(".", "0").encode(), dtype=np.uint8) - ord("0")
     grids = np.concatenate([block.grids for block in blocks])
     np.testing.assert_array_equal(grids, digits.reshape(-1, 81))
-    assert not clashing_givens(BOARD, grids).any()
+    assert not conflicting_givens(BOARD, grids).any()
     assert len(np.unique(puzzle_id(BOARD, grids))) == len(np.unique(grids, axis=0))

@@ -1,4 +1,4 @@
-"""Parquet inputs, integers as grids, puzzle ids and clashes."""
+"""Parquet inputs, integers as grids, puzzle ids and conflicts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solver.boards import BOARDS, Board, get_board
-from solver.puzzles import as_grid, clashing_givens, puzzle_id, read_puzzles
+from solver.puzzles import as_grid, conflicting_givens, puzzle_id, read_puzzles
 
 BOARD = get_board("9x9")
 PUZZLE = "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79"
@@ -237,7 +237,7 @@ def test_puzzle_id_differs_for_one_cell() -> None:
 
 
 @given(st.data(), st.sampled_from(list(BOARDS.values())))
-def test_clashing_givens_are_found(data: st.DataObject, board: Board) -> None:
+def test_conflicting_givens_are_found(data: st.DataObject, board: Board) -> None:
     cells = st.dictionaries(
         st.integers(0, board.num_cells - 1), st.integers(1, board.side), max_size=6
     )
@@ -253,7 +253,7 @@ def test_clashing_givens_are_found(data: st.DataObject, board: Board) -> None:
         )
         for grid in grids
     ]
-    assert clashing_givens(board, grids).tolist() == expected
+    assert conflicting_givens(board, grids).tolist() == expected
 
 
 def test_reading_text_needs_no_pyarrow(tmp_path: Path) -> None:

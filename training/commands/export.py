@@ -22,7 +22,8 @@ class Config:
     The folder is accepted by `eval run --model` and `train run --init-from`. With
     `--optimizer.average-share`, it contains the weights of the step instead of the average.
 
-    Example: sudocot train export runs/a models/a-2000 --step 2000
+    Examples:
+        sudocot train export runs/a models/a-2000 --step 2000
     """
 
     run: tyro.conf.Positional[Path]

@@ -18,7 +18,8 @@ logger = logging.getLogger(__name__)
 class Config:
     """Convert a GPT-NeoX checkpoint of the paper's authors into a model folder.
 
-    Example: sudocot train import checkpoints/scot_l6 models/scot-l6 --mode scot
+    Examples:
+        sudocot train import checkpoints/scot_l6 models/scot-l6 --mode scot
     """
 
     source: tyro.conf.Positional[Path]

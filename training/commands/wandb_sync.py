@@ -16,7 +16,8 @@ from training.reporting.wandb_sync import sync_run
 class Config:
     """Write a run's metrics as one new W&B run, without the steps that a requeue repeated.
 
-    Example: sudocot train wandb-sync runs/scot-6x6 --project sudoku
+    Examples:
+        sudocot train wandb-sync runs/scot-6x6 --project sudoku
     """
 
     run: Annotated[Path, tyro.conf.Positional]

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from data.model_format.vector_math import settle_vector_math
+from data.model_format.vector_math import initialize_vector_math
 from solver.vocabulary import INPUT, PAD, STOP_TOKENS
 from training.models.families import FAMILIES, ModelConfig
 from training.models.rotary import check_rotary, pin_rotary
@@ -45,7 +45,7 @@ def build_model(config: ModelConfig, *, seed: int) -> PreTrainedModel:
         ValueError: The model built by transformers does not use the rotary base of the config, or
             its weights are not fp32.
     """
-    settle_vector_math()
+    initialize_vector_math()
     build: Any = AutoModelForCausalLM.from_config
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

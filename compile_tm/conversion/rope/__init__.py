@@ -1,1 +1,1 @@
-"""Binary positions from rotary encodings (the paper's Appendix "Rotary Positional Encodings")."""
+"""Binary positions from rotary embeddings (the paper's Appendix "Rotary Positional Encodings")."""

@@ -1,7 +1,7 @@
 """A compiled program as one hardmax transformer with named parts, for both position encodings.
 
 embedding    the program, whose position register is filled by the positional embedding
-rope         the program behind a position stack with rotary encodings
+rope         the program behind a position stack with rotary embeddings
 """
 
 from __future__ import annotations

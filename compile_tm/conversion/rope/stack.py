@@ -54,7 +54,7 @@ class StackWires:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeWeights:
-    """A hardmax transformer with rotary encodings and no positional embedding."""
+    """A hardmax transformer with rotary embeddings and no positional embedding."""
 
     weights: DenseWeights
     """Matrices; all heads rotate their first 2l dimensions."""
@@ -80,7 +80,7 @@ def position_stack(bits: int) -> RopeWeights:
         ValueError: r is less than 1.
     """
     if bits < 1:
-        raise ValueError(f"bits: got {bits}, allowed are 1 and more")
+        raise ValueError(f"bits: got {bits}, must be at least 1")
     wires = StackWires(
         const=Flag((0,), "const"),
         first=Flag((1,), "first"),

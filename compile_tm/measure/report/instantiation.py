@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compile_tm.constructions.sequences import LEAST_BITS, MAX_BITS
+from compile_tm.constructions.sequences import MAX_BITS, MIN_BITS
 from compile_tm.constructions.sizes import MachineNumbers, tm_dimensions
 from compile_tm.constructions.vocabulary import Mode
 from compile_tm.conversion.bounds import denoise_bound, exact_bound
@@ -66,7 +66,7 @@ class Claim:
 def largest_bits(budget: Budget, *, mode: Mode, dimension: str, is_denoised: bool = False) -> int:
     """Return the largest even r whose construction fits a dimension of a budget; 0 if none."""
     best = 0
-    for bits in range(LEAST_BITS[mode], 2 * MAX_BITS, 2):
+    for bits in range(MIN_BITS[mode], 2 * MAX_BITS, 2):
         sizes = tm_dimensions(SMALL, mode=mode, bits=bits)
         sizes = denoised_sizes(sizes) if is_denoised else sizes
         if dimension not in budget.exceeded_by(sizes):

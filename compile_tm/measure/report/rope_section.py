@@ -1,4 +1,4 @@
-"""Report section on rotary encodings: score gaps of the stack, rounding, and complete machines."""
+"""Report section on rotary embeddings: score gaps of the stack, rounding, and complete machines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MIN_ROUNDED_BITS, _MAX_ROUNDED_BITS = 4, 8
 
 
 def rope_section(*, max_bits: int, gap_bits: int = 16) -> Section:
-    """Return the section on rotary encodings.
+    """Return the section on rotary embeddings.
 
     Args:
         max_bits: Maximum r for rounding.
@@ -50,7 +50,7 @@ def rope_section(*, max_bits: int, gap_bits: int = 16) -> Section:
     size = position_stack(gap_bits).weights.sizes
     rounding, kept = _rounding(max_bits)
     return Section(
-        title="Rotary encodings instead of positional embeddings",
+        title="Rotary embeddings instead of positional embeddings",
         paragraphs=(
             (
                 f"The position stack of the lemma for r = {gap_bits} has d = {size.d},"

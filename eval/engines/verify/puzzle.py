@@ -12,7 +12,7 @@ from eval.engines.drafts import draft_segment
 from eval.engines.puzzle_run import PuzzleRun, join
 from eval.engines.slots.base import NewSequence
 from eval.engines.verify.draft_check import DraftedSegment
-from solver.vocabulary import DECODING_STOPS, END_SUMMARY, SUMMARY, Tokens
+from solver.vocabulary import DECODING_STOPS, END_SUMMARY, SUMMARY, Tokens, suffix_from_last
 
 
 class DraftedPuzzle:
@@ -63,8 +63,8 @@ class DraftedPuzzle:
         is_known = self.run.request.mode == "scot" and len(draft) and draft[-1] == END_SUMMARY
         if len(self.segments) > self.streak or last.model_token is not None or not is_known:
             return False
-        prompt = draft[np.flatnonzero(draft == SUMMARY)[-1] :]
-        if len(prompt) >= self._max_positions:
+        prompt = suffix_from_last(draft, SUMMARY)
+        if prompt is None or len(prompt) >= self._max_positions:
             return False
         self._draft(prompt, slot=free.pop())
         return True

@@ -43,7 +43,7 @@ class CompiledNetwork(BaseNetwork):
             ValueError: The model is not a compiled one, or the files have changed since the folder
                 was opened and are no longer valid.
         """
-        if not isinstance(folder.computed, CompiledConfig):
+        if not isinstance(folder.network_config, CompiledConfig):
             raise ValueError(f"{folder.path}: got a model of the family {folder.family!r}")
         super().__init__(
             precision=precision,
@@ -51,7 +51,7 @@ class CompiledNetwork(BaseNetwork):
             num_ids=folder.vocabulary.size,
             max_positions=folder.max_positions,
         )
-        self.config = folder.computed
+        self.config = folder.network_config
         self._dtype = DTYPES[precision.activations]
         self._weights = make_weights(
             folder.read_weights(),
