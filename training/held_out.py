@@ -16,7 +16,7 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from data.builder.permutation import Indices
+from data.permutation import Indices
 from data.runtime.signals import StopSignal
 from data.store import TokenStore
 from training.config import TrainConfig

@@ -29,7 +29,7 @@ from training.gradients import loss_sum
 from training.models.attention import attention_of, forward_logits
 
 if TYPE_CHECKING:
-    from data.builder.permutation import Indices
+    from data.permutation import Indices
     from data.store import TokenStore
 
 

@@ -22,6 +22,7 @@ from compile_tm.commands.folders import (
     rounding_points,
     write_stock_folder,
 )
+from compile_tm.constructions.vocabulary import Mode
 from compile_tm.conversion.rope.blueprint import Blueprint
 from compile_tm.conversion.settings import Conversion, RoundingPoints
 from compile_tm.program.compiled import Decoder
@@ -32,7 +33,6 @@ from compile_tm.sudoku.compiled import (
     MIN_BITS,
     CompiledSudoku,
     Ids,
-    Mode,
     compile_sudoku,
     generate_segments,
 )

@@ -14,10 +14,10 @@ from compile_tm.constructions.compiled import Compiled, CompiledDfa
 from compile_tm.constructions.sequences import Ids, checked_run
 from compile_tm.machines.interpreter import Run
 from compile_tm.machines.turing import MOVES
-from compile_tm.page.render import array_base64, render_page
 from compile_tm.program.registers import Flag, Register
 from compile_tm.runtime.trace import Activations, LayerState
 from compile_tm.step_page.notes import Note, dfa_notes, turing_notes
+from data.page.render import array_base64, render_page
 
 MAX_REGISTER_TOKENS = 1024
 """Number of leading tokens of each segment with registers, of about 2 kB each."""

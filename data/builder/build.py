@@ -24,13 +24,9 @@ from data.builder.funnel import ReadCounts, add_counts, funnel_record
 from data.builder.ingest import SPOOL_FILES
 from data.builder.plan import (
     BuildConfig,
-    Part,
     Plan,
-    find_parts,
     identity,
     make_plan,
-    part_folder,
-    parts_folder,
 )
 from data.builder.shards import ShardReport, finished_report, make_shard, report_path
 from data.puzzle_sources.sources import Source
@@ -45,6 +41,7 @@ from data.runtime.files import (
 )
 from data.runtime.locks import locked_output
 from data.runtime.parallel import map_in_order, num_threads
+from data.runtime.parts import Part, find_parts, part_folder, parts_folder
 from data.runtime.progress import progress
 from data.runtime.resumable import (
     BUILD_FILE,

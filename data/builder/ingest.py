@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from data.builder.funnel import ReadCounts
-from data.builder.permutation import permuted
+from data.permutation import permuted
 from data.puzzle_sources.sources import GeneratorSource, Source
 from data.runtime.digests import HashingFile, find_damaged
 from data.runtime.files import fsync_path, publish_file, to_json

@@ -12,11 +12,12 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
 from data.builder.build import build
-from data.builder.plan import BuildConfig, Part
+from data.builder.plan import BuildConfig
 from data.commands.report import print_manifest
 from data.puzzle_sources.columns import ColumnOptions
 from data.puzzle_sources.sources import GeneratorSource, Source, open_files
 from data.runtime.cpus import available_cpus
+from data.runtime.parts import Part
 from data.runtime.ranges import CotLength, Workers, check_ranges
 from data.store import TokenStore
 from solver.boards import get_board

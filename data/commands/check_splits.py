@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
-from data.commands.tables import print_table
 from data.puzzle_sources.columns import ColumnOptions
 from data.puzzle_sources.puzzle_sets import ListedPuzzles, PuzzleSet, open_puzzle_set
 from data.puzzle_sources.splits import Overlaps, find_overlaps
 from data.runtime.intervals import wilson_interval
 from data.runtime.parallel import num_threads
 from data.runtime.ranges import Count, Seed, Workers, check_ranges
+from data.runtime.tables import print_table
 from solver.puzzles import NO_COLUMN_NAMES, ColumnNames, MissingColumnError
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import Positional
 
-from data.commands.tables import print_table
 from data.export import export_datasets
 from data.runtime.parallel import num_threads
 from data.runtime.ranges import TokenCount, Workers, check_ranges
+from data.runtime.tables import print_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

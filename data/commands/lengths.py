@@ -11,13 +11,13 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
 from data.builder.funnel import length_bins
-from data.commands.tables import print_table
 from data.lengths.build import measure_lengths
 from data.lengths.measure import LengthsConfig
 from data.lengths.table import LengthsTable, RowStatus
 from data.puzzle_sources.columns import ColumnOptions
 from data.puzzle_sources.sources import open_files
 from data.runtime.ranges import Workers, check_ranges
+from data.runtime.tables import print_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

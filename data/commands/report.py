@@ -7,8 +7,8 @@ from pathlib import Path
 from rich.console import Console
 
 from data.builder.funnel import ReadCounts, TraceCounts
-from data.commands.tables import print_table
 from data.runtime.resumable import read_identity
+from data.runtime.tables import print_table
 from data.store import Manifest
 
 

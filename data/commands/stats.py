@@ -10,9 +10,9 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import Positional
 
-from data.commands.tables import print_table
 from data.runtime.files import to_json
 from data.runtime.ranges import CotLength, Share, check_ranges
+from data.runtime.tables import print_table
 from data.stats import PAPER_TABLE, Cutoff, Statistics, check_comparable, compute_statistics
 
 _SIZES = ("N", "puzzles", "CoT tokens", "SCoT segments", "SCoT tokens")

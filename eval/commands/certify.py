@@ -11,11 +11,11 @@ from annotated_types import Ge, Le
 from rich.console import Console
 from tyro.conf import Positional
 
-from data.commands.tables import print_table
 from data.model_format.precision import UNKNOWN_PRECISION, get_precision
 from data.runtime.locks import locked_folder
 from data.runtime.progress import progress
 from data.runtime.ranges import check_ranges
+from data.runtime.tables import print_table
 from eval.results.certificates import Certificate, Certificates, Status
 from eval.results.folder import EvaluationFolder
 from eval.results.runner import request_of

@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
-from data.commands.tables import print_table
 from data.puzzle_sources.columns import ColumnOptions
+from data.runtime.tables import print_table
 from eval.results.folder import EvaluationFolder
 from eval.sampling.cohorts import (
     STANDARD,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from tyro.conf import Positional
 
-from data.commands.tables import print_table
+from data.runtime.tables import print_table
 from eval.report.compare import SIGNIFICANT, Comparison, compare
 from eval.report.entries import Entry, read_entries
 from eval.sampling.cohorts import cohort_of

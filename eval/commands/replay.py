@@ -11,11 +11,11 @@ from annotated_types import Ge, Le
 from rich.console import Console
 from tyro.conf import Positional
 
-from data.commands.tables import draw_board, print_table
 from data.model_format.precision import PrecisionName, get_precision
 from data.runtime.intervals import wilson_interval
 from data.runtime.options import check_defaults
 from data.runtime.ranges import check_ranges
+from data.runtime.tables import draw_board, print_table
 from eval.engines.contract import Request, paper_caps
 from eval.inspect.board_state import BoardState, board_state
 from eval.results.folder import EvaluationFolder

@@ -10,8 +10,8 @@ from annotated_types import Ge, Le
 from rich.console import Console
 from tyro.conf import Positional
 
-from data.commands.tables import print_table
 from data.runtime.ranges import check_ranges
+from data.runtime.tables import print_table
 from eval.report.build import build_report
 from eval.report.columns import grouped, with_interval
 from eval.report.entries import read_entries

@@ -17,7 +17,6 @@ from annotated_types import Ge, Le
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes
 
-from data.builder.plan import Part, part_folder
 from data.model_format.facts import Mode, model_name
 from data.model_format.precision import UNKNOWN_PRECISION, PrecisionName, get_precision
 from data.puzzle_sources.columns import ColumnOptions
@@ -25,6 +24,7 @@ from data.runtime.code_commit import code_commit
 from data.runtime.environment import recorded_environment
 from data.runtime.locks import locked_folder
 from data.runtime.options import check_defaults
+from data.runtime.parts import Part, part_folder
 from data.runtime.ranges import TokenCount, check_ranges
 from data.runtime.signals import REQUEUE_EXIT_CODE, StopRequested, stop_at_once
 from eval.commands.tables import print_evaluation

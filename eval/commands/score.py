@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import Positional
 
-from data.commands.tables import print_table
 from data.runtime.ranges import Share
+from data.runtime.tables import print_table
 from eval.commands.tables import print_evaluation
 from eval.results.folder import EvaluationFolder
 from eval.results.score import rescore

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from data.commands.tables import print_table
 from data.runtime.progress import format_duration
+from data.runtime.tables import print_table
 from eval.report.columns import percent
 from eval.results.folder import EvaluationFolder
 from eval.results.summary import Accuracy, Summary

@@ -17,11 +17,11 @@ from data.runtime.files import check_page, publish_page
 from data.runtime.options import check_defaults
 from data.runtime.ranges import SegmentTokens, TokenCount, check_ranges
 from eval.engines.factory import LocalEngineName
+from eval.inspect.streams import first_difference, model_stream, solver_stream
 from eval.trace_page.build import MAX_PAGE_TOKENS, trace_page
 from eval.trace_page.register_check import Mismatch, first_mismatch
 from eval.trace_page.registers import MAX_REGISTER_TOKENS
 from eval.trace_page.sources import Attempt, attempt_of_evaluation, attempt_of_model
-from eval.trace_page.streams import first_difference, model_stream, solver_stream
 from solver.boards import get_board
 from solver.puzzles import parse_puzzle
 

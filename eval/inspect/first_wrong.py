@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eval.inspect.streams import first_difference, model_stream, solver_stream
 from eval.results.records import EvaluationConfig
-from eval.trace_page.streams import first_difference, model_stream, solver_stream
 from solver.boards import Board, Grid
 from solver.vocabulary import Tokens, Vocabulary
 

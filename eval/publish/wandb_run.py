@@ -11,10 +11,10 @@ from typing import Any
 from data.runtime.wandb_runs import choose_folder, choose_mode, log_folder
 from data.text import tokens_to_lines, tokens_to_text
 from eval.inspect.first_wrong import segment_tokens_of
+from eval.inspect.streams import model_stream, solver_stream
 from eval.results.folder import EvaluationFolder
 from eval.results.records import STORED_FINISH_REASON, ResultRow
 from eval.results.summary import Summary
-from eval.trace_page.streams import model_stream, solver_stream
 from solver.puzzles import format_board, parse_puzzle
 
 PUZZLE_COLUMNS = (

@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from compile_tm.measure.report.svg_style import GROUND, INK, MARKERS, SERIES, plot_style, to_svg
+from data.page.svg_style import GROUND, INK, MARKERS, SERIES, plot_style, to_svg
 from data.runtime.plot_text import add_legend
 from eval.engines.contract import FinishReason
 from eval.report.build import LeaderboardRow, LengthPoint

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
+from eval.inspect.streams import model_stream, solver_stream
 from eval.report.entries import Entry, Failure
 from eval.results.folder import EvaluationFolder
 from eval.trace_page.build import FailurePlace, trace_page
 from eval.trace_page.sources import Attempt, attempt_of_row
-from eval.trace_page.streams import model_stream, solver_stream
 
 
 def trace_pages(entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:

@@ -19,8 +19,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from compile_tm.measure.report.svg_style import themed_svg
-from compile_tm.page.render import render_page
+from data.page.render import render_page
+from data.page.svg_style import themed_svg
 from data.runtime.files import staged_directory, to_json
 from data.runtime.templates import markdown_environment
 from eval.report import columns

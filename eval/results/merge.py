@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from data.builder.plan import Part, find_parts, parts_folder
 from data.runtime.files import check_replaceable, remove_superseded, staged_directory
 from data.runtime.locks import locked_output
+from data.runtime.parts import Part, find_parts, parts_folder
 from eval.engines.text.replies import REPLIES_FILE
 from eval.results.folder import CONFIG_FILE, RESULTS_FILE, TOKENS_FILE, EvaluationFolder
 from eval.results.runner import different_settings, part_of_sample

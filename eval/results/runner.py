@@ -19,8 +19,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from data.builder.plan import Part
 from data.runtime.digests import DIGESTS_FILE, read_digests
+from data.runtime.parts import Part
 from data.runtime.progress import progress, repeated
 from eval.engines.contract import Engine, Request
 from eval.results.folder import CONFIG_FILE, SAMPLE_FILE, SUMMARY_FILE, EvaluationFolder, ResultLog

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compile_tm.page.render import array_base64, render_page
+from data.page.render import array_base64, render_page
+from eval.inspect.streams import Stream, first_difference
 from eval.inspect.why_wrong import why_wrong
 from eval.trace_page.register_check import Mismatch
 from eval.trace_page.registers import Readings
-from eval.trace_page.streams import Stream, first_difference
 from solver.boards import Board, Grid
 from solver.puzzles import format_grid
 from solver.vocabulary import Vocabulary

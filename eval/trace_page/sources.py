@@ -14,11 +14,11 @@ from eval.engines.contract import Request, paper_caps
 from eval.engines.factory import LocalEngineName, make_engine, make_network
 from eval.engines.puzzle_run import input_prompt
 from eval.inspect.first_wrong import segment_tokens_of
+from eval.inspect.streams import solver_stream
 from eval.results.folder import EvaluationFolder
 from eval.results.records import ResultRow
 from eval.trace_page.register_facts import read_register_facts
 from eval.trace_page.registers import Readings, read_registers
-from eval.trace_page.streams import solver_stream
 from solver.boards import Board, Grid
 from solver.puzzles import format_grid, parse_puzzle, puzzle_id
 from solver.vocabulary import Tokens

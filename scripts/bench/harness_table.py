@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from data.commands.tables import print_table
+from data.runtime.tables import print_table
 from eval.predictions.logs import read_member
 from eval.results.folder import EvaluationFolder
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from data.commands.tables import print_table
+from data.runtime.tables import print_table
 from eval.report.columns import compact
 from scripts.models.catalog import MODELS_FOLDER, WEIGHTS_FILE, read_catalog
 from scripts.models.compiled import COMPILED_MODELS

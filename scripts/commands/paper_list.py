@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from data.commands.tables import print_table
+from data.runtime.tables import print_table
 from scripts.experiments.experiments import EXPERIMENTS
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes
 
-from data.commands.tables import print_table
+from data.runtime.tables import print_table
 from eval.report.columns import compact
 from eval.sampling.selection import PAPER_COUNTS
 from scripts.experiments.costs import (

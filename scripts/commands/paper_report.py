@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes
 
-from data.commands.tables import print_table
+from data.runtime.tables import print_table
 from scripts.experiments.page import (
     MEAN_COLUMNS,
     mean_rows,

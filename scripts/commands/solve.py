@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import OmitArgPrefixes, Positional
 
-from data.commands.tables import draw_board
 from data.puzzle_sources.columns import ColumnOptions
 from data.runtime.ranges import SegmentTokens, TokenCount, check_ranges
+from data.runtime.tables import draw_board
 from data.segments import split_into_segments
 from data.text import tokens_to_lines
 from solver.boards import Board, Grid, get_board

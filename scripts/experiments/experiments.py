@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from data.model_format.facts import Mode
 from data.stats import PAPER_TABLE
 from scripts.experiments.trainings import (
     STUDY_TOKENS,
-    Mode,
     Training,
     cot,
     scot_large,

@@ -12,7 +12,6 @@ from typing import Literal, Protocol
 
 from rich.console import Console
 
-from data.commands.tables import print_table
 from data.runtime.digests import DIGESTS_FILE
 from data.runtime.files import (
     check_replaceable,
@@ -20,6 +19,7 @@ from data.runtime.files import (
     remove_leftovers,
     temporary_directory,
 )
+from data.runtime.tables import print_table
 from scripts.publish.checks import check_repo
 from scripts.publish.prepare import PreparedFile, write_sums
 

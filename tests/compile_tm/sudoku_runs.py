@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from compile_tm.constructions.vocabulary import Mode
 from compile_tm.runtime.sparse import SparseTransformer
 from compile_tm.sudoku.board import BOARDS, Special
 from compile_tm.sudoku.compiled import (
     CompiledSudoku,
-    Mode,
     compile_sudoku,
 )
 from data.segments import split_into_segments

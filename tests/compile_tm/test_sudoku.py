@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from compile_tm.constructions.vocabulary import Mode
 from compile_tm.measure.checks import check_trace, margin_problems, trace_margins
 from compile_tm.program.neurons import select
 from compile_tm.program.program import Layer, Program
@@ -19,7 +20,6 @@ from compile_tm.runtime.trace import trace_program
 from compile_tm.sudoku.board import BOARDS, Special
 from compile_tm.sudoku.compiled import (
     CompiledSudoku,
-    Mode,
     generate_segments,
     next_prompt,
 )

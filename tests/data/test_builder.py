@@ -13,10 +13,11 @@ import pytest
 from data.builder import ingest
 from data.builder.build import build, merge
 from data.builder.funnel import ReadCounts
-from data.builder.plan import BuildConfig, Part, Plan
+from data.builder.plan import BuildConfig, Plan
 from data.puzzle_sources.puzzle_sets import TracedPuzzles
 from data.puzzle_sources.sources import FileSource, GeneratorSource
 from data.puzzle_sources.splits import find_overlaps
+from data.runtime.parts import Part
 from data.segments import split_into_segments
 from data.store import TokenStore
 from solver.boards import get_board

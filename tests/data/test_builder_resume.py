@@ -16,10 +16,11 @@ import pytest
 
 from data.builder import shards
 from data.builder.build import build, merge
-from data.builder.plan import BuildConfig, Part
+from data.builder.plan import BuildConfig
 from data.puzzle_sources.sources import FileSource
 from data.runtime.digests import HashingFile
 from data.runtime.locks import locked_output
+from data.runtime.parts import Part
 from data.store import TokenStore
 from tests.data.builds import SMALL, SMALL_SCOT, built, files
 from tests.data.puzzle_files import folder_bytes, make_puzzles, write_csv

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from compile_tm.machines.files import read_machine
-from data.builder.plan import MAX_PARTS, Part, find_parts
 from data.runtime import documents
 from data.runtime.documents import read_json
+from data.runtime.parts import MAX_PARTS, Part, find_parts
 from scripts.launch.recipe import read_recipe
 from solver.puzzles import read_puzzles
 

@@ -10,6 +10,7 @@ import numpy as np
 from data.model_format.facts import Mode
 from data.model_format.precision import get_precision
 from eval.engines.contract import FinishReason, paper_caps
+from eval.inspect.streams import solver_stream
 from eval.results.folder import EvaluationFolder, ResultLog
 from eval.results.records import (
     Cost,
@@ -22,7 +23,6 @@ from eval.results.records import (
     Session,
     TargetSpread,
 )
-from eval.trace_page.streams import solver_stream
 from solver.puzzles import format_grid, parse_puzzle, puzzle_id
 from solver.vocabulary import END_OUTPUT, Tokens
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from data.builder.plan import Part
 from data.runtime.digests import DIGESTS_FILE
+from data.runtime.parts import Part
 from eval.results.folder import (
     EvaluationFolder,
 )

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eval.inspect.streams import Stream, solver_stream
 from eval.trace_page.build import trace_page
 from eval.trace_page.register_check import assigned_digits, first_mismatch
 from eval.trace_page.registers import Readings
-from eval.trace_page.streams import Stream, solver_stream
 from scripts.cli.main import main
 from solver.puzzles import parse_puzzle
 from solver.vocabulary import Vocabulary

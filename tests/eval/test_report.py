@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compile_tm.measure.report.svg_style import themed_svg
+from data.page.svg_style import themed_svg
 from data.runtime.digests import DIGESTS_FILE
 from data.runtime.intervals import wilson_interval
 from eval.commands.report import Config, main

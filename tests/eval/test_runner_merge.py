@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from data.builder.plan import Part, part_folder
 from data.runtime.digests import DIGESTS_FILE
+from data.runtime.parts import Part, part_folder
 from eval.engines.contract import FinishReason
 from eval.results.folder import (
     CONFIG_FILE,

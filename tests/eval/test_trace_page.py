@@ -12,15 +12,15 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from compile_tm.page.render import render_page, script_json
 from data.model_format.precision import get_precision
+from data.page.render import render_page, script_json
 from eval.commands.trace import Config, main
 from eval.engines.contract import FinishReason
+from eval.inspect.streams import Stream, first_difference, model_stream, solver_stream
 from eval.results.records import SampledPuzzle
 from eval.trace_page import sources
 from eval.trace_page.build import trace_page
 from eval.trace_page.sources import attempt_of_evaluation
-from eval.trace_page.streams import Stream, first_difference, model_stream, solver_stream
 from solver.mrv.tracer import trace
 from solver.puzzles import format_grid, parse_puzzle, puzzle_id
 from solver.vocabulary import END_OUTPUT, END_SUMMARY, SUMMARY, Tokens

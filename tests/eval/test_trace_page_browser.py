@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eval.inspect.streams import Stream, solver_stream
 from eval.trace_page.build import trace_page
 from eval.trace_page.probabilities import Probabilities
-from eval.trace_page.streams import Stream, solver_stream
 from solver.prompts import parse_prompt
 from solver.puzzles import parse_puzzle
 from solver.vocabulary import END_SUMMARY, NONE, OUTPUT, SUMMARY, Vocabulary

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from eval.inspect.board_state import board_state
+from eval.inspect.streams import solver_stream
 from eval.inspect.why_wrong import why_wrong
-from eval.trace_page.streams import solver_stream
 from solver.puzzles import parse_puzzle
 from solver.vocabulary import END_OUTPUT, NONE, OUTPUT, SUMMARY, Tokens, Vocabulary
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from data.commands.tables import print_table
 from data.runtime.files import publish_file
+from data.runtime.tables import print_table
 from scripts.cli.main import main
 from training.reporting.metrics import SCHEMA
 

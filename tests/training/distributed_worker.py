@@ -17,7 +17,7 @@ from accelerate import Accelerator
 from torch import nn
 from torch.optim import Muon
 
-from data.builder.permutation import Indices
+from data.permutation import Indices
 from data.store import TokenStore
 from solver.boards import get_board
 from tests.training.runs import at_update, run, send, small_config

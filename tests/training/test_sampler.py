@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.builder.permutation import permuted
+from data.permutation import permuted
 from data.store import TokenStore
 from tests.training.toy import FakeStore, fake_store
 from training.batching.sampler import (

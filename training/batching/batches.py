@@ -29,7 +29,7 @@ from solver.vocabulary import PAD
 from training.batching.shapes import PackedShape
 
 if TYPE_CHECKING:
-    from data.builder.permutation import Indices
+    from data.permutation import Indices
     from data.store import TokenStore
 
 IGNORE_INDEX = -100

@@ -1,7 +1,7 @@
 """Assignment of rows to updates: a pure function of the seed and the position.
 
 The training data is one endless stream of samples: sample `s` is row `s % num_rows` of the
-pseudo-random order of epoch `s // num_rows` (`data.builder.permutation`). The stream is cut into
+pseudo-random order of epoch `s // num_rows` (`data.permutation`). The stream is cut into
 windows of `window_rows` samples, and each window, on its own, into updates:
 
     window    samples [w * window_rows, (w + 1) * window_rows)
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from data.builder.permutation import Indices, permuted
+from data.permutation import Indices, permuted
 from training.batching.shapes import Layout, PackedShape
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from annotated_types import Gt, Le
 from rich.console import Console
 from tyro.conf import Positional
 
-from data.commands.tables import print_table
 from data.runtime.ranges import Share
+from data.runtime.tables import print_table
 from training.reporting.plots import RunCurves, draw_curves, read_curves, tokens_to_reach
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from data.commands.tables import print_table
+from data.runtime.tables import print_table
 from training.config import PRESETS
 from training.models.families import MODEL_PRESETS
 

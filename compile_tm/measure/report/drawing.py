@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from compile_tm.measure.report.document import Plot, Series
-from compile_tm.measure.report.svg_style import MARKERS, SERIES, plot_style, to_svg
+from data.page.svg_style import MARKERS, SERIES, plot_style, to_svg
 
 _NUM_LOOKS = 7  # Colors and markers repeat after this number of series.
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from compile_tm.measure.report.document import Plot, Section, cell_text, comparisons
 from compile_tm.measure.report.drawing import draw
 from compile_tm.measure.report.mathml import with_mathml
-from compile_tm.measure.report.svg_style import themed_svg
+from data.page.svg_style import themed_svg
 from data.runtime.files import check_replaceable, staged_directory
 from data.runtime.templates import escape_markdown, read_template, template_environment
 

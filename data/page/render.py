@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from data.runtime.templates import template_environment
 
-_PACKAGE = "compile_tm.page"
+_PACKAGE = "data.page"
 
 
 def render_page(package: str, template: str, **values: Any) -> str:
@@ -72,7 +72,7 @@ def _data_block(name: str, value: Mapping[str, Any]) -> Markup:
 
 
 def _read(package: str, name: str) -> str:
-    """Read a template, style or script of the package, or of `compile_tm.page` as a fallback."""
+    """Read a template, style or script of the package, or of `data.page` as a fallback."""
     for owner in (package, _PACKAGE):
         path = resources.files(owner).joinpath(name)
         if path.is_file():
