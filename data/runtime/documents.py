@@ -1,10 +1,11 @@
-"""Reading of untrusted JSON and YAML, with limits on size, depth and aliases."""
+"""Reading of untrusted JSON and YAML, with limits on size, depth and aliases, and unique keys."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ MAX_DOCUMENT_BYTES = 1 << 28
 
 
 class PlainLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
-    """YAML loader without aliases, which can expand to more values than fit in memory."""
+    """YAML loader with unique keys, and without aliases.
+
+    Aliases can expand to more values than fit in memory.
+    """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Compose a node, unless it is an alias."""
@@ -23,6 +27,25 @@ class PlainLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without 
             mark = self.peek_event().start_mark
             raise yaml.composer.ComposerError(None, None, "aliases are not allowed", mark)
         return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Construct a mapping, unless a key is repeated."""
+        where = f"the mapping in line {node.start_mark.line + 1}"
+        _check_unique_keys((key.value for key, _ in node.value), where=where)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
+
+
+def _check_unique_keys(keys: Iterable[Any], *, where: str) -> None:
+    """Check that no key is repeated; parsers keep the last value."""
+    repeated = [key for key, count in Counter(map(str, keys)).items() if count > 1]
+    if repeated:
+        raise ValueError(f"{repeated[0]} is repeated in {where}")
+
+
+def _unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _check_unique_keys((key for key, _ in pairs), where="an object")
+    return dict(pairs)
 
 
 def read_document(path: Path, *, max_bytes: int | None = None) -> str:
@@ -51,7 +74,7 @@ def load_json(path: Path, *, max_bytes: int | None = None) -> Any:
     """
     text = read_document(path, max_bytes=max_bytes)
     with _parse_errors(path):
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_unique_object)
 
 
 def read_json(path: Path) -> dict[str, Any]:

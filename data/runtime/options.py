@@ -1,9 +1,10 @@
-"""Options of commands: values before parsing, and checks of options without effect."""
+"""Options of commands: values before parsing, named folders, options without effect."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +23,14 @@ def option_value(options: Sequence[str], name: str) -> str | None:
         elif word.startswith(f"{name}="):
             value = word.removeprefix(f"{name}=")
     return value
+
+
+def split_named_folder(text: str) -> tuple[str | None, Path]:
+    """Parse `NAME=FOLDER` or a folder; an existing folder such as `runs/lr=0.01` has precedence."""
+    name, equals, folder = text.partition("=")
+    if not equals or Path(text).exists():
+        return None, Path(text)
+    return name, Path(folder)
 
 
 def check_defaults(options: DataclassInstance, names: Iterable[str], *, where: str) -> None:

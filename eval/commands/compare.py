@@ -26,9 +26,9 @@ class Config:
     """
 
     first: Positional[str]
-    """Evaluation folder, or LABEL=FOLDER."""
+    """Evaluation folder, or NAME=FOLDER."""
     second: Positional[str]
-    """Second evaluation folder, or LABEL=FOLDER."""
+    """Second evaluation folder, or NAME=FOLDER."""
 
 
 def main(config: Config) -> int:

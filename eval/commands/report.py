@@ -24,7 +24,7 @@ class Config:
     """Write a leaderboard with plots, paired comparisons and published results.
 
     Evaluations are ranked among those on the same puzzles only. A run is an evaluation folder, or
-    LABEL=FOLDER. Writes report.html (self-contained), report.md, report.json, leaderboard.csv,
+    NAME=FOLDER. Writes report.html (self-contained), report.md, report.json, leaderboard.csv,
     plots and trace pages of failed puzzles to --out; the output is deterministic.
 
     Examples:
@@ -33,7 +33,7 @@ class Config:
     """
 
     runs: Positional[tuple[str, ...]]
-    """Evaluation folders, each as FOLDER or LABEL=FOLDER."""
+    """Evaluation folders, each as FOLDER or NAME=FOLDER."""
     out: Path
     """Output folder; an earlier report is replaced."""
     title: str = "Sudoku leaderboard"

@@ -116,7 +116,7 @@ class HfEngine:
         self, sequences: Sequence[Tokens], num_new_tokens: int, keys: Sequence[str]
     ) -> Tokens:
         """Continue sequences; returns ids (B, T) with T at most `num_new_tokens`."""
-        ids, mask = _pad_left(sequences, self._device)
+        ids, mask = pad_left(sequences, PAD, self._device)
         watch = _BoardIds(self._num_ids, len(sequences), self._device)
         is_bf16 = self.precision.activations == "bf16"
         generate = cast("Any", self._model).generate
@@ -156,14 +156,16 @@ class _BoardIds(LogitsProcessor):
         return scores
 
 
-def _pad_left(prompts: Sequence[Tokens], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return ids and attention mask of a batch, int64 (B, longest prompt)."""
-    width = max(len(prompt) for prompt in prompts)
-    ids = np.full((len(prompts), width), PAD, dtype=np.int64)
+def pad_left(
+    sequences: Sequence[Sequence[int] | Tokens], pad_id: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Return ids and attention mask of a batch, int64 (B, longest sequence)."""
+    width = max(map(len, sequences))
+    ids = np.full((len(sequences), width), pad_id, dtype=np.int64)
     mask = np.zeros_like(ids)
-    for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) :] = prompt
-        mask[row, width - len(prompt) :] = 1
+    for row, tokens in enumerate(sequences):
+        ids[row, width - len(tokens) :] = tokens
+        mask[row, width - len(tokens) :] = 1
     return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from data.runtime.options import split_named_folder
 from eval.inspect.first_wrong import WrongToken, first_wrong, segment_tokens_of
 from eval.network.families import COMPILED_FAMILY
 from eval.results.certificates import Certificates, read_certificates
@@ -163,7 +164,7 @@ class PuzzleSample:
 def read_entries(
     runs: Sequence[str], *, allow_partial: bool = False, num_traces: int = 0
 ) -> list[Entry]:
-    """Read evaluation folders, each given as FOLDER or LABEL=FOLDER.
+    """Read evaluation folders, each given as FOLDER or NAME=FOLDER.
 
     Args:
         runs: The folders.
@@ -177,7 +178,7 @@ def read_entries(
     """
     if not runs:
         raise ValueError("runs: got none, allowed is at least one evaluation folder")
-    named = [_split_label(run) for run in runs]
+    named = [split_named_folder(run) for run in runs]
     repeated = [path for path, n in Counter(path.resolve() for _, path in named).items() if n > 1]
     if repeated:
         raise ValueError(f"runs: got {repeated[0]} twice, allowed is each folder once")
@@ -224,14 +225,6 @@ def _read_entry(
     )
 
 
-def _split_label(run: str) -> tuple[str | None, Path]:
-    """Split LABEL=FOLDER, unless the whole string is an existing folder."""
-    label, separator, folder = run.partition("=")
-    if not separator or Path(run).exists():
-        return None, Path(run)
-    return label, Path(folder)
-
-
 def _labels(named: Sequence[tuple[str | None, EvaluationFolder]]) -> list[str]:
     """Return the given labels, or model names, with the name of the folder if ambiguous."""
     given = [label or folder.config.model.name for label, folder in named]
@@ -243,7 +236,7 @@ def _labels(named: Sequence[tuple[str | None, EvaluationFolder]]) -> list[str]:
     repeated = [label for label, n in Counter(labels).items() if n > 1]
     if repeated:
         raise ValueError(
-            f"runs: two are called {repeated[0]!r}, allowed are different names: LABEL=FOLDER"
+            f"runs: two are called {repeated[0]!r}, allowed are different names: NAME=FOLDER"
         )
     return labels
 

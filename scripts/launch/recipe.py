@@ -22,7 +22,6 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -235,20 +234,10 @@ def read_recipe(path: Path) -> Recipe:
 
 
 class _Loader(PlainLoader):
-    """YAML loader in which 4:00:00 is a string, not a number in base 60, and keys are unique."""
+    """YAML loader in which 4:00:00 is a string, not a number in base 60."""
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int | str:
         return str(node.value) if ":" in node.value else super().construct_yaml_int(node)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        counts = Counter(str(key.value) for key, _ in node.value)
-        twice = [key for key, count in counts.items() if count > 1]
-        if twice:
-            raise ValueError(
-                f"{twice[0]} is repeated in the mapping in line {node.start_mark.line + 1}"
-            )
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        return mapping
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)

@@ -37,8 +37,9 @@ from compile_tm.machines.regex import regex_dfa
 from compile_tm.machines.turing import Rule, TuringMachine
 from compile_tm.runtime.sparse import SparseTransformer
 from compile_tm.runtime.transformer import TorchTransformer
-from eval.engines.hf import _pad_left
+from eval.engines.hf import pad_left
 from solver.jit import IS_JIT
+from solver.vocabulary import PAD
 from tests.compile_tm.machine_cases import colliding_machine, example_runs, random_runs
 from tests.compile_tm.self_test_checks import assert_words_that_cannot_be_run_are_problems
 
@@ -59,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def generated(model: Any, compiled: Compiled, prompts: list[np.ndarray]) -> list[list[int]]:
     """Whole sequences of a batch that is padded on the left as the engine `hf` pads it."""
-    ids, mask = _pad_left([prompt.astype(np.uint16) for prompt in prompts], torch.device("cpu"))
+    ids, mask = pad_left([prompt.astype(np.uint16) for prompt in prompts], PAD, torch.device("cpu"))
     rows = model.generate(ids, attention_mask=mask).tolist()
     sequences = []
     for prompt, row in zip(prompts, rows, strict=True):

@@ -1,4 +1,4 @@
-"""Tests of the limits on documents: aliases, nesting, size."""
+"""Tests of the limits on documents: aliases, nesting, size, repeated keys."""
 
 from __future__ import annotations
 
@@ -40,6 +40,15 @@ def test_deep_and_large_json_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(documents, "MAX_DOCUMENT_BYTES", 1000)
     with pytest.raises(ValueError, match="got 200000 bytes, allowed are 1000"):
         read_json(path)
+
+
+@pytest.mark.parametrize("name", ["x.yaml", "x.json"])
+def test_a_repeated_key_is_refused(name: str, tmp_path: Path) -> None:
+    """Parsers keep the last value, so the first transitions of a machine would be lost."""
+    path = tmp_path / name
+    path.write_text('{"kind": "dfa", "transitions": [["a", "0", "a"]], "transitions": []}')
+    with pytest.raises(ValueError, match=rf"{name}: transitions is repeated in "):
+        read_machine(path)
 
 
 @pytest.mark.parametrize("count", ["99999999999", "\u0669", "x", "0", str(MAX_PARTS + 1)])

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.commands.plot import Config, main, split_name
+from data.runtime.options import split_named_folder
+from training.commands.plot import Config, main
 from training.reporting.metrics import METRICS_FILE, MetricsLog
 from training.reporting.plots import Curve, _band, draw_curves, read_curves, tokens_to_reach
 
@@ -65,10 +66,10 @@ def test_command_draws_groups(
 
 def test_folders_may_have_an_equals_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lr=0.1").mkdir()
-    assert split_name(f"{tmp_path}/lr=0.1") == ("lr=0.1", tmp_path / "lr=0.1")
-    assert split_name(f"a={tmp_path}/lr=0.1") == ("a", tmp_path / "lr=0.1")
+    assert split_named_folder(f"{tmp_path}/lr=0.1") == (None, tmp_path / "lr=0.1")
+    assert split_named_folder(f"a={tmp_path}/lr=0.1") == ("a", tmp_path / "lr=0.1")
     monkeypatch.chdir(tmp_path / "lr=0.1")
-    assert split_name(".")[0] == "lr=0.1"
+    assert split_named_folder(".") == (None, Path())
 
 
 def test_nothing_to_draw_is_an_error(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from annotated_types import Gt, Le
 from rich.console import Console
 from tyro.conf import Positional
 
+from data.runtime.options import split_named_folder
 from data.runtime.ranges import Share
 from data.runtime.tables import print_table
 from training.reporting.plots import RunCurves, draw_curves, read_curves, tokens_to_reach
@@ -46,8 +47,8 @@ def main(config: Config) -> int:
     """Plot the runs and print the table."""
     groups: dict[str, list[RunCurves]] = {}
     for text in config.runs:
-        name, folder = split_name(text)
-        groups.setdefault(name, []).append(read_curves(folder))
+        name, folder = split_named_folder(text)
+        groups.setdefault(name or folder.resolve().name, []).append(read_curves(folder))
     draw_curves(groups, config.out, title=config.title)
     goals = (f"loss {config.loss:g}", f"solve rate {config.solve_rate:g}")
     rows = (_row(name, run, config) for name, curves in groups.items() for run in curves)
@@ -68,14 +69,6 @@ def _row(name: str, run: RunCurves, config: Config) -> tuple[str, ...]:
         f"{run.loss.values[-1]:.4f}",
         f"{run.solve_rate.values[-1]:.4f}" if run.solve_rate.values.size else "-",
     )
-
-
-def split_name(text: str) -> tuple[str, Path]:
-    """Parse `NAME=FOLDER` or a folder; an existing folder such as `runs/lr=0.01` has precedence."""
-    name, equals, folder = text.partition("=")
-    if not equals or Path(text).exists():
-        return Path(text).resolve().name, Path(text)
-    return name, Path(folder)
 
 
 def _tokens(value: float | None) -> str:

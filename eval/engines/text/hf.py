@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from data.model_format.weights import clear_read_errors
+from eval.engines.hf import pad_left
 from eval.engines.options import EngineOptions
 from eval.engines.text.engine import Prompt
 from eval.engines.text.language_model import LanguageModel
@@ -102,16 +103,10 @@ class HfTextModel(LocalTextModel):
         generators: Sequence[torch.Generator],
     ) -> list[list[int]]:
         """Continue sequences by at most `num_new_tokens`; ended rows are padded."""
-        width = max(map(len, sequences))
-        ids = torch.full((len(sequences), width), self._pad)
-        mask = torch.zeros_like(ids)
-        for row, tokens in enumerate(sequences):
-            ids[row, width - len(tokens) :] = torch.tensor(tokens)
-            mask[row, width - len(tokens) :] = 1
-        device = self._model.device
+        ids, mask = pad_left(sequences, self._pad, self._model.device)
         output: Tensor = self._model.generate(
-            ids.to(device),
-            attention_mask=mask.to(device),
+            ids,
+            attention_mask=mask,
             generation_config=GenerationConfig(
                 max_new_tokens=num_new_tokens,
                 do_sample=False,
@@ -122,8 +117,9 @@ class HfTextModel(LocalTextModel):
             tokenizer=self._encoder.tokenizer,
             logits_processor=self._sampler(generators),
         )
-        self.stats.num_forward_passes += output.shape[1] - width
-        rows: list[list[int]] = output[:, width:].tolist()
+        new = output[:, ids.shape[1] :]
+        self.stats.num_forward_passes += new.shape[1]
+        rows: list[list[int]] = new.tolist()
         return rows
 
     def _limit(self, prompt: Prompt, *, num_prompt: int) -> int:
