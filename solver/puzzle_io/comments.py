@@ -29,7 +29,7 @@ _MAX_LISTED = 3
 def section_title(text: str) -> str | None:
     """Return the title of a line such as `[Puzzle]`, or None for another line."""
     match = _SECTION.fullmatch(text.strip(SPACES))
-    if match is None or contains_grid(match[1]):
+    if match is None or match[1].count(",") >= _MIN_FIELDS or contains_grid(match[1]):
         return None
     signs = "".join(word.text for word in split_words(match[1]))
     return None if has_cells_only(_LARGEST, signs) else match[1]

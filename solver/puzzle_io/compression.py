@@ -45,6 +45,7 @@ _FOREIGN = {
     b"7z\xbc\xaf\x27\x1c": "a 7z archive; allowed are gzip, bz2, xz and zip",
     b"Rar!": "a rar archive; allowed are gzip, bz2, xz and zip",
     b"ARROW1": "an Arrow file; allowed are CSV, TSV, Parquet and plain text",
+    b"\xff\xff\xff\xff": "an Arrow stream; allowed are CSV, TSV, Parquet and plain text",
     b"\x80\x04\x95": "a Python pickle; allowed are CSV, TSV, Parquet and plain text",
     b"\x93NUMPY": "a NumPy array; allowed are CSV, TSV, Parquet and plain text",
     b"\x89HDF": "an HDF5 file; allowed are CSV, TSV, Parquet and plain text",

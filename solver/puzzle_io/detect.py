@@ -17,12 +17,15 @@ from solver.puzzle_io.cells import SPACES, CellError, is_grid, main_text, split_
 from solver.puzzle_io.comments import is_comment
 from solver.puzzle_io.grids import is_candidate_row, is_row
 from solver.puzzle_io.input import LineBlock
+from solver.puzzle_io.kernels import ANSWER, PUZZLE
 from solver.puzzle_io.lines import LineFormat
 from solver.puzzle_io.lists import ListFormat, is_list_line
+from solver.puzzle_io.records import MAX_RECORD_LINES
 from solver.puzzle_io.tables import (
     NO_COLUMN_NAMES,
     ColumnNames,
     TableFormat,
+    are_answers,
     describe_missing_column,
     find_fields,
     is_cell,
@@ -169,11 +172,27 @@ def _detect_table(
         TableFormat(board=board, delimiter=delimiter, names=names, column_of_field=fields)
         for board in boards
     ]
-    counts = [_count_puzzles(form, lines) for form in forms]
+    samples = [_sample_records(form, lines) for form in forms]
+    counts = [
+        sum(is_cell(form.board, form.field_text(text, PUZZLE)) for text in sample)
+        for form, sample in zip(forms, samples, strict=True)
+    ]
+    best = counts.index(max(counts))
+    first_lines = _take(lines, _is_not_empty)
+    if not max(counts) and columns == NO_COLUMN_NAMES:
+        texts = [text for _, text in first_lines]
+        if any(_is_any_row(form.board, text) for form in forms for text in texts):
+            return None  # a title above a drawn board
     if max(counts) or board is not None:
-        return forms[counts.index(max(counts))]
-    index, first = _take(lines, _is_not_empty)[0]
-    form = replace(forms[0], board=nearest_board(forms[0].puzzle_text(first)))
+        form = forms[best]
+        if ANSWER in fields and columns.answer is None:
+            answers = [form.field_text(text, ANSWER) for text in samples[best]]
+            if not are_answers(form.board, answers):
+                kept = {field: k for field, k in fields.items() if field != ANSWER}
+                form = replace(form, column_of_field=kept)
+        return form
+    index, first = first_lines[0]
+    form = replace(forms[0], board=nearest_board(forms[0].field_text(first, PUZZLE)))
     raise _describe_misfit(form, first, file=file, line=int(lines.numbers[index]))
 
 
@@ -181,11 +200,11 @@ def _is_not_empty(text: str) -> bool:
     return bool(text.strip(SPACES))
 
 
-def _count_puzzles(form: TableFormat, lines: LineBlock) -> int:
-    """Count the first rows of a table with a puzzle of the form's board."""
-    records = next(form.join_records(iter([lines])), lines)
-    sample = _take(records, _is_not_empty)
-    return sum(is_cell(form.board, form.puzzle_text(text)) for _, text in sample)
+def _sample_records(form: TableFormat, lines: LineBlock) -> list[str]:
+    """Return the first rows of a table."""
+    first = lines.part(0, _SAMPLE_LINES * MAX_RECORD_LINES)
+    records = next(form.join_records(iter([first])), first)
+    return [text for _, text in _take(records, _is_not_empty)]
 
 
 def _reject_markup(first: str, *, file: str, has_rows: bool, boards: Sequence[Board]) -> None:

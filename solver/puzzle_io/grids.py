@@ -9,13 +9,16 @@
 
 A grid ends at its last row if a border follows, at an empty line, a comment, or a line of other
 text (`Grid 1`, `%`, `3, 3`), which is counted and skipped. Bands of a grid may also be separated by
-empty lines, then all of them. Rows that do not form a grid are malformed. Sections with the state
-of a game (`[State]`) are skipped. Drawn boxes must be those of the board.
+empty lines, then all of them, and puzzles by more lines than their bands. Rows that do not form a
+grid are malformed, and so are bands after them that may belong to another grid. Sections with the
+state of a game (`[State]`) and grids below a title such as `Solution` are skipped. Drawn boxes must
+be those of the board.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator
 from enum import Enum, auto
@@ -33,6 +36,7 @@ from solver.puzzle_io.boxes import (
 )
 from solver.puzzle_io.cells import (
     BLANKS,
+    BRACKETS,
     SEPARATORS,
     SPACES,
     CellError,
@@ -45,13 +49,14 @@ from solver.puzzle_io.cells import (
 )
 from solver.puzzle_io.comments import SkippedLines, is_comment, section_title
 from solver.puzzle_io.input import LineBlock
-from solver.puzzle_io.lists import ListFormat, is_list_line
+from solver.puzzle_io.lists import ANSWER_TITLE, ListFormat, is_list_line
 from solver.puzzle_io.rows import Columns, ParsedRow, PuzzleBlock, RowError
 
 _TITLE = re.compile(r"(grid|puzzle|sudoku|game)\b", re.IGNORECASE)
-_SKIPPED_SECTIONS = frozenset(
-    ("state", "solution", "candidates", "pencilmarks", "notes", "comment", "comments", "history")
-)
+_TEXT_SECTIONS = frozenset(("notes", "comment", "comments", "history"))
+_SKIPPED_SECTIONS = _TEXT_SECTIONS | {"state", "solution", "candidates", "pencilmarks"}
+_ANSWER = "below a title"
+"""Section of a grid that is not a puzzle, below a title without brackets."""
 _BOX_DRAWING = frozenset(map(chr, range(0x2500, 0x2580)))
 _BORDER_SIGNS = _BOX_DRAWING | frozenset("-=+*.:'|" + SPACES)
 
@@ -81,7 +86,7 @@ _LONGEST_RUN = 1 << 20
 
 
 class _Line(NamedTuple):
-    """A line of a grid."""
+    """A line of an input."""
 
     number: int
     """Number of the line, counted from 1."""
@@ -89,6 +94,22 @@ class _Line(NamedTuple):
     """Text of the line."""
     kind: _Kind
     """Kind of the line."""
+
+
+class _Run(NamedTuple):
+    """Rows and borders without an empty line or text in between, or a puzzle or size."""
+
+    lines: list[_Line]
+    """The lines."""
+    num_empty: int | None
+    """Number of empty lines between the rows before and these; None after text or a puzzle."""
+    is_followed: bool
+    """Whether an empty line follows."""
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, also those with errors."""
+        return sum(line.kind in _ROWS for line in self.lines)
 
 
 def read_grid_blocks(
@@ -163,7 +184,7 @@ def _kind_of(board: Board, text: str) -> _Kind:
     stripped = text.strip(SPACES)
     if not stripped:
         return _Kind.EMPTY
-    if is_comment(text) or _TITLE.match(stripped):
+    if is_comment(text) or _TITLE.match(stripped) or _is_answer_title(board, stripped):
         return _Kind.TEXT
     if is_border(board, text):
         return _Kind.BORDER
@@ -182,31 +203,74 @@ def _is_damaged_row(board: Board, text: str) -> bool:
     num_cells = sum(has_cells_only(board, sign) for sign in signs)
     is_number = signs.isascii() and signs.isdigit() and 2 * len(signs) < board.side
     is_cells = 0 < len(signs) == num_cells and not is_number
-    return is_cells or (2 * len(signs) >= board.side and 2 * num_cells > len(signs))
+    return (
+        is_cells
+        or (2 * len(signs) >= board.side and 2 * num_cells > len(signs))
+        or _has_foreign_blanks(board, text, signs)
+    )
+
+
+def _has_foreign_blanks(board: Board, text: str, signs: str) -> bool:
+    """Return whether a line is a row with blanks that are not supported.
+
+    These are a single sign such as `o`, spaces, or words such as `null` between commas.
+    """
+    other = {sign for sign in signs if not has_cells_only(board, sign)}
+    if len(signs) == board.side and len(other) == 1 and len(set(signs)) > 1:
+        return True
+    if not other and signs and " " in text and len(text) == board.side:
+        return True
+    fields = text.strip(SPACES + BRACKETS + ",").split(",")
+    num_cells = sum(has_cells_only(board, field.strip(SEPARATORS)) for field in fields)
+    return len(fields) == board.side and num_cells > 0
+
+
+def _is_answer_title(board: Board, text: str) -> bool:
+    """Return whether a line is a title such as `Solution 1:`, without cells."""
+    return ANSWER_TITLE.match(text) is not None and not is_list_line(board, text)
 
 
 def _read_sections(
     board: Board, lines: Iterator[tuple[int, str]], skipped: SkippedLines
 ) -> Iterator[_Line]:
-    """Yield the lines with their kinds, with sections without puzzles marked as text."""
-    is_read = True
+    """Yield the lines with their kinds, with sections without puzzles marked as text.
+
+    A section ends at the next title in brackets; after text or a complete grid also at a title such
+    as `Grid 2` and at a comment. Below a title such as `Solution`, one grid is skipped.
+    """
+    section: str | None = None
+    num_rows = 0
     for number, text in lines:
         title = section_title(text)
+        kind = _kind_of(board, text)
+        is_complete = num_rows >= board.side
         if title is not None:
-            is_read = title.lower() not in _SKIPPED_SECTIONS
-        kind = _kind_of(board, text) if is_read else _Kind.TEXT
+            section, num_rows = title.lower(), 0
+        elif section in _SKIPPED_SECTIONS and kind is _Kind.TEXT:
+            stripped = text.strip(SPACES)
+            is_title = _TITLE.match(stripped) and (is_complete or section in _TEXT_SECTIONS)
+            if is_title or (is_complete and stripped.startswith("#")):
+                section = None
+        elif section == _ANSWER and is_complete:
+            section = None
+        if title is None and section is None and _is_answer_title(board, text.strip(SPACES)):
+            section, num_rows = _ANSWER, 0
+        if section == _ANSWER or section in _SKIPPED_SECTIONS:
+            num_rows += kind in _ROWS
+            kind = _Kind.TEXT
         if kind is _Kind.TEXT:
             skipped.add(board, number, text)
         yield _Line(number, text, kind)
 
 
-def _split_runs(board: Board, lines: Iterator[_Line]) -> Iterator[tuple[list[_Line], bool]]:
-    """Yield runs of rows and borders, and whether each is followed by an empty line.
+def _split_runs(board: Board, lines: Iterator[_Line]) -> Iterator[_Run]:
+    """Yield the runs of rows and borders; longer ones than `_LONGEST_RUN` are truncated.
 
-    Runs longer than `_LONGEST_RUN` are truncated, since they are malformed.
+    Runs of that length are malformed.
     """
     run: list[_Line] = []
     num_rows = 0
+    num_empty: int | None = None
     for line in lines:
         is_separator = num_rows == board.side and not line.text.strip(SEPARATORS)  # `,,,,`
         is_inside = line.kind in (*_ROWS, _Kind.BORDER) and not is_separator
@@ -216,31 +280,39 @@ def _split_runs(board: Board, lines: Iterator[_Line]) -> Iterator[tuple[list[_Li
                 run.append(line)
         is_end = not is_inside or (line.kind is _Kind.BORDER and num_rows == board.side)
         if is_end and run:
-            yield from _without_damaged(board, run, line.kind is _Kind.EMPTY)
+            yield from _without_damaged(board, _Run(run, num_empty, line.kind is _Kind.EMPTY))
+            num_empty = 0 if num_rows else num_empty
             run, num_rows = [], 0
+        if line.kind is _Kind.EMPTY and num_empty is not None:
+            num_empty += 1
+        elif line.kind in (_Kind.TEXT, _Kind.PUZZLE, _Kind.SIZE):
+            num_empty = None
         if line.kind in (_Kind.PUZZLE, _Kind.SIZE):
-            yield [line], False
+            yield _Run([line], None, False)
     if run:
-        yield from _without_damaged(board, run, False)
+        yield from _without_damaged(board, _Run(run, num_empty, False))
 
 
-def _without_damaged(
-    board: Board, run: list[_Line], is_followed: bool
-) -> Iterator[tuple[list[_Line], bool]]:
+def _without_damaged(board: Board, run: _Run) -> Iterator[_Run]:
     """Yield a run; damaged rows before, between and after complete grids are separate runs.
 
     Adjacent complete grids without separators are split.
     """
     groups = [
         list(group)
-        for _, group in itertools.groupby(run, key=lambda line: line.kind is _Kind.DAMAGED)
+        for _, group in itertools.groupby(run.lines, key=lambda line: line.kind is _Kind.DAMAGED)
     ]
     num_rows = [sum(line.kind is _Kind.ROW for line in group) for group in groups]
-    parts = [run]
-    if any(num_rows) and len(run) <= _LONGEST_RUN and not any(n % board.side for n in num_rows):
+    parts = [run.lines]
+    if (
+        any(num_rows)
+        and len(run.lines) <= _LONGEST_RUN
+        and not any(n % board.side for n in num_rows)
+    ):
         parts = [part for group in groups for part in _adjacent_grids(board, group)]
     last = len(parts) - 1
-    yield from ((part, is_followed and k == last) for k, part in enumerate(parts))
+    for k, part in enumerate(parts):
+        yield _Run(part, 0 if k else run.num_empty, run.is_followed and k == last)
 
 
 def _adjacent_grids(board: Board, group: list[_Line]) -> list[list[_Line]]:
@@ -256,26 +328,36 @@ def _split_grids(board: Board, lines: Iterator[_Line]) -> Iterator[list[_Line]]:
     bands: list[_Line] = []
     size: list[_Line] = []
     band_rows = num_rows = 0
-    for run, is_followed in _split_runs(board, lines):
-        if run[0].kind is _Kind.SIZE:
-            size = run
-        num_new = sum(line.kind in _ROWS for line in run)
-        is_puzzle = run[0].kind is _Kind.PUZZLE
+    band_gap = math.inf  # empty lines between two bands, the fewest so far
+    is_aligned = True
+    for run in _split_runs(board, lines):
+        if run.lines[0].kind is _Kind.SIZE:
+            size = run.lines
+        num_new = run.num_rows
+        is_puzzle = run.lines[0].kind is _Kind.PUZZLE
         if num_new == 0 and not is_puzzle:
             continue
-        run, size = size + run, []
+        if run.num_empty is None or run.num_empty > band_gap:
+            if bands:
+                yield bands
+            bands, num_rows, is_aligned = [], 0, True
+        if num_new in heights and run.num_empty:
+            band_gap = min(band_gap, run.num_empty)
+        new, size = size + run.lines, []
         if bands and band_rows == 1 < num_new:
             yield bands
             bands, num_rows = [], 0
-        is_band = num_new in heights and (not bands or num_new == band_rows)
+        is_band = num_new in heights and is_aligned and (not bands or num_new == band_rows)
         if not is_band:
-            yield from filter(None, (bands, run))
+            yield from filter(None, (bands, new))
             bands, num_rows = [], 0
+            # Bands after a malformed grid may belong to different grids.
+            is_aligned = is_puzzle or num_new == board.side
             continue
         if bands and num_new > 1:
-            bands.append(_Line(run[0].number, "", _Kind.BORDER))
-        bands, band_rows, num_rows = bands + run, num_new, num_rows + num_new
-        if num_rows == board.side or not is_followed:
+            bands.append(_Line(run.lines[0].number, "", _Kind.BORDER))
+        bands, band_rows, num_rows = bands + new, num_new, num_rows + num_new
+        if num_rows == board.side or not run.is_followed:
             yield bands
             bands, num_rows = [], 0
     if bands:

@@ -34,6 +34,8 @@ from solver.puzzle_io.kernels import ANSWER, MAX_WHOLE_DIGITS, PUZZLE, RATING, l
 from solver.puzzle_io.lines import LocatedLines, no_lines_located
 from solver.puzzle_io.rows import Columns, ParsedRow, TextColumn, naming, parse_answer, parse_number
 
+ANSWER_TITLE = re.compile(r"(solutions?|answers?|solved)\b", re.IGNORECASE)
+"""Start of a title or label of answers, such as `Solution 1:`."""
 _IS_SEPARATOR = np.isin(np.arange(256), [ord(char) for char in SEPARATORS])
 _URL = re.compile(r"\s*[\"'(<]?(https?|ftp)://", re.IGNORECASE)
 _URL_PARTS = re.compile(r"[^/?&#=;\s\"'()<>]+")
@@ -151,6 +153,10 @@ def _reject_cells(board: Board, words: list[Word]) -> None:
 def _reject_answer(board: Board, text: str, words: list[Word], first: int) -> None:
     """Reject a complete grid, `words[first]`, that may be the answer of another puzzle."""
     grid = words[first]
+    if ANSWER_TITLE.match(text.lstrip(SEPARATORS)):
+        raise CellError(
+            grid.offset, "an answer on a line of its own; allowed is after its puzzle on one line"
+        )
     num_before = sum(len(word.text) for word in words[:first])
     if 2 * num_before > board.num_cells:
         meant = main_text(text[: grid.offset])

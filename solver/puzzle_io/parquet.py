@@ -36,6 +36,7 @@ from solver.puzzle_io.rows import (
 from solver.puzzle_io.tables import (
     NO_COLUMN_NAMES,
     ColumnNames,
+    are_answers,
     describe_missing_column,
     find_fields,
     read_cell,
@@ -46,6 +47,7 @@ MAX_CELL_BYTES = 1 << 14
 MAX_COLUMN_BYTES = 1 << 24
 """Bytes allowed per column of a row group in addition to `MAX_CELL_BYTES` per row."""
 _SAMPLE_ROWS = 64
+_MAX_COUNT = 9999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,18 +78,24 @@ def detect_parquet(
         names = {field: schema.names[column] for field, column in fields.items()}
         for field in (PUZZLE, ANSWER):
             kind = schema.field(fields[field]).type if field in fields else None
+            is_guessed = field == ANSWER and columns.answer is None
             if field == ANSWER and kind is not None and pa.types.is_null(kind):
                 del names[field]  # a column of missing values
+            elif is_guessed and kind is not None and _is_flag_or_count(parquet, names[field], kind):
+                del names[field]
             elif not (kind is None or _is_text(kind) or _is_list(kind)):
                 raise ValueError(
                     f"{file}: column {names[field]!r} has type {kind}; allowed are text (string), "
                     "since numbers lose leading zeros, and lists of integers"
                 )
+        if SOURCE in names and pa.types.is_nested(schema.field(fields[SOURCE]).type):
+            del names[SOURCE]
     with _open_parquet(path, file=file, names=tuple(names.values())) as parquet:
-        sample = next(parquet.iter_batches(_SAMPLE_ROWS, columns=[names[PUZZLE]]), None)
+        read = [names[field] for field in (PUZZLE, ANSWER) if field in names]
+        sample = next(parquet.iter_batches(_SAMPLE_ROWS, columns=read), None)
         if sample is None:
             raise ValueError(f"{file}: no rows")
-        texts = [_to_text(value) for value in _small_values(sample[0])]
+        texts = [_to_text(value) for value in _small_values(sample.column(names[PUZZLE]))]
         found = board or detect_board(texts)
         if found is None:
             try:
@@ -95,6 +103,10 @@ def detect_parquet(
             except CellError as error:
                 raise ValueError(f"{file}:1:{names[PUZZLE]}: {error}") from None
             raise AssertionError(f"{texts[0]!r} is well-formed")
+        if ANSWER in names and columns.answer is None:
+            answers = _small_values(sample.column(names[ANSWER]))
+            if not are_answers(found, [_to_text(value) for value in answers]):
+                del names[ANSWER]
     return ParquetFormat(board=found, column_names=names)
 
 
@@ -148,6 +160,19 @@ def _check_sizes(metadata: Any, names: tuple[str, ...], *, file: str) -> None:
                     f"{file}: column {name!r} has {size} bytes in {group.num_rows} rows; allowed "
                     f"are {limit}"
                 )
+
+
+def _is_flag_or_count(parquet: Any, name: str, kind: Any) -> bool:
+    """Return whether a column has booleans, or small integers in its first rows."""
+    import pyarrow as pa
+
+    if pa.types.is_boolean(kind):
+        return True
+    if not pa.types.is_integer(kind):
+        return False
+    sample = next(parquet.iter_batches(_SAMPLE_ROWS, columns=[name]), None)
+    values = sample.column(name).to_pylist() if sample is not None else []
+    return all(value is None or abs(value) <= _MAX_COUNT for value in values)
 
 
 def _is_text(kind: Any) -> bool:
@@ -226,8 +251,8 @@ def _read_value(board: Board, value: Any) -> Grid:
 
 def _read_answer(board: Board, value: Any) -> Grid | None:
     content = value.as_py()
-    if content is None or isinstance(content, str):
-        return parse_answer(board, _to_text(content))
+    if content is None or content == [] or isinstance(content, str):
+        return parse_answer(board, _to_text(content), read=read_cell)
     answer = _read_value(board, value)
     if not answer.all():
         raise CellError(0, "an answer with blanks; allowed are digits only")

@@ -22,6 +22,9 @@ from solver.puzzle_io.kernels import copy_cells, copy_numbers
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
+_NO_ANSWER = frozenset(("", "none", "null", "nan", "na", "n/a"))
+GridReader = Callable[..., Grid]
+"""Parser of a grid, such as `read_grid`."""
 MAX_CELL_CHARS = 1 << 16
 """Maximum number of characters of a table cell."""
 
@@ -193,16 +196,24 @@ def parse_number(text: str) -> float:
     return number if math.isfinite(number) else np.nan
 
 
-def parse_answer(board: Board, text: str, *, offset: int = 0) -> Grid | None:
-    """Parse an answer at `offset` in its line; None for separators alone.
+def parse_answer(
+    board: Board, text: str, *, offset: int = 0, read: GridReader = read_grid
+) -> Grid | None:
+    """Parse an answer at `offset` in its line; None for separators or a word such as `null` alone.
+
+    Args:
+        board: The board.
+        text: The answer.
+        offset: Offset of errors.
+        read: Parser of a grid.
 
     Raises:
         CellError: It is not a complete grid.
     """
     check_cell_size(text, offset=offset)
-    if not text.strip(SEPARATORS):
+    if text.strip(SEPARATORS).lower() in _NO_ANSWER:
         return None
-    answer = read_grid(board, text, offset=offset)
+    answer = read(board, text, offset=offset)
     if not answer.all():
         raise CellError(offset, "an answer with blanks; allowed are digits only")
     return answer

@@ -105,7 +105,11 @@ class TableFormat:
         return join_records(blocks, is_record=self.is_record)
 
     def is_record(self, text: str) -> bool:
-        """Return whether a text of several lines is one row, without a second puzzle."""
+        """Return whether a text of several lines is one row.
+
+        A column of several lines that is not read must not contain a puzzle, which may follow a
+        stray quote.
+        """
         try:
             self.parse(text)
             columns = split_columns(text, self.delimiter)
@@ -113,13 +117,14 @@ class TableFormat:
             return False
         read = [self.column_of_field[field] for field in self.column_of_field]
         others = [column.text for k, column in enumerate(columns) if k not in read]
-        words = [word.text for text in others for word in split_words(text.replace("\n", " "))]
+        joined = [text.replace("\n", " ") for text in others if "\n" in text]
+        words = [word.text for text in joined for word in split_words(text)]
         return not any(is_grid(self.board, word) for word in words)
 
-    def puzzle_text(self, text: str) -> str:
-        """Return the text of the puzzle column, empty if a line has no such column."""
+    def field_text(self, text: str, field: int) -> str:
+        """Return the text of the column of a field, empty if a line has no such column."""
         try:
-            return split_columns(text, self.delimiter)[self.column_of_field[PUZZLE]].text
+            return split_columns(text, self.delimiter)[self.column_of_field[field]].text
         except (CellError, IndexError):
             return ""
 
@@ -142,7 +147,8 @@ class TableFormat:
         answer: Grid | None = None
         if ANSWER in found:
             with naming(self.names[self.column_of_field[ANSWER]]):
-                answer = parse_answer(self.board, found[ANSWER].text, offset=found[ANSWER].offset)
+                cell = found[ANSWER]
+                answer = parse_answer(self.board, cell.text, offset=cell.offset, read=read_cell)
         return ParsedRow(
             grid,
             answer,
@@ -169,6 +175,15 @@ def is_cell(board: Board, text: str) -> bool:
     except CellError:
         return False
     return True
+
+
+def are_answers(board: Board, texts: Sequence[str]) -> bool:
+    """Return whether the first cells of a column named like answers may be answers.
+
+    Other columns, such as `solved` with `True` or `solutions` with a number, have short cells only.
+    """
+    longest = max((len(text.strip(SPACES)) for text in texts), default=0)
+    return not longest or 2 * longest >= board.num_cells
 
 
 def find_fields(
