@@ -103,7 +103,9 @@ def option_words(
         elif isinstance(value, bool) and leaf.replace("-", "_") not in tri_states:
             yield name, [f"--{name}" if value else f"--{prefix}no-{leaf}"]
         elif isinstance(value, list | tuple):
-            yield name, [f"--{name}", *map(str, value)]
+            values = list(map(str, value))
+            has_dashes = any(text.startswith("-") for text in values)  # as those of --sbatch
+            yield name, [f"--{name}={v}" for v in values] if has_dashes else [f"--{name}", *values]
         else:
             yield name, [f"--{name}={value}"]
 

@@ -9,6 +9,7 @@ import platform
 import re
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
@@ -62,6 +63,44 @@ def check_option_names(options: Sequence[Option], words: Sequence[str]) -> None:
     ]
     if missing:
         raise ValueError(f"missing: {', '.join(missing)}")
+
+
+def merge_repeated(options: Sequence[Option], words: Sequence[str]) -> list[str]:
+    """Merge repeated options with several values, of which the parser would keep the last only.
+
+    `--exclude a --exclude b` becomes `--exclude a b`.
+
+    Args:
+        options: Options of the command.
+        words: Command-line arguments of the command.
+
+    Raises:
+        ValueError: A repeated option has a value that starts with a dash.
+    """
+    end = words.index("--") if "--" in words else len(words)
+    names = {flag for option in options if option.is_list for flag in option.flags}
+    values: dict[str, list[str]] = {}
+    counts: Counter[str] = Counter()
+    others: list[str] = []
+    current: list[str] = others
+    for word in words[:end]:
+        name, equals, value = word.partition("=")
+        name = name.replace("_", "-")
+        if word.startswith("--"):
+            counts[name] += 1
+            current = values.setdefault(name, []) if name in names else others
+            if name in names:
+                current += [value] if equals else []
+                continue
+        current.append(word)
+    repeated = [name for name in values if counts[name] > 1]
+    if not repeated:
+        return list(words)
+    for name in repeated:
+        if any(value.startswith("-") for value in values[name]):
+            raise ValueError(f"{name}: given {counts[name]} times, allowed is once with all values")
+    merged = [word for name, given in values.items() for word in (name, *given)]
+    return [*others, *merged, *words[end:]]
 
 
 @contextlib.contextmanager

@@ -52,13 +52,18 @@ def parse(words: CommandWords, options: Sequence[str]) -> tuple[ModuleType, Any]
 
     from data.runtime.ranges import check_ranges
     from scripts.cli.config_file import expand_config_file, tri_state_fields
-    from scripts.cli.errors import check_option_names, parse_errors_as_value_errors
+    from scripts.cli.errors import (
+        check_option_names,
+        merge_repeated,
+        parse_errors_as_value_errors,
+    )
     from scripts.cli.options import list_options
 
     module = importlib.import_module(COMMANDS[words].module)
     options = expand_config_file(options, tri_states=tri_state_fields(module.Config))
     listed = list_options(module.Config)
     check_option_names(listed, options)
+    options = merge_repeated(listed, options)
     has_presets = hasattr(module, "base_config")
     default = module.base_config(options) if has_presets else tyro.MISSING_NONPROP
     with parse_errors_as_value_errors(listed, options):

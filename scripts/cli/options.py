@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
-from tyro.conf import OmitArgPrefixes, Positional
+from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction
 
 from data.runtime.ranges import format_range
 
 _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH", bool: "True|False"}
-_OMIT_PREFIXES, _POSITIONAL = (get_args(marker[int])[1] for marker in (OmitArgPrefixes, Positional))
+_OMIT_PREFIXES, _POSITIONAL, _APPEND = (
+    get_args(marker[int])[1] for marker in (OmitArgPrefixes, Positional, UseAppendAction)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +44,18 @@ class Option:
     """First line of the docstring of its nested config, if any."""
     is_positional: bool
     """Whether it is a positional argument."""
+    is_appended: bool = False
+    """Whether each occurrence adds one value; others with several values take all at once."""
 
     @property
     def is_switch(self) -> bool:
         """Whether the option takes no value: `--name` or `--no-name`."""
         return not self.metavar
+
+    @property
+    def is_list(self) -> bool:
+        """Whether one occurrence of the option takes any number of values."""
+        return self.metavar.endswith("...") and not (self.is_positional or self.is_appended)
 
     @property
     def is_required(self) -> bool:
@@ -95,6 +104,7 @@ def _walk(config: type, default: Any, *, prefix: str, group: str) -> Iterator[Op
             default=value,
             group=group,
             is_positional=_POSITIONAL in marks,
+            is_appended=_APPEND in marks,
         )
     for options in nested:
         yield from options

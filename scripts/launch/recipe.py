@@ -29,6 +29,7 @@ from typing import Annotated, Any, get_type_hints
 
 import yaml
 from annotated_types import Ge, Le
+from tyro.conf import UseAppendAction
 
 from data.runtime.documents import PlainLoader, load_yaml
 from data.runtime.options import option_value
@@ -68,15 +69,16 @@ class Resources:
     """Memory per node, such as 64G (default: the cluster's)."""
     time: str = "24:00:00"
     """Time limit in Slurm's format, such as 1-12:00:00; a job that reaches it is requeued."""
-    signal_s: Annotated[int, Ge(1), Le(86400)] = 300
+    signal_s: Annotated[int, Ge(1), Le(65_535)] = 300
     """Seconds before the time limit at which a job is signaled to save; Slurm may signal a minute
     earlier."""
     max_requeues: Annotated[int, Ge(0), Le(10**6)] = 100
     """Maximum number of requeues of a job."""
-    sbatch: tuple[str, ...] = ()
-    """Further sbatch options of every job, such as --account=me."""
-    gpu_sbatch: tuple[str, ...] = ()
-    """Further sbatch options of jobs with GPUs, such as --partition=gpu."""
+    sbatch: UseAppendAction[tuple[str, ...]] = ()
+    """Further sbatch option of every job, such as --sbatch=--account=me; may be repeated."""
+    gpu_sbatch: UseAppendAction[tuple[str, ...]] = ()
+    """Further sbatch option of jobs with GPUs, such as --gpu-sbatch=--partition=gpu; may be
+    repeated."""
     rendezvous_timeout_s: Annotated[int, Ge(1), Le(86_400)] = 600
     """Timeout of the rendezvous of a training's nodes in seconds, including the import of torch."""
     setup: Path | None = None

@@ -18,7 +18,7 @@ import pytest
 from scripts.cli import errors
 from scripts.cli.commands import COMMANDS, GROUPS, CommandEntry
 from scripts.cli.help import CONFIG_FILE_HELP
-from scripts.cli.main import CRASHED, main
+from scripts.cli.main import CRASHED, main, parse
 from scripts.cli.options import Option, list_options
 from sudocot_cli import PACKAGES
 from tests.scripts import fake_command
@@ -336,3 +336,25 @@ def test_backend_of_a_notebook_does_not_break_plots(tmp_path: Path) -> None:
         check=True,
     )
     assert (tmp_path / "plot.svg").stat().st_size
+
+
+def test_repeated_options_with_several_values_keep_all_of_them() -> None:
+    """The parser keeps the last one only, so held-out puzzles would be trained on."""
+    words = ["a.csv", "--exclude", "t1", "--out", "o", "--exclude=t2", "--exclude", "t3", "t4"]
+    _, config = parse(("data", "build"), words)
+    assert config.exclude == tuple(map(Path, ("t1", "t2", "t3", "t4")))
+    assert config.sources == ("a.csv",)
+    with pytest.raises(ValueError, match="--exclude: given 4 times, allowed is once"):
+        parse(("data", "build"), [*words, "--exclude=-x"])
+
+
+def test_sbatch_options_are_repeated(tmp_path: Path) -> None:
+    sbatch = ["--sbatch=--account=me", "--sbatch=--partition=cpu", "--gpu-sbatch=--partition=gpu"]
+    words = ["--gpus", "1", "--dry-run", *sbatch, "--", "train", "run", "--data", "d", "--out", "o"]
+    _, config = parse(("launch",), words)
+    assert config.resources.sbatch == ("--account=me", "--partition=cpu")
+    assert config.resources.gpu_sbatch == ("--partition=gpu",)
+    path = tmp_path / "c.yaml"
+    path.write_text("sbatch: [--account=me, --partition=cpu]\n")
+    _, config = parse(("launch",), ["--config", str(path), *words[-7:]])
+    assert config.resources.sbatch == ("--account=me", "--partition=cpu")
