@@ -263,6 +263,14 @@ PRESETS: dict[str, Callable[..., TrainConfig]] = {
 }
 
 
+def tokens_per_share(tokens_per_update: int, num_processes: int) -> int:
+    """Return the tokens of a micro-batch with which each process has one per update.
+
+    Rows do not divide evenly; a margin of a sixteenth avoids a further micro-batch.
+    """
+    return round(1.0625 * tokens_per_update / num_processes)
+
+
 def make_config(
     preset: str,
     *,

@@ -16,7 +16,7 @@ from data.store import TokenStore
 from training.batching.sampler import Sampler
 from training.batching.usage import PuzzleNumbers
 from training.checkpoints.checkpoint import Checkpoint
-from training.config import TrainConfig, differing_fields
+from training.config import TrainConfig, differing_fields, tokens_per_share
 from training.held_out import HeldOut
 
 logger = logging.getLogger(__name__)
@@ -91,14 +91,14 @@ def check_checkpoint(checkpoint: Checkpoint, *, config: TrainConfig, data_digest
 def warn_about_idle_processes(sampler: Sampler, *, num_processes: int) -> None:
     """Warn if an update has fewer micro-batches than there are processes.
 
-    A micro-batch holds the longest sequence, so a smaller one is advised only down to its length.
+    A micro-batch holds the longest sequence, so a smaller one is advised only if it does, too.
     """
     config = sampler.config
     num_micro_batches = -(-config.tokens_per_update // config.micro_tokens)
     if num_micro_batches < num_processes:
-        most = config.tokens_per_update // num_processes
-        advice = f"set max_tokens_per_micro_batch to {sampler.longest} to {most}"
-        if most < sampler.longest:
+        share = tokens_per_share(config.tokens_per_update, num_processes)
+        advice = f"set max_tokens_per_micro_batch to {share}"
+        if share < sampler.longest:
             advice = (
                 f"the longest sequence has {sampler.longest} tokens, so set tokens_per_update to "
                 f"{num_processes * sampler.longest} or more, or use fewer processes"

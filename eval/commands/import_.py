@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional
 
+from data.puzzle_sources.columns import ColumnOptions
 from data.runtime.ranges import Count, check_ranges
 from eval.commands.tables import print_evaluation
 from eval.results.folder import EvaluationFolder
@@ -22,10 +23,11 @@ logger = logging.getLogger(__name__)
 class Config:
     """Import predictions of other programs; all rows are validated and scored.
 
-    Tables (.jsonl, .csv, .tsv, .parquet) have columns `puzzle` and `answer`, and may have
-    `seconds`, `tokens` and `cost` (US dollars); arrays (.npy, .npz) hold puzzles and answers. The
-    dumps of HRM and TRM, logs of inspect_ai and samples of lm-eval are read as they are. The
-    result is an evaluation folder like any other.
+    Tables (.jsonl, .json, .csv, .tsv, .parquet) have columns `puzzle` and `prediction` or `answer`,
+    and may have `seconds`, `tokens` and `cost` (US dollars). An answer is a grid, or a text of
+    which the last complete grid counts. Arrays (.npy, .npz) hold puzzles and answers. The dumps of
+    HRM and TRM, logs of inspect_ai and samples of lm-eval are read as they are. The result is an
+    evaluation folder like any other.
 
     Examples:
         sudocot eval import preds.jsonl --name FRM --out evals/frm --like evals/10k
@@ -43,6 +45,8 @@ class Config:
     """Evaluation whose puzzles form the cohort; by default all puzzles of the files."""
     num_parameters: Count | None = None
     """Number of parameters of the model."""
+    columns: OmitArgPrefixes[ColumnOptions] = field(default_factory=ColumnOptions)
+    """Columns of tables."""
 
     def __post_init__(self) -> None:
         if not self.files:
@@ -55,7 +59,7 @@ def main(config: Config) -> int:
     from eval.predictions.evaluation import import_predictions
     from eval.predictions.read import read_predictions
 
-    file = read_predictions(config.files)
+    file = read_predictions(config.files, columns=config.columns.names)
     for error in file.errors[:_MAX_SHOWN]:
         logger.warning("%s", error)
     folder, counts = import_predictions(

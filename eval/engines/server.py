@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from eval.engines.options import ServerOptions
+from eval.text_protocol.parse import message_text
 
 if TYPE_CHECKING:
     import openai
@@ -250,8 +251,9 @@ def _read(reply: Any) -> Completion:
     except (AttributeError, LookupError, TypeError):
         raise BadReplyError("no choice with a text or a message") from None
     return _completion(
-        text=refusal if text is None and refusal else text,
-        finish_reason=choice.finish_reason,
+        text=refusal if text is None and refusal else message_text(text),
+        # Some servers state none for a complete reply.
+        finish_reason="stop" if choice.finish_reason is None else choice.finish_reason,
         is_refused=bool(refusal),
         usage=getattr(reply, "usage", None),
     )
@@ -292,7 +294,7 @@ async def _read_stream(stream: Any, read_delta: Callable[[Any], tuple[Any, Any]]
 
 
 def _chat_delta(choice: Any) -> tuple[Any, Any]:
-    return choice.delta.content, getattr(choice.delta, "refusal", None)
+    return message_text(choice.delta.content), getattr(choice.delta, "refusal", None)
 
 
 def _text_delta(choice: Any) -> tuple[Any, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from eval.predictions.records import Prediction, PredictionFile
 from eval.predictions.tables import Row, jsonl_rows, read_cells
+from eval.text_protocol.parse import message_text
 from eval.text_protocol.prompt import MAX_SHOTS, TextProtocol
 from eval.text_protocol.score import Reply
 from solver.boards import Board, Grid, get_board
@@ -108,7 +109,9 @@ def _read_inspect_sample(
     sample: Mapping[str, Any], where: str
 ) -> tuple[Mapping[str, Any], str, Prediction]:
     document, output = sample["metadata"], sample["output"]
-    choice = output["choices"][0]
+    # A sample that reached a limit has no reply.
+    choice = next(iter(output["choices"]), {"message": {"content": ""}})
+    is_cut = choice.get("stop_reason") in _CUT or not output["choices"]
     prompt = sample["input"]
     question = prompt if isinstance(prompt, str) else prompt[-1]["content"]
     usage = output.get("usage") or {}
@@ -118,8 +121,8 @@ def _read_inspect_sample(
         _prediction(
             document,
             where,
-            text=_text(choice["message"]["content"]),
-            is_truncated=choice.get("stop_reason") in _CUT,
+            text=message_text(choice["message"]["content"]),
+            is_truncated=is_cut,
             is_refused=choice.get("stop_reason") == "content_filter",
             seconds=float(sample.get("working_time") or 0),
             num_prompt_tokens=int(usage.get("input_tokens") or 0),
@@ -134,7 +137,7 @@ def _read_lm_eval_sample(
     document = sample["doc"]
     text = sample["resps"][0][0]
     question = _last_question(sample["arguments"]["gen_args_0"]["arg_0"])
-    return document, question, _prediction(document, where, text=_text(text))
+    return document, question, _prediction(document, where, text=message_text(text))
 
 
 def _last_question(prompt: Any) -> str:
@@ -166,13 +169,6 @@ def _prediction(
         num_prompt_tokens=num_prompt_tokens,
         num_new_tokens=num_new_tokens,
     )
-
-
-def _text(content: Any) -> str:
-    """Return the text of a message, without its reasoning parts."""
-    if isinstance(content, str):
-        return content
-    return "".join(part["text"] for part in content if part.get("type") == "text")
 
 
 def _read(samples: Iterable[Row], *, file: str, read: _SampleReader) -> PredictionFile:

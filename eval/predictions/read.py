@@ -17,19 +17,26 @@ from eval.predictions.logs import (
 )
 from eval.predictions.records import PredictionFile
 from eval.predictions.tables import read_table
+from solver.puzzles import NO_COLUMN_NAMES, ColumnNames
 
 _DUMP = re.compile(r"step_\d+_all_preds\.\d+")
 _FORMATS = ".jsonl, .csv, .tsv, .parquet, .npy, .npz, .pt, step_N_all_preds.RANK, .eval, .json"
 
 
-def read_predictions(paths: Sequence[Path]) -> PredictionFile:
+def read_predictions(
+    paths: Sequence[Path], *, columns: ColumnNames = NO_COLUMN_NAMES
+) -> PredictionFile:
     """Read and concatenate files of predictions, such as those of several ranks.
+
+    Args:
+        paths: The files.
+        columns: Explicitly named columns of tables, instead of those with known names.
 
     Raises:
         ValueError: A format is unknown, a file is damaged, or boards or prompts differ.
         OSError: A file cannot be read.
     """
-    read = [_read(path) for path in paths]
+    read = [_read(path, columns) for path in paths]
     first = read[0]
     for path, other in zip(paths, read, strict=True):
         if (other.board, other.num_shots) != (first.board, first.num_shots):
@@ -42,22 +49,25 @@ def read_predictions(paths: Sequence[Path]) -> PredictionFile:
     )
 
 
-def _read(path: Path) -> PredictionFile:
+def _read(path: Path, columns: ColumnNames) -> PredictionFile:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     suffix = path.suffix.lower()
     try:
         if suffix == ".jsonl":
             is_log = is_lm_eval_line(_first_object(path))
-            return read_lm_eval_samples(path) if is_log else read_table(path, suffix=suffix)
-        if suffix in (".csv", ".tsv", ".parquet"):
-            return read_table(path, suffix=suffix)
+            if is_log:
+                return read_lm_eval_samples(path)
+        if suffix in (".jsonl", ".csv", ".tsv", ".parquet"):
+            return read_table(path, suffix=suffix, columns=columns)
         if suffix == ".npy":
             return read_npy(path)
         if suffix == ".npz":
             return read_npz(path)
         if suffix in (".pt", ".pth") or _DUMP.fullmatch(path.name):
             return read_torch_dump(path)
+        if suffix == ".json" and _is_array(path):
+            return read_table(path, suffix=suffix, columns=columns)
         if suffix == ".eval" or (suffix == ".json" and is_inspect_json(path)):
             return read_inspect_log(path, suffix=suffix)
     except UnicodeDecodeError as error:
@@ -69,7 +79,12 @@ def _read(path: Path) -> PredictionFile:
     raise ValueError(f"{path}: unknown format, allowed are {_FORMATS}")
 
 
+def _is_array(path: Path) -> bool:
+    with path.open(encoding="utf-8-sig") as file:
+        return file.read(4096).lstrip().startswith("[")
+
+
 def _first_object(path: Path) -> dict[str, object]:
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig") as file:
         value = json.loads(next((line for line in file if line.strip()), "{}"))
     return value if isinstance(value, dict) else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -13,22 +14,31 @@ from typing import Any
 import numpy as np
 
 from eval.predictions.records import Prediction, PredictionFile
+from eval.text_protocol.parse import parse_lenient
 from solver.boards import BOARDS, Board, Grid
 from solver.puzzle_io.cells import as_grid, read_grid
+from solver.puzzles import NO_COLUMN_NAMES, ColumnNames
 
 PUZZLE_NAMES = ("puzzle", "question", "givens", "quiz", "input")
-ANSWER_NAMES = ("answer", "prediction", "pred", "output", "solution")
+ANSWER_NAMES = ("prediction", "pred", "output", "answer", "solution")
+"""Names of columns of answers; the first one that a table has is read, since `answer` is the
+solution of the data set where there is a column of predictions."""
 _SECONDS, _TOKENS, _COST = ("seconds", "time"), ("tokens", "num_tokens"), ("cost", "usd")
 
 Row = tuple[str, Mapping[str, Any]]
 
+logger = logging.getLogger(__name__)
 
-def read_table(path: Path, *, suffix: str) -> PredictionFile:
+
+def read_table(
+    path: Path, *, suffix: str, columns: ColumnNames = NO_COLUMN_NAMES
+) -> PredictionFile:
     """Read a table.
 
     Args:
         path: The file.
         suffix: File extension in lower case, which gives the format.
+        columns: Explicitly named columns, instead of those with known names.
 
     Raises:
         ValueError: There is no column of puzzles or answers, or no readable puzzle.
@@ -36,6 +46,7 @@ def read_table(path: Path, *, suffix: str) -> PredictionFile:
     """
     readers: dict[str, Callable[[Path], Iterator[Row]]] = {
         ".jsonl": jsonl_rows,
+        ".json": _json_rows,
         ".csv": partial(_csv_rows, delimiter=","),
         ".tsv": partial(_csv_rows, delimiter="\t"),
         ".parquet": _parquet_rows,
@@ -43,11 +54,18 @@ def read_table(path: Path, *, suffix: str) -> PredictionFile:
     rows = list(readers[suffix](path))
     if not rows:
         raise ValueError(f"{path}: no rows")
-    return predictions_of_rows(rows, file=str(path))
+    return predictions_of_rows(rows, file=str(path), columns=columns)
 
 
-def predictions_of_rows(rows: Iterable[Row], *, file: str) -> PredictionFile:
+def predictions_of_rows(
+    rows: Iterable[Row], *, file: str, columns: ColumnNames = NO_COLUMN_NAMES
+) -> PredictionFile:
     """Convert and check rows.
+
+    Args:
+        rows: Place and values of each row.
+        file: Name of the file in errors.
+        columns: Explicitly named columns, instead of those with known names.
 
     Raises:
         ValueError: There is no column of puzzles or answers, or no readable puzzle.
@@ -55,11 +73,14 @@ def predictions_of_rows(rows: Iterable[Row], *, file: str) -> PredictionFile:
     predictions: list[Prediction] = []
     errors: list[str] = []
     board: Board | None = None
+    puzzle_names = PUZZLE_NAMES if columns.puzzle is None else (columns.puzzle.lower(),)
+    answer_names = ANSWER_NAMES if columns.answer is None else (columns.answer.lower(),)
+    unread: list[str] = []
     for where, row in rows:
-        puzzle, answer = _find(row, PUZZLE_NAMES), _find(row, ANSWER_NAMES)
+        puzzle, answer = _find(row, puzzle_names), _find(row, answer_names)
         if puzzle is None or answer is None:
             missing, names = (
-                ("puzzle", PUZZLE_NAMES) if puzzle is None else ("answer", ANSWER_NAMES)
+                ("puzzle", puzzle_names) if puzzle is None else ("answer", answer_names)
             )
             raise ValueError(
                 f"{where}: no {missing}: got {', '.join(row)}, allowed are {', '.join(names)}"
@@ -75,11 +96,14 @@ def predictions_of_rows(rows: Iterable[Row], *, file: str) -> PredictionFile:
             message = str(error)
             errors.append(message if message.startswith(where) else f"{where}: {message}")
             continue
+        grid = read_answer(board, row[answer])
+        if grid is None:
+            unread.append(where)
         predictions.append(
             Prediction(
                 where=where,
                 givens=givens,
-                answer=read_answer(board, row[answer]),
+                answer=grid,
                 seconds=numbers["s"],
                 num_new_tokens=int(numbers["t"]),
                 usd=numbers["c"],
@@ -87,6 +111,8 @@ def predictions_of_rows(rows: Iterable[Row], *, file: str) -> PredictionFile:
         )
     if board is None or not predictions:
         raise ValueError(f"{file}: no readable puzzle; the first error is {errors[0]}")
+    if unread:
+        logger.warning("%d answers have no complete grid, the first: %s", len(unread), unread[0])
     return PredictionFile(board=board, predictions=predictions, errors=errors)
 
 
@@ -102,11 +128,15 @@ def read_cells(board: Board, value: Any) -> Grid:
 
 
 def read_answer(board: Board, value: Any) -> Grid | None:
-    """Read an answer; None if it is not a complete grid."""
+    """Read an answer: a grid, or a text, list or JSON object with one; None without a grid.
+
+    Of a text, such as the reply of a language model, the last complete grid is the answer.
+    """
     try:
         grid = read_cells(board, value)
-    except (ValueError, TypeError):
-        return None
+    except (ValueError, TypeError, OverflowError):
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        return parse_lenient(board, text)
     return grid if grid.min() > 0 else None
 
 
@@ -147,7 +177,7 @@ def jsonl_rows(path: Path) -> Iterator[Row]:
         ValueError: A line is not a JSON object.
         OSError: The file cannot be read.
     """
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
@@ -158,6 +188,14 @@ def jsonl_rows(path: Path) -> Iterator[Row]:
             if not isinstance(row, dict):
                 raise ValueError(f"{path}:{number}: got {type(row).__name__}, allowed is an object")
             yield f"{path}:{number}", row
+
+
+def _json_rows(path: Path) -> Iterator[Row]:
+    rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}:{number}: got {type(row).__name__}, allowed is an object")
+        yield f"{path}:{number}", row
 
 
 def _csv_rows(path: Path, *, delimiter: str) -> Iterator[Row]:

@@ -196,6 +196,8 @@ def _leads(ordered: Sequence[Entry]) -> dict[str, str]:
     firsts: list[Entry] = []
     leads: dict[str, str] = {}
     for entry in ordered:
+        if not entry.config.has_known_weights:
+            continue
         first = next((first for first in firsts if _settings(first) == _settings(entry)), None)
         if first is None:
             firsts.append(entry)
@@ -235,10 +237,11 @@ def _share(entry: Entry) -> float:
 def _find_hardest(entry: Entry, entries: Sequence[Entry]) -> Accuracy | None:
     """Return the accuracy of the same model and engine on the hardest puzzles of the same list."""
 
-    def setting(other: Entry) -> tuple[str, ...]:
+    def setting(other: Entry) -> tuple[object, ...]:
         config = other.config
         return (
-            config.model.digest,
+            config.model.digest if config.has_known_weights else config.model.name,
+            config.protocol,
             config.data.digest,
             config.mode,
             config.engine,

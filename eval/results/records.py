@@ -315,6 +315,11 @@ class EvaluationConfig:
         """Whether the predictions are those of another program, whose limits are unknown."""
         return self.engine == IMPORT_ENGINE
 
+    @property
+    def has_known_weights(self) -> bool:
+        """Whether the model's digest is that of its weights, not of a name stated by the user."""
+        return not self.is_imported and (self.engine, self.mode) != ("api", "text")
+
     def identity(self) -> dict[str, Any]:
         """Return the settings that must agree between the sessions and parts of an evaluation.
 

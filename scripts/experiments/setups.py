@@ -21,7 +21,7 @@ from scripts.experiments.command_line import changed_fields, replace_fields
 from scripts.experiments.experiments import Experiment
 from scripts.experiments.trainings import SampleName, Training
 from scripts.launch.recipe import Words
-from training.config import TrainConfig, make_config
+from training.config import TrainConfig, make_config, tokens_per_share
 
 Scale = Literal["full", "tiny"]
 PAPER_SOURCE = "sapientinc/sudoku-extreme"
@@ -71,8 +71,7 @@ class ExperimentSetup:
         if num_processes > config.tokens_per_update // config.max_tokens_per_micro_batch + 1:
             # A micro-batch must hold the longest sequence.
             longest = self.cutoff(training) if training.mode == "cot" else 2_048
-            # Rows do not divide evenly; the margin avoids a further micro-batch.
-            share = round(1.0625 * config.tokens_per_update / num_processes)
+            share = tokens_per_share(config.tokens_per_update, num_processes)
             micro = min(config.max_tokens_per_micro_batch, max(longest, share))
             config = dataclasses.replace(config, max_tokens_per_micro_batch=micro)
         return config

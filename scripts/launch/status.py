@@ -80,7 +80,8 @@ def _job_status(script: Path, queue: list[tuple[str, str]]) -> JobStatus:
     prefix = shlex.split(done[1])[0] if done else ""
     is_done = [Path(f"{prefix}{task}").exists() for task in range(num_tasks)]
     name = script.stem
-    logs = list((script.parent / "logs").glob(f"{name}-[0-9]*.log"))
+    form = re.compile(rf"{re.escape(name)}-\d+(_\d+)?\.log")
+    logs = [log for log in (script.parent / "logs").glob("*.log") if form.fullmatch(log.name)]
     return JobStatus(
         name=name,
         num_tasks=num_tasks,

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from scripts.models.catalog import read_catalog, trained_model_folder
 from scripts.models.compiled import COMPILED_MODELS, compiled_model_folder
+from training.run_folder import has_progress
 
 MODEL_OPTIONS = ("model", "init_from")
 """Config fields that name a model."""
@@ -16,8 +17,12 @@ MODEL_OPTIONS = ("model", "init_from")
 ConfigT = TypeVar("ConfigT")
 
 
-def resolve_model(model: Path) -> Path:
+def resolve_model(model: Path, *, option: str = "model") -> Path:
     """Return the folder of a model; an existing folder takes precedence over a named model.
+
+    Args:
+        model: Folder or name.
+        option: Name of the option in errors.
 
     Raises:
         FileNotFoundError: The files of a named model are not part of this installation.
@@ -35,7 +40,8 @@ def resolve_model(model: Path) -> Path:
     nearest = difflib.get_close_matches(name, names, n=1)
     guess = f"did you mean {nearest[0]!r}? " if nearest else ""
     raise ValueError(
-        f"model: got {name!r}, {guess}allowed are a model folder and the names {', '.join(names)}"
+        f"{option}: got {name!r}, {guess}allowed are a model folder and the names "
+        f"{', '.join(names)}"
     )
 
 
@@ -51,8 +57,10 @@ def with_model_folders(config: ConfigT) -> ConfigT:
     changes: dict[str, Any] = {}
     for option in MODEL_OPTIONS:
         value = getattr(config, option, None)
+        if option == "init_from" and has_progress(config.out):  # type: ignore[attr-defined]
+            continue  # not read again, and may be gone
         if isinstance(value, Path):
-            changes[option] = resolve_model(value)
+            changes[option] = resolve_model(value, option=option)
         elif isinstance(value, str) and (value in COMPILED_MODELS or value in read_catalog()):
             changes[option] = str(resolve_model(Path(value)))
     return dataclasses.replace(config, **changes) if changes else config  # type: ignore[type-var]

@@ -377,6 +377,26 @@ def test_no_server_is_one_line() -> None:
             decode(server, base_url=url, max_retries=1)
 
 
+@pytest.mark.parametrize("word", ["temperature=1", "top_p=0.5", "n=2", "stream=true"])
+def test_fields_with_options_of_their_own_are_refused(word: str) -> None:
+    with serving() as server, pytest.raises(ValueError, match="allowed are --temperature"):
+        decode(server, arguments=[word])
+
+
+def test_fields_that_servers_may_not_accept_can_be_omitted() -> None:
+    with serving() as server:
+        check(decode(server, arguments=["temperature=null"]))
+        assert not any({"seed", "temperature"} & body.keys() for body in server.bodies)
+
+
+def test_content_may_have_reasoning_parts_and_no_finish_reason() -> None:
+    parts = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "1 2"}]
+    message = SimpleNamespace(content=parts, refusal=None)
+    reply = SimpleNamespace(choices=[SimpleNamespace(message=message, finish_reason=None)])
+    completion = server_module._read(reply)
+    assert (completion.text, completion.finish_reason) == ("1 2", "stop")
+
+
 def test_samples_vote_and_no_sample_is_asked_twice(tmp_path: Path) -> None:
     with serving() as server:
         results = decode(server, samples=3, log=ReplyLog(tmp_path))

@@ -18,6 +18,7 @@ import torch
 from eval.engines.contract import FinishReason
 from eval.predictions.read import read_predictions
 from eval.results.folder import EvaluationFolder
+from eval.text_protocol.prompt import format_rows
 from scripts.cli.main import main
 from solver.boards import Grid
 from solver.mrv.tracer import trace
@@ -180,6 +181,79 @@ def test_every_format_gives_the_same_predictions(
     assert read.num_padding == (4 if "dump" in write.__name__ else 0)
 
 
+def write_texts(path: Path, form: str) -> Path:
+    """Answers in the notations of language models, and a column with the solutions."""
+    path = path.with_suffix(".jsonl")
+    rows = []
+    for puzzle, answer in zip(GIVENS, ANSWERS, strict=True):
+        cells = answer.reshape(4, 4)
+        text: Any = {
+            "fenced": f"So:\n```\n{format_rows(BOARD, answer)}\n```",
+            "object": {"grid": cells.tolist()},
+            "rows": ["".join(map(str, row)) for row in cells],
+            "characters": list(map(str, answer.tolist())),
+            "number": int("".join(map(str, answer.tolist()))),
+        }[form]
+        solution = trace(BOARD, puzzle).solution
+        assert solution is not None
+        rows.append(
+            {
+                "puzzle": format_grid(BOARD, puzzle),
+                "answer": format_grid(BOARD, solution),
+                "prediction": text,
+            }
+        )
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8-sig")
+    return path
+
+
+@pytest.mark.parametrize("form", ["fenced", "object", "rows", "characters", "number"])
+def test_answers_as_texts_and_lists_beside_a_column_of_solutions(
+    form: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    read = read_predictions([write_texts(tmp_path / "p", form)])
+    for row, answer in zip(read.predictions, ANSWERS, strict=True):
+        if answer.min() == 0:
+            assert row.answer is None
+        else:
+            np.testing.assert_array_equal(row.answer, answer)
+    num_unread = sum(answer.min() == 0 for answer in ANSWERS)
+    assert f"{num_unread} answers have no complete grid, the first: " in caplog.text
+
+
+def test_columns_can_be_named_and_json_can_be_an_array(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = write_texts(tmp_path / "p", "fenced").read_text(encoding="utf-8-sig").splitlines()
+    path = tmp_path / "p.json"
+    path.write_text(f"[{','.join(lines)}]")
+    options = ["--puzzle-column", "Puzzle", "--answer-column", "answer"]
+    assert (
+        main(["eval", "import", str(path), "--name", "m", "--out", str(tmp_path / "e"), *options])
+        == 0
+    )
+    assert EvaluationFolder.open(tmp_path / "e").summary.accuracy.accuracy == 1
+    path.write_text("[1]")
+    assert main([*command, str(tmp_path / "f")]) == 2
+    assert "p.json:1: got int, allowed is an object" in capsys.readouterr().err
+
+
+def test_imports_with_one_name_are_no_engines_of_one_model(tmp_path: Path) -> None:
+    for seed in range(2):
+        file, answers = tmp_path / f"{seed}.npy", np.array(ANSWERS)
+        answers[: 5 * seed] = 1
+        np.save(file, np.stack([np.array(GIVENS), answers], axis=1))
+        assert (
+            main(["eval", "import", str(file), "--name", "m", "--out", str(tmp_path / f"e{seed}")])
+            == 0
+        )
+    runs = [f"s{seed}={tmp_path / f'e{seed}'}" for seed in range(2)]
+    assert main(["report", *runs, "--out", str(tmp_path / "report")]) == 0
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    rows = report["sections"][0]["rows"]
+    assert [row["lead"] for row in rows] == [None, None]
+
+
 @pytest.mark.parametrize("write", [write_jsonl, write_csv, write_tsv, write_parquet, write_npz])
 def test_extensions_may_be_upper_case(write: Callable[[Path], Path], tmp_path: Path) -> None:
     path = write(tmp_path / "file")
@@ -274,7 +348,7 @@ def test_rows_that_cannot_be_read_are_counted_and_named(
         (
             "b.jsonl",
             b'{"puzzle": "1234"}\n',
-            "b.jsonl:1: no answer: got puzzle, allowed are answer",
+            "b.jsonl:1: no answer: got puzzle, allowed are prediction, pred",
         ),
         ("c.jsonl", b"[1]\n", "c.jsonl:1: got list"),
         ("d.csv", b"", "d.csv: no rows"),

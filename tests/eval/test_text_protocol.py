@@ -59,6 +59,38 @@ NOTATIONS: dict[str, Callable[[Board, Grid], str]] = {
     "latex": lambda board, grid: "\n".join(
         " & ".join(map(str, row)) + r" \\" for row in rows_of(board, grid)
     ),
+    "JSON object": lambda board, grid: json.dumps({"solution": rows_of(board, grid)}),
+    "JSON rows": lambda board, grid: json.dumps(
+        {f"row{k + 1}": row for k, row in enumerate(rows_of(board, grid))}, indent=None
+    ).replace("], ", "],\n"),
+    "boxed": lambda board, grid: f"It is $\\boxed{{{format_grid(board, grid)}}}$.",
+    "tags": lambda board, grid: f"<answer>{format_grid(board, grid)}</answer>",
+    "array": lambda board, grid: (
+        f"\\begin{{array}}{{{'c' * board.side}}} "
+        + r" \\ ".join(" & ".join(map(str, row)) for row in rows_of(board, grid))
+        + r" \\ \hline \end{array}"
+    ),
+    "numbered": lambda board, grid: "\n".join(
+        f"{k + 1}. {' '.join(map(str, row))}" for k, row in enumerate(rows_of(board, grid))
+    ),
+    "quoted": lambda board, grid: "\n".join(
+        f"> - {' '.join(map(str, row))}." for row in rows_of(board, grid)
+    ),
+    "breaks": lambda board, grid: "<br>".join(
+        " ".join(map(str, row)) for row in rows_of(board, grid)
+    ),
+    "slashes": lambda board, grid: (
+        "Answer: " + " / ".join(" ".join(map(str, row)) for row in rows_of(board, grid))
+    ),
+    "assigned": lambda board, grid: f"grid = np.array({rows_of(board, grid)}) is the solution",
+    "HTML": lambda board, grid: (
+        "<table>"
+        + "".join(
+            f"<tr>{''.join(f'<td>{digit}</td>' for digit in row)}</tr>"
+            for row in rows_of(board, grid)
+        )
+        + "</table>"
+    ),
     "bold": lambda board, grid: "\n".join(
         " ".join(f"**{digit}**" for digit in row) for row in rows_of(board, grid)
     ),
@@ -93,7 +125,7 @@ def test_the_digest_depends_on_board_and_shots_and_is_frozen() -> None:
         for shots in range(MAX_SHOTS + 1)
     }
     assert len(set(digests.values())) == len(digests)
-    assert digests["9x9", 0][:16] == "d4b34ca8fb17284b"
+    assert digests["9x9", 0][:16] == "98b079e6ebb3fa30"
 
 
 @pytest.mark.parametrize("shots", [-1, MAX_SHOTS + 1])
@@ -122,6 +154,30 @@ def test_the_lenient_parser_reads_every_notation(
     text = NOTATIONS[notation](board, grid)
     parsed = parse_lenient(board, f"{before}{text}\n\nI hope this helps.")
     np.testing.assert_array_equal(parsed, grid)
+
+
+@given(grids(), st.sampled_from(["", "text", " text", "c++", "sudoku-grid"]))
+def test_the_strict_parser_accepts_other_line_ends_and_info_strings(
+    board_and_grid: tuple[Board, Grid], info: str
+) -> None:
+    board, grid = board_and_grid
+    reply = f"Here:\n```{info}\n{format_rows(board, grid)}\n```\n"
+    for text in (reply, reply.replace("\n", "\r\n")):
+        np.testing.assert_array_equal(parse_strict(board, text), grid)
+
+
+@given(grids())
+def test_rows_beside_a_grid_do_not_replace_it(board_and_grid: tuple[Board, Grid]) -> None:
+    board, grid = board_and_grid
+    rows = format_rows(board, grid)
+    some, header = "\n".join(rows.splitlines()[:3]), " ".join(map(str, range(1, board.side + 1)))
+    for reply in (
+        f"```\n{rows}\n```\nAgain:\n```\n{some}",
+        f"{rows}\n\n{rows.splitlines()[0]}\n",
+        f"{rows}\n\n{header}\n",
+        f"{header}\n---\n{rows}",
+    ):
+        np.testing.assert_array_equal(parse_lenient(board, reply), grid)
 
 
 @given(grids())

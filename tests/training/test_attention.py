@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
 from data.model_format.precision import PRECISIONS
+from training import setup
 from training.batching.batches import IGNORE_INDEX, Batch
 from training.models.attention import (
     ATTENTIONS,
@@ -165,6 +169,27 @@ def test_leak_check_finds_a_leak(config: ModelConfig, init: Any) -> None:
     model = model_with(replace(config, init=init), "looped")
     with pytest.raises(RuntimeError, match=r"attention looped leaks at .*layers\.0"):
         check_no_leak(model, packed_batch(LENGTHS))
+
+
+def test_leak_check_takes_rows_of_one_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long row alone in a micro-batch and one of the next do not fit into one shape."""
+    update = SimpleNamespace(micro_batches=(np.array([5]), np.array([7, 8, 9])))
+    sampler: Any = SimpleNamespace(updates=lambda **_: iter([update]), shape=None)
+    accelerator: Any = SimpleNamespace(device=torch.device("cpu"), autocast=nullcontext)
+    read: list[list[int]] = []
+
+    def collate(_: object, rows: Any, **__: object) -> Batch:
+        read.append(rows.tolist())
+        return packed_batch(LENGTHS)
+
+    monkeypatch.setattr(setup, "collate", collate)
+    checked: list[object] = []
+    monkeypatch.setattr(setup, "check_no_leak", lambda _, batch: checked.append(batch))
+    store: Any = None
+    model: Any = None
+    setup.check_attention_leaks(model, store=store, sampler=sampler, accelerator=accelerator)
+    assert read == [[7, 8]]
+    assert len(checked) == 1
 
 
 @pytest.mark.usefixtures("_leaky_attention")

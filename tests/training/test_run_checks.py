@@ -69,8 +69,8 @@ class TestHugePages:
             100,
             "8 processes share 4 micro-batches per update: set max_tokens_per_micro_batch to ",
         ),
-        (8, 100, " to 100 to 500"),
-        (8, 501, "the longest sequence has 501 tokens, so set tokens_per_update to 4008 or more"),
+        (8, 100, "max_tokens_per_micro_batch to 531"),
+        (8, 532, "the longest sequence has 532 tokens, so set tokens_per_update to 4256 or more"),
     ],
 )
 def test_advice_for_idle_processes_is_allowed_by_the_sampler(

@@ -55,7 +55,7 @@ def sync_run(folder: Path, *, project: str, name: str | None = None) -> int:
     with wandb.init(
         project=project,
         name=name,
-        config=record.to_json(),
+        config=record.config,
         dir=choose_folder(folder),
         mode=choose_mode(),
     ) as run:

@@ -16,6 +16,9 @@ from eval.engines.text.engine import Prompt, PromptForm, ReplySampling
 from eval.engines.text.replies import StoredReply
 from eval.text_protocol.score import Reply
 
+_OWN_FIELDS = frozenset(("temperature", "top_p", "n", "stream"))
+"""Fields of requests that have options of their own, which evaluations store."""
+
 
 class ApiTextModel:
     """A served model; uses /chat/completions for `chat` prompts, /completions for `plain` ones."""
@@ -38,6 +41,12 @@ class ApiTextModel:
         self.stats = EngineStats()
         self.form: PromptForm = "plain" if form == "plain" else "chat"
         self._sampling, self._arguments = sampling, dict(options.arguments)
+        for name in _OWN_FIELDS & self._arguments.keys():
+            if self._arguments[name] is not None:
+                raise ValueError(
+                    f"engine_args: got {name}, allowed are --temperature, --top-p, --samples "
+                    "and --stream"
+                )
         self._num_in_flight = options.num_slots
         self._server = Server(model, self._options, num_in_flight=options.num_slots)
         self._loop = LoopThread("api")
@@ -93,8 +102,10 @@ class ApiTextModel:
         fields: dict[str, Any] = {
             "max_new_tokens": prompt.max_new_tokens,
             "temperature": sampling.temperature,
-            "seed": prompt.seed,
         }
+        if sampling.temperature > 0:
+            fields["seed"] = prompt.seed  # not every server accepts it
         if sampling.top_p < 1:
             fields["top_p"] = sampling.top_p
-        return fields | self._arguments
+        fields |= self._arguments
+        return {name: value for name, value in fields.items() if value is not None}
