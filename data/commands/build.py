@@ -121,9 +121,12 @@ def main(config: Config) -> int:
         rebuild=config.rebuild,
         strict=config.strict,
     )
-    if manifest is not None:
-        print_manifest(Console(markup=False), config.out, manifest)
-    return 0
+    if manifest is None:
+        return 0
+    print_manifest(Console(markup=False), config.out, manifest)
+    if not manifest.num_puzzles:
+        logger.warning("%s: no puzzle was kept", config.out)
+    return 0 if manifest.num_puzzles else 1
 
 
 def _open_source(config: Config) -> Source:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -16,6 +17,10 @@ from data.runtime.parallel import num_threads
 from data.runtime.ranges import Count, Seed, Workers, check_ranges
 from data.runtime.tables import print_table
 from solver.puzzles import NO_COLUMN_NAMES, ColumnNames, MissingColumnError
+
+_MAX_LOGGED_ERRORS = 20
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +58,17 @@ class Config:
 
 def main(config: Config) -> int:
     """Print the overlap; return 1 if there is any, else 0."""
+    sets = _open_sets(config)
+    malformed = [_log_malformed(puzzles) for puzzles in sets]
     overlaps = find_overlaps(
-        *_open_sets(config),
+        *sets,
         sample=config.sample,
         seed=config.seed,
         workers=num_threads(config.workers),
     )
     console = Console(markup=False)
     title = f"A: {config.a}, B: {config.b}"
-    print_table(console, title, ("puzzles", "count", "share of B"), _counts(overlaps))
+    print_table(console, title, ("puzzles", "count", "share of B"), _counts(overlaps, malformed))
     if overlaps.examples:
         rows = (
             ("equal" if example.is_equal else "equivalent", f"{example.row_a}", f"{example.row_b}")
@@ -98,9 +105,23 @@ def _open_set(name: str, board: str | None, columns: ColumnNames) -> PuzzleSet:
     return open_puzzle_set(name, board=board)
 
 
-def _counts(overlaps: Overlaps) -> Iterator[tuple[str, str, str]]:
+def _log_malformed(puzzles: PuzzleSet) -> int:
+    """Log the first malformed rows of a puzzle list, and return their number."""
+    number = 0
+    if isinstance(puzzles, ListedPuzzles):
+        for error in puzzles.malformed():
+            if number < _MAX_LOGGED_ERRORS:
+                logger.warning("skipped: %s", error)
+            number += 1
+    return number
+
+
+def _counts(overlaps: Overlaps, malformed: Sequence[int]) -> Iterator[tuple[str, str, str]]:
     yield "in A", f"{overlaps.num_a:,}", ""
     yield "in B", f"{overlaps.num_b:,}", ""
+    for name, number in zip("AB", malformed, strict=True):
+        if number:
+            yield f"malformed in {name}, not looked up", f"{number:,}", ""
     yield "of B, looked up in A", f"{overlaps.num_checked:,}", ""
     for name, count in (
         ("of these, equal to one of A", overlaps.num_equal),

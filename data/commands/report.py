@@ -29,7 +29,7 @@ def print_manifest(console: Console, folder: Path, manifest: Manifest) -> None:
         "tokens": f"{manifest.num_tokens:,}",
         "loss tokens": f"{manifest.num_loss_tokens:,}",
         "bytes on disk": f"{num_bytes:,}",
-        "bytes per token": f"{num_bytes / max(manifest.num_tokens, 1):.3f}",
+        "bytes per token": f"{num_bytes / manifest.num_tokens:.3f}" if manifest.num_tokens else "-",
     }
     print_table(console, "sizes", ("quantity", "value"), sizes.items())
     histogram = [(f"{low:,} to {high:,}", f"{n:,}") for low, high, n in funnel["cot_lengths"]]

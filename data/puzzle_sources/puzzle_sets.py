@@ -13,7 +13,7 @@ import numpy.typing as npt
 from data.puzzle_sources.sources import FileSource, open_files
 from data.store import MANIFEST_NAME, TokenStore
 from solver.boards import Board, Grid
-from solver.puzzles import NO_COLUMN_NAMES, ColumnNames
+from solver.puzzles import NO_COLUMN_NAMES, ColumnNames, RowError
 from solver.vocabulary import END_INPUT, INPUT, Tokens, Vocabulary
 
 Rows = npt.NDArray[np.int64]
@@ -60,6 +60,11 @@ class ListedPuzzles:
         """Yield rows and grids."""
         for block in self.source.blocks():
             yield block.rows, block.grids
+
+    def malformed(self) -> Iterator[RowError]:
+        """Yield the errors of malformed rows by reading all of them."""
+        for block in self.source.blocks():
+            yield from block.errors
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,13 +131,16 @@ def publish_page(path: Path, page: str) -> None:
 
 
 def check_page(path: Path) -> None:
-    """Check that `publish_page` may write a page, before it is computed.
+    """Check that `publish_page` may write a page, before it is computed, and create its folder.
 
     Raises:
         FileExistsError: A file without the mark exists.
+        OSError: The folder does not exist and cannot be created.
     """
     if not is_special(path):
-        _check_mark(resolve_output(path), OUR_MARK)
+        final = resolve_output(path)
+        _check_mark(final, OUR_MARK)
+        final.parent.mkdir(parents=True, exist_ok=True)
 
 
 def mark_page(page: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import webbrowser
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from eval.trace_page.build import MAX_PAGE_TOKENS, trace_page
 from eval.trace_page.register_check import Mismatch, first_mismatch
 from eval.trace_page.registers import MAX_REGISTER_TOKENS
 from eval.trace_page.sources import Attempt, attempt_of_evaluation, attempt_of_model
-from solver.boards import get_board
+from solver.boards import Board, Grid, get_board
 from solver.puzzles import parse_puzzle
 
 _MODEL_OPTIONS = ("engine", "precision", "max_register_tokens")
@@ -92,8 +93,7 @@ def main(config: Config) -> int:
     check_page(config.out)
     attempt = _find_attempt(config)
     if attempt is None:
-        required_board = None if config.board is None else get_board(config.board)
-        board, givens = parse_puzzle(config.puzzle or "", board=required_board)
+        board, givens = _parse_puzzle(config)
         solver = solver_stream(board, givens, segment_tokens=config.segment_tokens)
         model = readings = mismatch = None
     else:
@@ -153,8 +153,7 @@ def _find_attempt(config: Config) -> Attempt | None:
         return attempt_of_evaluation(config.evaluation, puzzle=config.puzzle)
     if config.model is None:
         return None
-    required_board = None if config.board is None else get_board(config.board)
-    board, givens = parse_puzzle(config.puzzle or "", board=required_board)
+    board, givens = _parse_puzzle(config)
     return attempt_of_model(
         config.model,
         board,
@@ -164,3 +163,14 @@ def _find_attempt(config: Config) -> Attempt | None:
         max_register_tokens=config.max_register_tokens,
         max_tokens=config.max_page_tokens,
     )
+
+
+def _parse_puzzle(config: Config) -> tuple[Board, Grid]:
+    puzzle = config.puzzle or ""
+    board = None if config.board is None else get_board(config.board)
+    try:
+        return parse_puzzle(puzzle, board=board)
+    except ValueError as error:
+        if os.path.isfile(puzzle):  # noqa: PTH113 - pathlib raises for long names
+            raise ValueError(f"puzzle: got the file {puzzle}, allowed is a puzzle") from None
+        raise error from None

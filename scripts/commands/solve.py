@@ -106,8 +106,13 @@ def main(config: Config) -> int:
                 are_all_solved = False
                 continue
             result = trace(found_board, givens, max_tokens=config.max_tokens)
-            are_all_solved &= result.status is Status.SOLVED
-            outcome = _outcome_text(found_board, givens, result) if config.report else ""
+            is_solved = result.status is Status.SOLVED
+            # Without the report, the solutions of a solved puzzle are not counted.
+            is_stated = config.report or not is_solved
+            outcome = _outcome_text(found_board, givens, result) if is_stated else ""
+            are_all_solved &= is_solved
+            if not (config.report or is_solved):
+                sys.stderr.write(f"sudocot: {name}: {outcome}\n")
             sequences = _cut(found_board, result, segment_tokens=config.segment_tokens)
             spinner.stop()
             if config.report:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from scripts.models.catalog import read_catalog, trained_model_folder
 from scripts.models.compiled import COMPILED_MODELS, compiled_model_folder
-from training.run_folder import has_progress
 
 MODEL_OPTIONS = ("model", "init_from")
 """Config fields that name a model."""
@@ -57,10 +56,16 @@ def with_model_folders(config: ConfigT) -> ConfigT:
     changes: dict[str, Any] = {}
     for option in MODEL_OPTIONS:
         value = getattr(config, option, None)
-        if option == "init_from" and has_progress(config.out):  # type: ignore[attr-defined]
+        if option == "init_from" and value is not None and _has_progress(config):
             continue  # not read again, and may be gone
         if isinstance(value, Path):
             changes[option] = resolve_model(value, option=option)
         elif isinstance(value, str) and (value in COMPILED_MODELS or value in read_catalog()):
             changes[option] = str(resolve_model(Path(value)))
     return dataclasses.replace(config, **changes) if changes else config  # type: ignore[type-var]
+
+
+def _has_progress(config: Any) -> bool:
+    from training.run_folder import has_progress
+
+    return has_progress(config.out)

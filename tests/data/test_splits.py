@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from data.runtime.intervals import wilson_interval
 from data.store import TokenStore
 from scripts.cli.main import main
 from solver.boards import Grid, get_board
+from solver.generation.generator import generate_puzzles
 from solver.puzzles import format_grid, parse_puzzle
 from solver.symmetry.transforms import augment
 from tests.data.puzzle_files import make_puzzles, write_csv
@@ -216,3 +218,14 @@ def test_wilson_interval() -> None:
     assert wilson_interval(0, trials=0) == (0.0, 1.0)
     with pytest.raises(ValueError, match="successes: got 3"):
         wilson_interval(3, trials=2)
+
+
+def test_malformed_rows_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    grids = [format_grid(BOARD, grid) for grid in generate_puzzles(BOARD, seed=1, count=6).grids]
+    (tmp_path / "a.txt").write_text("\n".join(grids[:5]))
+    (tmp_path / "b.txt").write_text("\n".join([*(grid[:-1] for grid in grids[:5]), grids[5]]))
+    assert main(["data", "check-splits", str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]) == 0
+    assert re.search(r"malformed in B, not looked up\W+5\b", capsys.readouterr().out)
+    assert caplog.text.count("skipped: ") == 5

@@ -227,11 +227,9 @@ def test_columns_can_be_named_and_json_can_be_an_array(
     lines = write_texts(tmp_path / "p", "fenced").read_text(encoding="utf-8-sig").splitlines()
     path = tmp_path / "p.json"
     path.write_text(f"[{','.join(lines)}]")
-    options = ["--puzzle-column", "Puzzle", "--answer-column", "answer"]
-    assert (
-        main(["eval", "import", str(path), "--name", "m", "--out", str(tmp_path / "e"), *options])
-        == 0
-    )
+    command = ["eval", "import", str(path), "--name", "m", "--out"]
+    columns = ["--puzzle-column", "Puzzle", "--answer-column", "answer"]
+    assert main([*command, str(tmp_path / "e"), *columns]) == 0
     assert EvaluationFolder.open(tmp_path / "e").summary.accuracy.accuracy == 1
     path.write_text("[1]")
     assert main([*command, str(tmp_path / "f")]) == 2
@@ -243,10 +241,8 @@ def test_imports_with_one_name_are_no_engines_of_one_model(tmp_path: Path) -> No
         file, answers = tmp_path / f"{seed}.npy", np.array(ANSWERS)
         answers[: 5 * seed] = 1
         np.save(file, np.stack([np.array(GIVENS), answers], axis=1))
-        assert (
-            main(["eval", "import", str(file), "--name", "m", "--out", str(tmp_path / f"e{seed}")])
-            == 0
-        )
+        out = str(tmp_path / f"e{seed}")
+        assert main(["eval", "import", str(file), "--name", "m", "--out", out]) == 0
     runs = [f"s{seed}={tmp_path / f'e{seed}'}" for seed in range(2)]
     assert main(["report", *runs, "--out", str(tmp_path / "report")]) == 0
     report = json.loads((tmp_path / "report" / "report.json").read_text())

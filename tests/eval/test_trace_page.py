@@ -228,7 +228,7 @@ def test_wrong_options_are_named(tmp_path: Path) -> None:
         ({"puzzle": SMALL, "board": "5x5"}, "board '5x5'"),
         ({"evaluation": folder, "board": "4x4"}, "board: not allowed with --evaluation"),
         ({"puzzle": SMALL, "precision": "bf16"}, "precision: got bf16, allowed without --model"),
-        ({"evaluation": folder, "engine": "hf"}, "engine: got hf, allowed without --model"),
+        ({"evaluation": folder, "engine": "hf"}, "engine: got hf, not allowed without --model"),
     ):
         with pytest.raises(ValueError, match=message):
             Config(out=page, **options)

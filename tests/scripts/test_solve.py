@@ -218,3 +218,16 @@ def test_kernels_run_as_plain_python() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "this is the only solution" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("puzzle", "message"),
+    [(UNSOLVABLE, "puzzle: there is no solution"), (CONFLICTING, "puzzle: the givens conflict")],
+)
+def test_without_a_report_an_unsolved_puzzle_is_named(
+    puzzle: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["solve", puzzle, "--no-report"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"sudocot: {message}")
