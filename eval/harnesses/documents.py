@@ -109,7 +109,7 @@ def score_text(document: Document, text: str, *, is_truncated: bool = False) -> 
     givens, solution = (read_grid(board, document[name]) for name in ("givens", "solution"))
     score = score_reply(board, givens, Reply(text=text, is_truncated=is_truncated))
     num_blank = int((givens == 0).sum())
-    num_right = count_right_cells(givens, score.lenient_grid, solution)
+    num_right = count_right_cells(board, givens, score.lenient_grid, solution)
     return Metrics(
         solved=float(score.is_solved),
         lenient=float(score.lenient is Outcome.SOLVED),

@@ -147,7 +147,13 @@ def _cohort_of_file(board: Board, by_key: Mapping[str, Prediction], source: str)
         lines = [format_grid(board, by_key[key].givens) for key in sorted(by_key)]
         path.write_text("\n".join(["puzzle", *lines, ""]))
         pool = open_pool((str(path),), board=board.name, lengths=Path(folder) / "lengths.parquet")
-        sample = draw_sample(pool, SamplingConfig(sample="all"))
+        try:
+            sample = draw_sample(pool, SamplingConfig(sample="all"))
+        except ValueError:
+            raise ValueError(
+                f"{source}: got {len(by_key)} puzzles without a unique solution, allowed is at "
+                "least one with"
+            ) from None
     return _Cohort(
         puzzles=sample.puzzles,
         data=replace(sample.data, name=source),
@@ -261,7 +267,7 @@ def _score(board: Board, row: Prediction, replies: Sequence[StoredReply]) -> Puz
         output=None if row.answer is None else output_block(board, row.answer),
         answer=AnswerFacts(
             lenient=finish_reason,
-            num_right_cells=count_right_cells(row.givens, row.answer, solution),
+            num_right_cells=count_right_cells(board, row.givens, row.answer, solution),
             num_blank_cells=int((row.givens == 0).sum()),
             num_solved_samples=int(finish_reason is FinishReason.SOLVED),
         ),

@@ -124,6 +124,13 @@ def summarize(config: EvaluationConfig, rows: Sequence[ResultRow]) -> Summary:
     """Return the summary of an evaluation."""
     num_new_tokens = sum(row.num_new_tokens for row in rows)
     cost = sum((row.cost for row in rows), Cost())
+    # Imported predictions need not state tokens and times, and servers need not state tokens.
+    states_tokens = num_new_tokens and not (
+        config.is_imported and any(row.num_new_tokens == 0 for row in rows)
+    )
+    states_seconds = cost.wall_seconds and not (
+        config.is_imported and any(row.cost.wall_seconds == 0 for row in rows)
+    )
     return Summary(
         schema=SCHEMA,
         is_complete=len(rows) == config.num_sampled,
@@ -131,9 +138,8 @@ def summarize(config: EvaluationConfig, rows: Sequence[ResultRow]) -> Summary:
         finish_reasons=_count_finish_reasons(rows),
         num_new_tokens=num_new_tokens,
         num_segments=sum(row.num_segments for row in rows),
-        # Imported predictions and servers need not state them.
-        mean_new_tokens=num_new_tokens / len(rows) or None if rows else None,
-        mean_seconds=cost.wall_seconds / len(rows) or None if rows else None,
+        mean_new_tokens=num_new_tokens / len(rows) if states_tokens else None,
+        mean_seconds=cost.wall_seconds / len(rows) if states_seconds else None,
         cost=cost,
         groups=_summarize_groups(rows),
         config=config.to_json(),

@@ -90,10 +90,15 @@ def score_grid(board: Board, givens: Grid, grid: Grid) -> Outcome:
     return Outcome.SOLVED if is_solved else Outcome.WRONG
 
 
-def count_right_cells(givens: Grid, grid: Grid | None, solution: Grid) -> int:
-    """Count the blank cells that are filled with the digit of the solution: partial credit."""
+def count_right_cells(board: Board, givens: Grid, grid: Grid | None, solution: Grid) -> int:
+    """Count the blank cells that are filled with the digit of the solution: partial credit.
+
+    A puzzle may have other solutions than `solution`; all cells of a solution are correct.
+    """
     if grid is None:
         return 0
+    if is_solution(board, grid=grid, givens=givens):
+        solution = grid
     return int(((givens == 0) & (grid == solution)).sum())
 
 

@@ -236,6 +236,26 @@ def test_columns_can_be_named_and_json_can_be_an_array(
     assert "p.json:1: got int, allowed is an object" in capsys.readouterr().err
 
 
+def test_costs_that_only_some_rows_state_have_no_mean(tmp_path: Path) -> None:
+    rows = as_rows()
+    for row in rows[1:]:
+        del row["seconds"], row["tokens"]
+    path = tmp_path / "p.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert main(["eval", "import", str(path), "--name", "m", "--out", str(tmp_path / "e")]) == 0
+    summary = EvaluationFolder.open(tmp_path / "e").summary
+    assert (summary.mean_seconds, summary.mean_new_tokens) == (None, None)
+
+
+def test_puzzles_with_several_solutions_only_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(json.dumps({"puzzle": "1" + "." * 15, "answer": "1234341221434321"}))
+    assert main(["eval", "import", str(path), "--name", "m", "--out", str(tmp_path / "e")]) == 2
+    assert "p.jsonl: got 1 puzzles without a unique solution" in capsys.readouterr().err
+
+
 def test_imports_with_one_name_are_no_engines_of_one_model(tmp_path: Path) -> None:
     for seed in range(2):
         file, answers = tmp_path / f"{seed}.npy", np.array(ANSWERS)

@@ -281,9 +281,12 @@ def test_outcomes() -> None:
     assert outcomes(block, is_truncated=True) == ("truncated", "solved")
     assert outcomes("1 2", is_refused=True) == ("refused", "refused")
     num_blanks = len(blanks)
-    assert count_right_cells(givens, solution, solution) == num_blanks
-    assert count_right_cells(givens, wrong, solution) == num_blanks - 1
-    assert count_right_cells(givens, None, solution) == 0
+    assert count_right_cells(board, givens, solution, solution) == num_blanks
+    assert count_right_cells(board, givens, wrong, solution) == num_blanks - 1
+    assert count_right_cells(board, givens, None, solution) == 0
+    # Another solution of a puzzle that has several.
+    other = solution % 4 + 1
+    assert count_right_cells(board, np.zeros_like(givens), other, solution) == 16
 
 
 def test_the_majority_is_of_grids_and_ties_go_to_the_first() -> None:

@@ -228,7 +228,7 @@ def score_replies(board: Board, givens: Grid, replies: Iterable[StoredReply]) ->
         output=None if chosen.strict_grid is None else output_block(board, chosen.strict_grid),
         answer=AnswerFacts(
             lenient=FinishReason(chosen.lenient),
-            num_right_cells=count_right_cells(givens, chosen.lenient_grid, solution),
+            num_right_cells=count_right_cells(board, givens, chosen.lenient_grid, solution),
             num_blank_cells=int((givens == 0).sum()),
             num_samples=len(scores),
             num_solved_samples=sum(score.is_solved for score in scores),
