@@ -267,7 +267,7 @@ TEXT, IDS = (("--engine", "hf", "--protocol", protocol) for protocol in ("text",
             "max_segment_tokens: got 9, not allowed with the",
         ),
         (IDS, ("--shots", "1"), "shots: got 1, allowed with token ids is the default, 0"),
-        (IDS, ("--temperature", "0"), "temperature: got 0.0, allowed with token ids is the"),
+        (IDS, ("--temperature", "0"), "temperature: got 0.0, not allowed with token ids"),
         (IDS, ("--prompt-form", "chat"), "prompt_form: got chat, allowed with token ids is the"),
         ((), ("--base-url", "http://host/v1"), "base_url: got http://host/v1, not allowed with"),
         (
