@@ -32,7 +32,7 @@ class Config:
     machine: Positional[str | None] = None
     """An example's name, or a .json or .yaml file."""
     regex: str | None = None
-    """Regular expression, instead of a machine: symbols, `|`, `*`, `+`, `?`, `.`, brackets."""
+    """Regular expression, instead of a machine: symbols, `|`, `*`, `+`, `?`, `.`, parentheses."""
     alphabet: str | None = None
     """Alphabet of --regex (default: the symbols that occur in it)."""
     bits: Annotated[int, Ge(1), Le(20)]

@@ -127,7 +127,7 @@ def _run_machine(
         for ids in generation.segments:
             console.print(" ".join(map(str, compiled.vocabulary.tokens(ids))), soft_wrap=True)
     output = "no output" if generation.output is None else " ".join(generation.output) or "(empty)"
-    console.print(f"output    {output}")
+    console.print(f"output    {output}", soft_wrap=True)
     console.print(f"segments  {len(generation.segments):,}")
     console.print(f"tokens    {generation.num_tokens:,}")
     is_right = generation.output == run.output

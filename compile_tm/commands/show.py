@@ -120,7 +120,9 @@ def main(config: Config) -> int:
         return 0
     if config.position is None:
         rows = enumerate(compiled.vocabulary.tokens(ids))
-        console.print("\n".join(f"{position:>6}  {token}" for position, token in rows))
+        console.print(
+            "\n".join(f"{position:>6}  {token}" for position, token in rows), soft_wrap=True
+        )
         return 0
     layers = run(ids[: config.position + 1]).layers
     tokens = compiled.vocabulary.tokens(ids[config.position : config.position + 2])
@@ -144,10 +146,16 @@ def _compile(config: Config) -> tuple[Compiled, tuple[str, ...]]:
 
 def _table(layers: list[LayerState], wires: Sequence[Register | Flag], config: Config) -> Table:
     """Return a table of the embedding and the changes of each layer at the last position."""
+    names = dict.fromkeys(wire.name for wire in wires)
     table = Table()
     for column in ("layer", "register", "before", "after", "in the layer"):
         table.add_column(column, no_wrap=column != "in the layer")
     wires = [wire for wire in wires if _is_shown(wire.name, config)]
+    if not wires:
+        raise ValueError(
+            f"registers: got {' '.join(config.registers)}, allowed are prefixes of "
+            f"{', '.join(names)}"
+        )
     for wire in wires:
         values = layers[0].values[-1, wire.index]
         if values.any():

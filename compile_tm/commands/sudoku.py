@@ -210,7 +210,7 @@ def solve_puzzle(
     is_solved = last[-1] == Special.END_OUTPUT
     digits = last[-2 - 2 * compiled.board.num_cells :][2:-1:2] if is_solved else []
     solution = "".join(compiled.board.texts[token] for token in digits) or "none"
-    console.print(f"solution  {solution}")
+    console.print(f"solution  {solution}", soft_wrap=True)
     console.print(f"segments  {len(segments):,}")
     console.print(f"tokens    {sum(map(len, segments)):,}")
     if model is not None:

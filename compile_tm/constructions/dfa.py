@@ -147,7 +147,7 @@ def dfa_program(dfa: Dfa, *, bits: int) -> Program:
         stage.mlp(k + 1, subtract_power(build.position, target, k))
         stage.head(k + 2, queries=target, keys=build.position, values=function, outputs=earlier)
         stage.mlp(k + 2, compose(function, earlier, codes), zero(function), zero(earlier))
-    _answer(build, dfa, order, function, codes, vocabulary)
+    _answer(build, dfa, order, codes, vocabulary, function=function, spare=target)
     return build.finish(sizes)
 
 
@@ -155,13 +155,18 @@ def _answer(
     build: ProgramBuilder,
     dfa: Dfa,
     order: list[int],
-    function: Register,
     codes: npt.NDArray[np.int8],
     vocabulary: DfaVocabulary,
+    *,
+    function: Register,
+    spare: Register,
 ) -> None:
-    """Replace one coordinate by 1 if the final state is accepting, else by -1."""
+    """Replace one coordinate by 1 if the final state is accepting, else by -1.
+
+    It is the first one of the final state, or of `spare` if a single state has no coordinates.
+    """
     final_state = function[: codes.shape[1]]
-    slot = final_state[0] if len(final_state) else build.position[0]
+    slot = final_state[0] if len(final_state) else spare[0]
     accepts = [dfa.states[n] in dfa.accepting for n in order]
     answers = np.where(accepts, 1, -1)[:, None]
     stage = build.stage("answer")

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
+
 from compile_tm.constructions.compiled import Compiled
 from compile_tm.constructions.tokens import token_text
 from compile_tm.hf.modeling_compiled import CompiledTransformerForCausalLM
 from compile_tm.hf.self_test import SelfTestCase
 
+MACHINE_TAGS = {
+    "cot": "turing-machine, chain-of-thought",
+    "scot": "turing-machine, chain-of-thought",
+    "dfa": "finite-automaton",
+}
+"""Tags of the card of a compiled machine, by mode."""
 _TEMPLATE = """\
 ---
 library_name: transformers
 pipeline_tag: text-generation
-tags: [compiled-transformer, turing-machine, chain-of-thought]
+tags: [compiled-transformer, {tags}]
 ---
 # {name}, compiled ({mode_title}, r = {bits})
 
@@ -26,7 +34,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 folder = "."  # this folder, or its name on the hub
 tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
 model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
-inputs = tokenizer("{prompt}", return_tensors="pt")
+inputs = tokenizer({prompt}, return_tensors="pt")
 print(tokenizer.decode(model.generate(**inputs)[0]))
 ```
 
@@ -79,6 +87,11 @@ _POSITIONS = {
 }
 
 
+def python_string(text: str) -> str:
+    """Return a Python string literal in double quotes."""
+    return json.dumps(text, ensure_ascii=False)
+
+
 def model_card(
     compiled: Compiled, model: CompiledTransformerForCausalLM, *, case: SelfTestCase
 ) -> str:
@@ -105,11 +118,14 @@ def model_card(
     if compiled.mode != "dfa":
         does = "runs the Turing machine step by step, as a chain of thought"
     return _TEMPLATE.format(
+        tags=MACHINE_TAGS[compiled.mode],
         name=compiled.machine.name,
         mode_title={"cot": "CoT", "scot": "SCoT", "dfa": "automaton"}[compiled.mode],
         bits=compiled.bits,
         does=does,
-        prompt=" ".join(map(token_text, compiled.vocabulary.tokens(ids[:prompt_length]))),
+        prompt=python_string(
+            " ".join(map(token_text, compiled.vocabulary.tokens(ids[:prompt_length])))
+        ),
         how=_HOW[compiled.mode],
         exact=_EXACT[compiled.mode].format(room=room, longest=room - 1),
         attention="averaging hardmax" if is_hardmax else "softmax",

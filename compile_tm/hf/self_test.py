@@ -61,6 +61,7 @@ def choose_cases(compiled: Compiled) -> list[SelfTestCase]:
     """
     cases: dict[tuple[str, ...], SelfTestCase] = {}
     room = _MAX_TOKENS
+    refusal = "words: no word was found on which the machine soon halts; give some"
     for word in islice(_candidates(compiled), _MAX_TRIES):
         if len(cases) == _MAX_WORDS:
             break
@@ -68,14 +69,14 @@ def choose_cases(compiled: Compiled) -> list[SelfTestCase]:
             continue
         try:
             case = self_test_case(compiled, word)
-        except ValueError:
-            # No output, or r is too small.
+        except ValueError as error:  # no output, or r is too small
+            refusal = f"words: none of the words tried can be used: {error}"
             continue
         if case.num_tokens <= room:
             cases[word] = case
             room -= case.num_tokens
     if not cases:
-        raise ValueError("words: no word was found on which the machine soon halts; give some")
+        raise ValueError(refusal)
     return list(cases.values())
 
 

@@ -103,7 +103,8 @@ def machine_from_data(data: Mapping[str, Any]) -> TuringMachine | Dfa:
     for key in sorted(fields.keys() - values.keys() - _OPTIONAL):
         raise ValueError(f"{key}: missing from a {kind} machine")
     for key, value in values.items():
-        if not isinstance(value, fields[key]):  # type: ignore[arg-type]
+        is_bool = isinstance(value, bool)  # a subclass of int
+        if is_bool or not isinstance(value, fields[key]):  # type: ignore[arg-type]
             raise ValueError(f"{key}: got {_shown(value)} of the wrong type")
         if isinstance(value, list) and key != "transitions":
             _check_strings(key, value)

@@ -37,6 +37,8 @@ def name_problems(field: str, names: Sequence[str], *, are_symbols: bool) -> Ite
             yield f"{field}: got {name!r}, allowed are non-empty strings"
         elif are_symbols and any(c.isspace() for c in name):
             yield f"{field}: got {name!r}, allowed are symbols without whitespace"
+        elif any("\ud800" <= c <= "\udfff" for c in name):
+            yield f"{field}: got {name!r}, allowed are names without lone surrogates"
     for name, count in Counter(names).items():
         if count > 1:
             yield f"{field}: {name!r} is listed {count} times"

@@ -3,7 +3,7 @@
     expression   term | term | ..          alternatives
     term         factor factor ..          concatenation, possibly empty
     factor       atom, then any of * + ?   zero or more, one or more, zero or one
-    atom         symbol  .  (expression)   a backslash escapes any character
+    atom         symbol  .  (expression)   a backslash escapes any sign, such as [ or *
 
 The states of the automaton are the derivatives of the expression. There are finitely many, since
 alternatives are flat sets.
@@ -20,6 +20,7 @@ Node = tuple["str | Node | frozenset[Node]", ...]
 """("none",), ("empty",), ("symbol", s), ("then", a, b), ("or", frozenset) or ("star", a)."""
 MAX_LENGTH, MAX_DEPTH, MAX_STATES = 400, 50, 4096
 """Limits on characters, nesting of brackets, and derivatives."""
+_UNSUPPORTED = frozenset("[]{}^$")
 _NONE: Node = ("none",)
 _EMPTY: Node = ("empty",)
 
@@ -186,9 +187,14 @@ class _Parser:
             return node
         if sign == ".":
             return _either(*(("symbol", symbol) for symbol in self.alphabet))
+        if sign in _UNSUPPORTED:
+            self.place -= 1
+            raise self.error(f"{sign} is not supported; \\{sign} is the symbol")
         if sign == "\\":
             if not self.peek():
                 raise self.error("nothing after the backslash")
+            if self.peek().isalnum():
+                raise self.error(f"the class \\{self.peek()} is not supported")
             sign = self.take()
         if sign not in self.alphabet:
             self.place -= 1

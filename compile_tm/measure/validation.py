@@ -287,7 +287,8 @@ def _check_registers(
     problems: list[Problem] = margin_problems(margins)
     if prompt_length < len(trace.ids):
         problems = [*check_trace(trace, prompt_length=prompt_length), *problems]
-    assert not problems, str(problems[0])
+    if problems:
+        raise AssertionError(str(problems[0]))
     return min(margins, key=lambda item: item.margin, default=None)
 
 
@@ -296,15 +297,16 @@ def _compare_generated(compiled: CompiledMachine, run: Run, expected: Segments) 
     generation = generate_words(model, compiled, [run.word])[0]
     for number, (ids, _) in enumerate(expected):
         generated = generation.segments[number : number + 1]
-        assert generated, f"segment {number + 1} is missing"
+        _check(generated, f"segment {number + 1} is missing")
         same = min(len(ids), len(generated[0]))
         _compare_tokens(compiled, number, 0, generated[0][:same], ids[:same])
-        assert len(generated[0]) == len(ids), f"segment {number + 1} has another length"
-    assert len(generation.segments) == len(expected), "there are additional segments"
-    assert generation.output == run.output, f"output {generation.output}, must be {run.output}"
+        _check(len(generated[0]) == len(ids), f"segment {number + 1} has another length")
+    _check(len(generation.segments) == len(expected), "there are additional segments")
+    _check(generation.output == run.output, f"output {generation.output}, must be {run.output}")
     gap = model.stats.least_gap
-    assert gap is not None, "no token was generated"
-    assert gap >= 1, f"the gap between the top two scores is {gap}, must be at least 1"
+    if gap is None:
+        raise AssertionError("no token was generated")
+    _check(gap >= 1, f"the gap between the top two scores is {gap}, must be at least 1")
 
 
 def _compare_predicted(compiled: CompiledMachine, expected: Segments, form: Form) -> None:
@@ -332,7 +334,7 @@ def _compare_predicted(compiled: CompiledMachine, expected: Segments, form: Form
         )
         # Guaranteed by the proof of Theorem "hardtosoft"; with denoising the gap is 1.
         gap = gaps[number, new].min()
-        assert gap >= 1 / 2, f"the gap between the top two scores is {gap}, must be at least 1/2"
+        _check(gap >= 1 / 2, f"the gap between the top two scores is {gap}, must be at least 1/2")
 
 
 def _compare_tokens(
@@ -344,11 +346,19 @@ def _compare_tokens(
 ) -> None:
     """Compare the tokens of a segment from position `start`."""
     differing = np.flatnonzero(got != expected)
-    assert not len(differing), (
-        f"segment {number + 1}, position {start + differing[0]}: generated "
-        f"{compiled.vocabulary.token(int(got[differing[0]]))}, must be "
-        f"{compiled.vocabulary.token(int(expected[differing[0]]))}"
-    )
+    if len(differing):
+        place = int(differing[0])
+        raise AssertionError(
+            f"segment {number + 1}, position {start + place}: generated "
+            f"{compiled.vocabulary.token(int(got[place]))}, must be "
+            f"{compiled.vocabulary.token(int(expected[place]))}"
+        )
+
+
+def _check(condition: object, message: str) -> None:
+    """Raise `AssertionError` unless a condition holds, also with `python -O`."""
+    if not condition:
+        raise AssertionError(message)
 
 
 def _convert(blueprint: Blueprint, expected: Segments, options: SoftmaxOptions) -> Conversion:

@@ -53,11 +53,12 @@ def written_registers(program: Program) -> list[RegisterEntry]:
     writers = [_writers_by_coordinate(layer) for layer in program.layers]
     for wire in program.wires:
         starts = _writers(program, writers, wire)
+        if not starts:  # such as the symbol of an alphabet with one symbol, which has no bits
+            continue
         stops = [layer - 1 for layer, _ in starts[1:]] + [depth]
         for (first, writer), last in zip(starts, stops, strict=True):
-            written = f"Written by {writer}" + (f" in layer {first}" if first else "")
-            again = f", again in layer {last + 1}" if last < depth else ""
-            meaning = f"{wire.meaning} {written}{again}."
+            again = ", written again in the layer after" if last < depth else ""
+            meaning = f"{wire.meaning} Written by {writer}{again}."
             found.append(
                 RegisterEntry(wire.name, wire.kind, first, last, wire.coordinates, meaning)
             )

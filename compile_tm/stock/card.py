@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from compile_tm.hf.card import MACHINE_TAGS, python_string
 from compile_tm.hf.self_test import SelfTestCase
 from compile_tm.stock.attention import attention_error_exponent
 from compile_tm.stock.norms import layer_norm_delta, rms_delta
@@ -11,7 +12,7 @@ _TEMPLATE = """\
 ---
 library_name: transformers
 pipeline_tag: text-generation
-tags: [compiled-transformer, {tag}, chain-of-thought]
+tags: [compiled-transformer, {tags}]
 ---
 # {name}, compiled to {model_class} ({mode}, r = {bits})
 
@@ -27,7 +28,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 folder = "."  # this folder, or its name on the hub
 tokenizer = AutoTokenizer.from_pretrained(folder)
 model = AutoModelForCausalLM.from_pretrained(folder)
-inputs = tokenizer("{prompt}", return_tensors="pt")
+inputs = tokenizer({prompt}, return_tensors="pt")
 print(tokenizer.decode(model.generate(**inputs)[0]))
 ```
 
@@ -98,13 +99,13 @@ def stock_card(source: StockSource, case: SelfTestCase) -> str:
     }
     einp, outp, eoutp, summ, esumm = _MARKS[is_sudoku]
     return _TEMPLATE.format(
-        tag="sudoku" if is_sudoku else "turing-machine",
+        tags="sudoku, chain-of-thought" if is_sudoku else MACHINE_TAGS[compiled.mode],
         name=source.name,
         model_class="LlamaForCausalLM" if is_llama else "GPTNeoXForCausalLM",
         mode={"cot": "CoT", "scot": "SCoT", "dfa": "automaton"}[compiled.mode],
         bits=compiled.bits,
         does=does,
-        prompt=" ".join(texts[token] for token in ids[:prompt_length]),
+        prompt=python_string(" ".join(texts[token] for token in ids[:prompt_length])),
         how=_HOW[compiled.mode].format(einp=einp, outp=outp, eoutp=eoutp, summ=summ, esumm=esumm),
         room=program.max_positions,
         positions="positions come from rotary embeddings",

@@ -44,10 +44,10 @@ SAMPLE_TITLES = {
 }
 ACCURACY_COLUMNS = ("model", "seed", "N", "tokens", "puzzles", "solved, %", "n")
 PAPER_COLUMNS = ("paper, %", "n")
-MEAN_COLUMNS = ("model", "puzzles", "trainings", "mean, %", "range", "interval")
+MEAN_COLUMNS = ("model", "puzzles", "runs", "mean, %", "range", "interval")
 SPEED_COLUMNS = (
     "model",
-    "trainings",
+    "runs",
     *(f"loss {level}" for level in LOSSES),
     *(f"matched {level}" for level in SOLVE_RATES),
     "final loss",

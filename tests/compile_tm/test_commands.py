@@ -19,11 +19,12 @@ from compile_tm.conversion.settings import Conversion
 from compile_tm.hf.export import export_model
 from compile_tm.hf.self_test import read_cases
 from compile_tm.machines.examples import parity, sorting
-from compile_tm.machines.regex import regex_symbols
+from compile_tm.machines.regex import regex_dfa, regex_symbols
 from compile_tm.machines.turing import TuringMachine
 from compile_tm.runtime.generation import Generation
 from compile_tm.sudoku.board import BOARDS
 from compile_tm.sudoku.compiled import compile_sudoku
+from scripts.cli.main import main as command_line
 from solver.jit import IS_JIT
 from tests.compile_tm.machine_cases import write_machine
 
@@ -320,3 +321,60 @@ def test_runs_and_shows_automata(
 
 def test_symbols_of_an_expression() -> None:
     assert regex_symbols(r"(a|b)*\*c?.") == ("*", "a", "b", "c")
+
+
+ONE_STATE = (
+    "kind: dfa\nstates: [a]\nalphabet: [x]\ninitial_state: a\naccepting: [{}]\n"
+    "transitions: [[a, x, a]]\n"
+)
+
+
+@pytest.mark.parametrize("accepting", ["", "a"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--architecture", "llama"),
+        ("--architecture", "gpt-neox"),
+        ("--architecture", "compiled"),
+        ("--architecture", "compiled", "--positions", "rope"),
+    ],
+)
+def test_automata_with_one_state_and_one_symbol(
+    options: tuple[str, ...],
+    accepting: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Their states and symbols have no bits."""
+    machine, out = tmp_path / "one.yaml", str(tmp_path / "out")
+    machine.write_text(ONE_STATE.format(accepting))
+    export = ["compile", "dfa", str(machine), "--bits", "3", "--out", out]
+    assert command_line([*export, *options]) == 0
+    assert command_line(["compile", "check", out]) == 0
+    for model in (out, str(machine)):
+        capsys.readouterr()
+        assert command_line(["compile", "run", model, "xxx"]) == 0
+        assert ("<true>" if accepting else "<false>") in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("expression", ["[ab]*", "a{2}", "^a", "a$", r"\d+"])
+def test_regular_expressions_with_other_syntax_are_refused(expression: str) -> None:
+    with pytest.raises(ValueError, match="is not supported"):
+        regex_dfa(expression, alphabet=tuple("ab[]{}2^$d"))
+
+
+def test_unknown_registers_and_too_few_bits_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["compile", "show", "binary-increment", "11", "--position", "5", "--registers", "soght"]
+    assert command_line(words) == 2
+    assert "registers: got soght, allowed are prefixes of " in capsys.readouterr().err
+    out = str(tmp_path / "out")
+    assert command_line(["compile", "tm", "binary-increment", "--bits", "2", "--out", out]) == 2
+    assert "bits: got 2, but cot of this run" in capsys.readouterr().err
+
+
+def test_long_outputs_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line(["compile", "run", "two-tape-copy", "01" * 30]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("output ") and len(line) > 80 for line in lines) == 1

@@ -65,6 +65,7 @@ def with_stack(
         size,
         L=size.L + num_before,
         H=max(size.H, NUM_HEADS),
+        d_v=max(size.d_v, 1),  # an automaton with one state has none
         d_k=2 * (bits + 2) + max(size.d_k, NUM_UNROTATED),
         d=size.d + bits + 3,
     )
@@ -109,8 +110,8 @@ def _append(
     keys = slice(first_unrotated, first_unrotated + size.d_k)
     weights.W_Q[start:, : size.H, keys, : size.d] = program.W_Q
     weights.W_K[start:, : size.H, keys, : size.d] = program.W_K
-    weights.W_V[start:, : size.H, :, : size.d] = program.W_V
-    weights.W_O[start:, : size.H, : size.d, :] = program.W_O
+    weights.W_V[start:, : size.H, : size.d_v, : size.d] = program.W_V
+    weights.W_O[start:, : size.H, : size.d, : size.d_v] = program.W_O
     weights.W_1[start:, :, : size.d] = program.W_1
     weights.b[start:] = program.b
     weights.W_2[start:, : size.d, :] = program.W_2
