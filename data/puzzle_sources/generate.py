@@ -157,7 +157,13 @@ def generate_file(
             except (KeyboardInterrupt, StopRequested):
                 is_interrupted = True
 
-        num_written = _write(staged, out.suffix, counted())
+        num_written = 0
+        try:
+            with contextlib.closing(_write(staged, out.suffix, counted())) as written:
+                for number in written:
+                    num_written += number
+        except (KeyboardInterrupt, StopRequested):  # while a puzzle is written
+            is_interrupted = True
         if is_interrupted and (num_written == 0 or out.exists()):
             raise KeyboardInterrupt
         if num_written == 0:
@@ -300,17 +306,16 @@ def _to_text(
     ]
 
 
-def _write(path: Path, ending: str, puzzles: Iterator[Puzzle]) -> int:
-    """Write a file in the format of the suffix; return the number of puzzles."""
-    num_written = 0
+def _write(path: Path, ending: str, puzzles: Iterator[Puzzle]) -> Generator[int]:
+    """Write a file in the format of the suffix; yield the number of puzzles of each write."""
     if ending == ".parquet":
         with pq.ParquetWriter(path, _SCHEMA, compression="zstd") as parquet:
             while batch := list(itertools.islice(puzzles, _ROW_GROUP)):
                 parquet.write_table(
                     pa.Table.from_pylist([puzzle._asdict() for puzzle in batch], schema=_SCHEMA)
                 )
-                num_written += len(batch)
-        return num_written
+                yield len(batch)
+        return
     is_csv = ending == ".csv"
     with path.open("w", encoding="ascii", newline="\n") as file:
         if is_csv:
@@ -318,5 +323,4 @@ def _write(path: Path, ending: str, puzzles: Iterator[Puzzle]) -> int:
         for puzzle in puzzles:
             row = ["" if value is None else str(value) for value in puzzle]
             file.write((",".join(row) if is_csv else puzzle.question) + "\n")
-            num_written += 1
-    return num_written
+            yield 1

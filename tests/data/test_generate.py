@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import itertools
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from data.commands import generate as generate_command
 from data.puzzle_sources import generate as module
 from data.puzzle_sources.generate import GenerateConfig, generate, generate_file
 from data.runtime.locks import locked_output
+from data.runtime.signals import StopRequested
 from scripts.cli.main import main
 from solver.boards import get_board, is_solution
 from solver.generation.counting import count_solutions
@@ -347,3 +350,22 @@ def test_few_givens_make_traces_branch(tmp_path: Path) -> None:
 def test_wrong_givens_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GenerateConfig(board="4x4", **options)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, StopRequested("SIGTERM")])
+def test_an_interrupt_while_a_puzzle_is_written_keeps_those_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    out, write = tmp_path / "a.csv", module._write
+
+    def interrupted(*arguments: Any) -> Iterator[int]:
+        with contextlib.closing(write(*arguments)) as numbers:
+            for k, number in enumerate(numbers):
+                yield number
+                if k == 2:
+                    raise error
+
+    monkeypatch.setattr(module, "_write", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="has the first 3 of 9 puzzles"):
+        generate_file(out, count=9, config=SIX)
+    assert len(out.read_text().splitlines()) == 4

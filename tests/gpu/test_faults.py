@@ -206,7 +206,7 @@ def check_cache_plan() -> None:
     """Plan the slots for the longest CoTs of the paper on a GPU of 80 GB, and check their cache."""
     config = transformers_config(MODEL_PRESETS["paper-l6"]()).to_dict()
     folder: Any = SimpleNamespace(
-        computed=read_network_config(config, source="paper-l6"),
+        network_config=read_network_config(config, source="paper-l6"),
         board=get_board("9x9"),
         max_positions=32_768,
         weight_bytes=lambda _device: 0,
