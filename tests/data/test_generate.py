@@ -7,7 +7,7 @@ import dataclasses
 import errno
 import itertools
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +266,7 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(
     out = tmp_path / "a.csv"
     write = module._write
 
-    def write_beside(path: Path, *rest: Any) -> int:
+    def write_beside(path: Path, *rest: Any) -> Generator[int]:
         out.write_text("notes of a user\n")
         return write(path, *rest)
 
