@@ -22,12 +22,7 @@ from rich.filesize import decimal
 from data.builder.exclusion import Exclusion
 from data.builder.funnel import ReadCounts, add_counts, funnel_record
 from data.builder.ingest import SPOOL_FILES
-from data.builder.plan import (
-    BuildConfig,
-    Plan,
-    identity,
-    make_plan,
-)
+from data.builder.plan import BuildConfig, Plan, identity, make_plan
 from data.builder.shards import ShardReport, finished_report, make_shard, report_path
 from data.puzzle_sources.sources import Source
 from data.runtime.digests import write_digests

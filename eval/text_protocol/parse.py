@@ -141,7 +141,7 @@ class _Rows:
                 )
                 if grid is not None:
                     return grid
-        return _later(None, *(self._grid_of_group(group) for group in groups))
+        return _later(*(self._grid_of_group(group) for group in groups))
 
     def _grid_of_group(self, group: list[list[str]]) -> Grid | None:
         """Return the last grid of a group, without a header and rows that follow the grid."""
