@@ -35,10 +35,13 @@ def load_machine_and_words(
     characters.
 
     Raises:
-        ValueError: a symbol outside the alphabet, or see `load_machine`.
+        ValueError: a symbol outside the alphabet, `is_two_way` for an automaton, or see
+            `load_machine`.
     """
     machine = load_machine(name)
     split = [machine.word(word) for word in words]
-    if is_two_way and isinstance(machine, TuringMachine):
+    if is_two_way:
+        if isinstance(machine, Dfa):
+            raise ValueError(f"two_way: allowed with Turing machines, {name} is an automaton")
         machine = fold(machine)
     return machine, split

@@ -68,8 +68,8 @@ class Config:
     bits: Annotated[int, Ge(MIN_BITS), Le(20)] | None = None
     """Number of position bits r; a CoT or an SCoT segment has at most 2^r tokens (default: 15 for
     cot, 11 for scot)."""
-    segment_tokens: Annotated[int, Ge(1), Le(2**20)] = DEFAULT_SEGMENT_TOKENS
-    """Trace tokens per SCoT segment."""
+    segment_tokens: Annotated[int, Ge(1), Le(2**20)] | None = None
+    """Trace tokens per segment with --mode scot (default: 512)."""
     architecture: ArchitectureName | None = None
     """Model architecture: Llama or GPT-NeoX, or compiled, which requires remote code (default:
     llama, or compiled if --attention is given)."""
@@ -89,6 +89,8 @@ class Config:
     """Folder to write; it must not exist."""
 
     def __post_init__(self) -> None:
+        if self.segment_tokens is not None and self.mode == "cot":
+            raise ValueError(f"segment_tokens: got {self.segment_tokens}, allowed with mode scot")
         if self.architecture not in (None, "compiled") and self.attention is not None:
             raise ValueError(f"attention: got {self.attention}, allowed with architecture compiled")
         check_dtype(_architecture(self), self.dtype)
@@ -101,9 +103,8 @@ def main(config: Config) -> int:
     bits = DEFAULT_BITS[config.mode] if config.bits is None else config.bits
     board = BOARDS[config.board]
     givens = None if config.puzzle is None else board.parse(config.puzzle)
-    compiled = compile_sudoku(
-        board, mode=config.mode, bits=bits, segment_tokens=config.segment_tokens
-    )
+    segment_tokens = config.segment_tokens or DEFAULT_SEGMENT_TOKENS
+    compiled = compile_sudoku(board, mode=config.mode, bits=bits, segment_tokens=segment_tokens)
     console = Console(highlight=False, markup=False, emoji=False)
     sizes = compiled.program.sizes
     console.print(

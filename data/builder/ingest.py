@@ -17,19 +17,19 @@ import numpy.typing as npt
 
 from data.builder.funnel import ReadCounts
 from data.permutation import permuted
+from data.puzzle_sources.invalid_rows import InvalidRowLog, find_problems
 from data.puzzle_sources.sources import GeneratorSource, Source
 from data.runtime.digests import HashingFile, find_damaged
 from data.runtime.files import fsync_path, publish_file, to_json
 from data.runtime.progress import progress
 from data.runtime.schema import read_record
 from solver.boards import Board
-from solver.puzzles import PuzzleBlock, conflict_text, conflicting_givens, puzzle_id
+from solver.puzzles import PuzzleBlock, puzzle_id
 
 logger = logging.getLogger(__name__)
 
 _IDS_PER_PASS = 1 << 23
 _CHUNK = 1 << 20
-_MAX_LOGGED_ERRORS = 20
 _DONE = "spool.json"
 _ARRAYS = ("grids", "ids", "answer_ids")
 SPOOL_FILES = (_DONE, *_ARRAYS)
@@ -103,6 +103,7 @@ def fill_spool(source: Source, folder: Path, *, strict: bool) -> Spool:
         return spool
     num_generated = source.count if isinstance(source, GeneratorSource) else None
     counts = {"read": 0, "malformed": 0, "conflicting": 0}
+    invalid_rows = InvalidRowLog(logger, "skipped")
     files: dict[str, HashingFile] = {}
     try:
         for name in _ARRAYS:
@@ -114,7 +115,9 @@ def fill_spool(source: Source, folder: Path, *, strict: bool) -> Spool:
             enabled=num_generated is not None,
         ) as advance:
             for block in source.blocks():
-                _spool_block(source.board, block, list(files.values()), counts, strict=strict)
+                _spool_block(
+                    source.board, block, list(files.values()), counts, invalid_rows, strict=strict
+                )
                 advance(len(block.grids))
     finally:
         for file in files.values():
@@ -146,18 +149,14 @@ def _spool_block(
     block: PuzzleBlock,
     files: list[HashingFile],
     counts: dict[str, int],
+    invalid_rows: InvalidRowLog,
     *,
     strict: bool,
 ) -> None:
     problems, conflicts = find_problems(board, block)
     if strict and problems:
         raise ValueError(problems[0])
-    for k, problem in enumerate(problems):
-        logged = counts["malformed"] + counts["conflicting"] + k
-        if logged < _MAX_LOGGED_ERRORS:
-            logger.warning("skipped: %s", problem)
-        elif logged == _MAX_LOGGED_ERRORS:
-            logger.warning("further invalid rows are counted but not listed")
+    invalid_rows.add(problems)
     counts["read"] += len(block.grids) + len(block.errors)
     counts["malformed"] += len(block.errors)
     counts["conflicting"] += int(conflicts.sum())
@@ -166,25 +165,6 @@ def _spool_block(
     answer_ids[~answers.any(axis=1)] = 0
     for file, array in zip(files, (grids, puzzle_id(board, grids), answer_ids), strict=True):
         file.write(np.ascontiguousarray(array).data)
-
-
-def find_problems(board: Board, block: PuzzleBlock) -> tuple[list[str], npt.NDArray[np.bool_]]:
-    """Describe the invalid rows of a block.
-
-    Returns:
-        A message for each row that is malformed or has conflicting givens, in order of rows, and a
-        mask of the grids with conflicting givens, shape (n,).
-    """
-    conflicts = conflicting_givens(board, block.grids)
-    problems = [(error.row, str(error)) for error in block.errors]
-    problems += [
-        (
-            int(block.rows[k]),
-            f"{block.file}:{block.lines[k]}: {conflict_text(board, block.grids[k])}",
-        )
-        for k in np.flatnonzero(conflicts).tolist()
-    ]
-    return [message for _, message in sorted(problems)], conflicts
 
 
 def first_occurrences(ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:

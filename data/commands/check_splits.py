@@ -10,6 +10,7 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
 from data.puzzle_sources.columns import ColumnOptions
+from data.puzzle_sources.invalid_rows import InvalidRowLog
 from data.puzzle_sources.puzzle_sets import ListedPuzzles, PuzzleSet, open_puzzle_set
 from data.puzzle_sources.splits import Overlaps, find_overlaps
 from data.runtime.intervals import wilson_interval
@@ -17,8 +18,6 @@ from data.runtime.parallel import num_threads
 from data.runtime.ranges import Count, Seed, Workers, check_ranges
 from data.runtime.tables import print_table
 from solver.puzzles import NO_COLUMN_NAMES, ColumnNames, MissingColumnError
-
-_MAX_LOGGED_ERRORS = 20
 
 logger = logging.getLogger(__name__)
 
@@ -107,13 +106,10 @@ def _open_set(name: str, board: str | None, columns: ColumnNames) -> PuzzleSet:
 
 def _log_malformed(puzzles: PuzzleSet) -> int:
     """Log the first malformed rows of a puzzle list, and return their number."""
-    number = 0
+    malformed_rows = InvalidRowLog(logger, "skipped")
     if isinstance(puzzles, ListedPuzzles):
-        for error in puzzles.malformed():
-            if number < _MAX_LOGGED_ERRORS:
-                logger.warning("skipped: %s", error)
-            number += 1
-    return number
+        malformed_rows.add(map(str, puzzles.malformed()))
+    return malformed_rows.count
 
 
 def _counts(overlaps: Overlaps, malformed: Sequence[int]) -> Iterator[tuple[str, str, str]]:

@@ -18,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from data.builder.ingest import find_problems, first_occurrences
+from data.builder.ingest import first_occurrences
 from data.lengths.chunks import Chunk, chunk_bytes, chunk_table, cut_chunks, read_chunk
 from data.lengths.measure import LengthsConfig, Measures, measure_puzzles
 from data.lengths.table import IDENTITY_KEY, SCHEMA, SCHEMA_VERSION, LengthsTable, content_digest
+from data.puzzle_sources.invalid_rows import InvalidRowLog, find_problems
 from data.puzzle_sources.sources import Source
 from data.runtime.digests import HashingFile
 from data.runtime.files import fsync_path, publish_file, resolve_output, to_json
@@ -39,7 +40,6 @@ BATCH_ROWS = 32
 """Rows solved by a thread at a time; a chunk is distributed over all threads."""
 _BATCHES_PER_WORKER = 256  # so many that no thread waits for one puzzle of 20 million tokens
 _ROW_GROUP_CHUNKS = 64
-_MAX_LOGGED_ERRORS = 20
 _TABLE_FILE = "table"
 
 
@@ -123,17 +123,14 @@ def _publish_table(staging: Path, out: Path) -> None:
 
 def _count_rows(source: Source, *, strict: bool) -> int:
     """Count the rows and warn of invalid ones."""
-    num_rows = num_bad = 0
+    num_rows = 0
+    invalid_rows = InvalidRowLog(logger, "no length")
     for block in source.blocks():
         problems, _ = find_problems(source.board, block)
         if strict and problems:
             raise ValueError(problems[0])
-        for problem in problems[: max(0, _MAX_LOGGED_ERRORS - num_bad)]:
-            logger.warning("no length: %s", problem)
-        num_bad += len(problems)
+        invalid_rows.add(problems)
         num_rows += len(block.grids) + len(block.errors)
-    if num_bad > _MAX_LOGGED_ERRORS:
-        logger.warning("no length: %d further invalid rows", num_bad - _MAX_LOGGED_ERRORS)
     return num_rows
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from compile_tm.commands import check, dfa, estimate, report, run, show, tm
+from compile_tm.commands import check, dfa, estimate, report, run, show, sudoku, tm
 from compile_tm.commands.folders import ExportOptions
 from compile_tm.commands.machines import load_machine
 from compile_tm.constructions.compiled import compile_dfa
@@ -101,6 +101,19 @@ def test_words_are_split_before_two_way_tapes_are_folded(
     written = tm.Config(machine=machine, bits=8, words=(word,), two_way=True, out=folder)
     assert tm.main(written) == 0
     assert read_cases(folder)[0].word == ("1", "1")
+
+
+def test_two_way_is_refused_for_automata() -> None:
+    message = "two_way: allowed with Turing machines, parity is an automaton"
+    with pytest.raises(ValueError, match=message):
+        run.main(run.Config(machine="parity", word="1", two_way=True))
+    with pytest.raises(ValueError, match=message):
+        estimate.main(estimate.Config(machine="parity", word="1", two_way=True))
+
+
+def test_segment_tokens_are_refused_without_segments() -> None:
+    with pytest.raises(ValueError, match="segment_tokens: got 16, allowed with mode scot"):
+        sudoku.Config(mode="cot", segment_tokens=16)
 
 
 def test_a_report_does_not_replace_other_files(
