@@ -132,6 +132,8 @@ def advise_huge_pages(device: torch.device) -> None:
     library, version = platform.libc_ver()
     if device.type != "cpu" or library != "glibc":
         return
+    if "malloc" in os.environ.get("LD_PRELOAD", ""):  # jemalloc, tcmalloc or mimalloc
+        return
     has_tunable = tuple(int(part) for part in version.split(".")[:2]) >= (2, 35)
     if not has_tunable or HUGE_PAGES in os.environ.get("GLIBC_TUNABLES", ""):
         return

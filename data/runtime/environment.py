@@ -39,6 +39,7 @@ RECORDED_PREFIXES = (
     "GLIBC_TUNABLES",
     "GOTO_NUM_THREADS",
     "KMP_",
+    "LD_PRELOAD",
     "MALLOC_",
     "MKL_",
     "NCCL_",

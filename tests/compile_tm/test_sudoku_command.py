@@ -114,7 +114,7 @@ def test_the_cards_command_writes_the_folder_again(
         board="4x4",
         mode=mode,
         bits=7,
-        segment_tokens=12,
+        segment_tokens=12 if mode == "scot" else None,
         architecture="compiled",
         attention=attention,
         act="bf16" if attention is None else "fp16",

@@ -30,6 +30,8 @@ class TestHugePages:
             ({"libc": ("", "")}, False),
             ({"tunables": "glibc.malloc.check=1"}, True),
             ({"tunables": "glibc.malloc.check=1:glibc.malloc.hugetlb=1"}, False),
+            ({"preload": "/usr/lib/libjemalloc.so.2"}, False),
+            ({"preload": "/usr/lib/libfaketime.so.1"}, True),
             ({"mode": "[always] madvise never"}, False),
             ({"mode": "always madvise [never]"}, False),
             ({"mode": None}, False),
@@ -47,6 +49,7 @@ class TestHugePages:
             "device": "cpu",
             "libc": ("glibc", "2.36"),
             "tunables": "",
+            "preload": "",
             "mode": "always [madvise] never",
         } | change
         mode = tmp_path / "enabled"
@@ -55,6 +58,7 @@ class TestHugePages:
         monkeypatch.setattr(run_checks, "_HUGE_PAGES_MODE", mode)
         monkeypatch.setattr(platform, "libc_ver", lambda: case["libc"])
         monkeypatch.setenv("GLIBC_TUNABLES", str(case["tunables"]))
+        monkeypatch.setenv("LD_PRELOAD", str(case["preload"]))
         caplog.set_level(logging.INFO)
         run_checks.advise_huge_pages(torch.device(str(case["device"])))
         assert ("GLIBC_TUNABLES=glibc.malloc.hugetlb=1" in caplog.text) == is_told
