@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 
 from data.model_format.precision import UNKNOWN_PRECISION
+from data.puzzle_sources.columns import ColumnOptions
 from eval.engines.factory import REGISTRY
 from eval.results.records import EvaluationConfig, ProtocolRecord, SamplingRecord
 from eval.sampling.selection import SamplingConfig
@@ -29,7 +30,9 @@ def reproducing_command(config: EvaluationConfig, *, out: str) -> str:
     words = ["sudocot", "eval", "run", "--model", model or name]
     if model not in ("", name):
         words += ["--name", name]
-    words += ["--data", *config.data.name.split(", ")]
+    data = config.data
+    columns = ColumnOptions(puzzle_column=data.puzzle_column, answer_column=data.answer_column)
+    words += ["--data", *data.name.split(", "), *columns.words]
     words += _sampling_words(config.sampling)
     words += ["--engine", config.engine]
     if config.sessions:

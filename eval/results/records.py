@@ -194,6 +194,10 @@ class DataRecord:
     those with several solutions are not counted."""
     excluded: dict[str, int]
     """Number of excluded rows by reason."""
+    puzzle_column: str | None = None
+    """Column of the puzzles in a table, if it was named."""
+    answer_column: str | None = None
+    """Column of the answers in a table, if it was named."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -49,6 +49,8 @@ class PuzzlePool:
     """Number of excluded rows by reason."""
     blocks: Callable[[], Iterator[tuple[npt.NDArray[np.int64], Grid]]]
     """Iterates over all puzzles of the source in blocks of rows and grids."""
+    columns: ColumnNames = NO_COLUMN_NAMES
+    """Named columns of a table."""
 
     def __len__(self) -> int:
         return len(self.puzzle_ids)
@@ -170,6 +172,7 @@ def _pool_of_table(puzzles: ListedPuzzles, table: LengthsTable, *, name: str) ->
         ratings=table.ratings[order],
         excluded={**excluded, "duplicate": int((is_solved & table.is_duplicate).sum())},
         blocks=puzzles.blocks,
+        columns=puzzles.source.columns,
     )
 
 

@@ -152,6 +152,8 @@ def draw_sample(
             sample_digest=digest_of_puzzles(pool.board, pool.puzzle_ids[chosen]),
             num_usable=int(is_usable.sum()),
             excluded={reason: count for reason, count in excluded.items() if count},
+            puzzle_column=pool.columns.puzzle,
+            answer_column=pool.columns.answer,
         ),
         spreads=_spreads(pool, parts, record),
     )

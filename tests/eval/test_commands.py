@@ -91,7 +91,12 @@ def test_columns_of_a_list_are_named(
     assert main(words(model, table, out, "--sample", "all")) == 2
     assert "no puzzle column in 'source', 'task', 'result', 'rating'" in capsys.readouterr().err
     assert main(words(model, table, out, "--sample", "all", *columns)) == 0
-    assert len(EvaluationFolder.open(out).sample) == 12
+    folder = EvaluationFolder.open(out)
+    assert len(folder.sample) == 12
+    assert (folder.config.data.puzzle_column, folder.config.data.answer_column) == (
+        "task",
+        "result",
+    )
     # The CoT length table belongs to the columns.
     (lengths,) = tmp_path.glob("*.lengths.parquet")
     listed = ["eval", "cohorts", "--data", str(table), "--lengths", str(lengths)]

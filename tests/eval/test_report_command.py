@@ -15,6 +15,7 @@ from eval.report.command import reproducing_command
 from eval.results.records import ProtocolRecord, SamplingRecord
 from eval.sampling.selection import SamplingConfig
 from scripts.cli.main import parse
+from solver.puzzles import ColumnNames
 from tests.eval.evaluations import LENGTHS, write_evaluation
 
 
@@ -67,7 +68,7 @@ def test_commands_reproduce_evaluations(tmp_path: Path) -> None:
     model = replace(config.model, facts={"mode": "cot"})
     arguments = {"gpu_memory_utilization": 0.5, "enforce_eager": True}
     session = replace(session, device="cuda:0", engine_args=arguments)
-    data = replace(data, name="a.csv, b c.csv")
+    data = replace(data, name="a.csv, b c.csv", puzzle_column="the grid", answer_column="-x")
     ids = replace(
         config, engine="vllm", data=data, model=model, keeps_tokens=True, sessions=(session,)
     )
@@ -75,6 +76,7 @@ def test_commands_reproduce_evaluations(tmp_path: Path) -> None:
     _, parsed = parse(("eval", "run"), words[3:])
     assert (parsed.sampling.targets, parsed.mode, parsed.keep_tokens) == (LENGTHS, "scot", True)
     assert parsed.data == ("a.csv", "b c.csv")
+    assert parsed.columns.names == ColumnNames(puzzle="the grid", answer="-x")
     assert parse_engine_args(parsed.engine_args) == arguments
     assert parsed.caps("scot") == config.caps
     assert parsed.text == TextOptions()
