@@ -24,8 +24,9 @@ def compile_solver(
     architecture: str = "compiled",
 ) -> Path:
     """Write a folder; `options` are further ones of the command."""
-    words = ["--board", board, "--mode", mode, "--segment-tokens", str(SEGMENT_TOKENS)]
-    words += ["--architecture", architecture]
+    words = ["--board", board, "--mode", mode, "--architecture", architecture]
+    if mode == "scot":
+        words += ["--segment-tokens", str(SEGMENT_TOKENS)]
     assert main(["compile", "sudoku", *words, *options, "--out", str(folder)]) == 0
     return folder
 
