@@ -45,6 +45,11 @@ def test_jemalloc_is_included_if_it_is_installed(
     assert settings.get("jemalloc", {}).get("LD_PRELOAD") == library
 
 
+def test_the_guide_states_the_options_of_jemalloc() -> None:
+    guide = Path(__file__).parents[2] / "docs" / "guide.md"
+    assert f"MALLOC_CONF={allocators.JEMALLOC_CONF}`" in guide.read_text()
+
+
 def test_a_failed_training_is_an_error(config: allocators.Config, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"train run: .*no manifest"):
         allocators.main(dataclasses.replace(config, data=tmp_path))
