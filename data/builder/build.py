@@ -24,6 +24,7 @@ from data.builder.funnel import ReadCounts, add_counts, funnel_record
 from data.builder.ingest import SPOOL_FILES
 from data.builder.plan import BuildConfig, Plan, identity, make_plan
 from data.builder.shards import ShardReport, finished_report, make_shard, report_path
+from data.puzzle_sources.puzzle_sets import PuzzleSet
 from data.puzzle_sources.sources import Source
 from data.runtime.digests import write_digests
 from data.runtime.files import (
@@ -73,7 +74,7 @@ def build(
     config: BuildConfig,
     workers: int | None = None,
     part: Part | None = None,
-    exclude: Sequence[TokenStore] = (),
+    exclude: Sequence[PuzzleSet] = (),
     exclude_equivalent: bool = False,
     resume: bool = False,
     rebuild: bool = False,
@@ -87,13 +88,13 @@ def build(
         config: Build configuration.
         workers: Number of threads; None for the CPUs available to this process.
         part: Build only this part, for `merge`.
-        exclude: Data sets whose puzzles are excluded, such as the training data for test data.
+        exclude: Sets whose puzzles are excluded, such as the training data for test data.
         exclude_equivalent: Exclude all puzzles that are equivalent to these under symmetry.
         resume: Continue an interrupted build of the same source and configuration; a finished
             one is kept.
         rebuild: Discard and replace an existing build.
         strict: Raise at the first row that is malformed or has conflicting givens, instead of
-            counting it.
+            counting it, and for malformed rows of `exclude`.
 
     Returns:
         The manifest; None for a part.
@@ -106,13 +107,13 @@ def build(
         OSError: For example, the disk is full; finished shards are kept for `resume`.
     """
     final = resolve_output(part_folder(out, part) if part else out)
-    for store in exclude:
-        if store.board != source.board:
+    for puzzles in exclude:
+        if puzzles.board != source.board:
             raise ValueError(
-                f"exclude: {store.folder} has {store.board.name} puzzles, allowed are "
+                f"exclude: {puzzles.name} has {puzzles.board.name} puzzles, allowed are "
                 f"{source.board.name}"
             )
-    exclusion = Exclusion(stores=exclude, up_to_symmetry=exclude_equivalent)
+    exclusion = Exclusion(sets=exclude, up_to_symmetry=exclude_equivalent, strict=strict)
     build_identity = identity(source, config, exclusion=exclusion)
     if rebuild:
         check_replaceable(final, marker=BUILD_FILE)

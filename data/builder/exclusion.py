@@ -1,7 +1,8 @@
-"""Puzzles of other data sets that a build excludes, such as the training data of a test set."""
+"""Puzzles that a build excludes, such as the training data of a test set, or a test list."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,33 +12,46 @@ import numpy as np
 import numpy.typing as npt
 
 from data.builder.ingest import Spool
-from data.puzzle_sources.puzzle_sets import Rows, TracedPuzzles
+from data.puzzle_sources.puzzle_sets import PuzzleSet, Rows, log_malformed
 from data.puzzle_sources.splits import form_ids
 from data.runtime.progress import progress
-from data.store import TokenStore
 from solver.boards import Grid
 from solver.puzzles import ids_among
+
+logger = logging.getLogger(__name__)
 
 _BLOCK_ROWS = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exclusion:
-    """Puzzles of data sets, and optionally all puzzles equivalent to them under symmetry."""
+    """Puzzles of sets, and optionally all puzzles equivalent to them under symmetry."""
 
-    stores: Sequence[TokenStore] = ()
-    """Data sets."""
+    sets: Sequence[PuzzleSet] = ()
+    """Data sets and puzzle lists."""
     up_to_symmetry: bool = False
     """Whether equivalent puzzles are excluded as well."""
+    strict: bool = False
+    """Whether a malformed row of a puzzle list is an error."""
 
     @cached_property
     def puzzle_ids(self) -> npt.NDArray[np.uint64]:
-        """Ids of the puzzles of the data sets, ascending, shape (m,)."""
-        return _unique(store.puzzle_ids for store in self.stores)
+        """Ids of the puzzles, ascending, shape (m,). Malformed rows of lists are logged.
+
+        Raises:
+            ValueError: A malformed row if `strict`.
+        """
+        for puzzles in self.sets:
+            num_malformed = log_malformed(puzzles, logger, "not excluded")
+            if num_malformed and self.strict:
+                raise ValueError(
+                    f"strict: {puzzles.name} has {num_malformed} malformed rows, allowed are none"
+                )
+        return _unique(puzzles.puzzle_ids() for puzzles in self.sets)
 
     def identity(self) -> dict[str, Any]:
         """Return the part of a build's identity that the excluded puzzles determine."""
-        identity: dict[str, Any] = {"exclude": [store.manifest.digest for store in self.stores]}
+        identity: dict[str, Any] = {"exclude": [puzzles.describe() for puzzles in self.sets]}
         if self.up_to_symmetry:
             identity["exclude_equivalent"] = True
         return identity
@@ -54,15 +68,13 @@ class Exclusion:
         """
         if not self.up_to_symmetry:
             return ids_among(spool.ids[rows], self.puzzle_ids)
-        num_excluded = sum(store.manifest.num_puzzles for store in self.stores)
+        num_excluded = sum(puzzles.count() for puzzles in self.sets)
         with progress(
             "comparing up to symmetry", total=num_excluded + len(rows), unit="puzzles"
         ) as advance:
             excluded = _unique(
-                form_ids(
-                    store.board, TracedPuzzles(store).blocks(), workers=workers, advance=advance
-                )
-                for store in self.stores
+                form_ids(puzzles.board, puzzles.blocks(), workers=workers, advance=advance)
+                for puzzles in self.sets
             )
             ids = form_ids(spool.board, _blocks(spool, rows), workers=workers, advance=advance)
         return ids_among(ids, excluded)

@@ -15,11 +15,11 @@ from data.builder.build import build
 from data.builder.plan import BuildConfig
 from data.commands.report import print_manifest
 from data.puzzle_sources.columns import ColumnOptions
+from data.puzzle_sources.puzzle_sets import open_with_columns
 from data.puzzle_sources.sources import GeneratorSource, Source, open_files
 from data.runtime.cpus import available_cpus
 from data.runtime.parts import Part
 from data.runtime.ranges import CotLength, Workers, check_ranges
-from data.store import TokenStore
 from solver.boards import get_board
 
 logger = logging.getLogger(__name__)
@@ -37,6 +37,7 @@ class Config:
         sudocot data build sapientinc/sudoku-extreme --split train --mode scot --out data/scot
         sudocot data build --generate 10000 --board 4x4 --mode scot --segment-tokens 16 --out d
         sudocot data build --generate 500 --board 9x9 --mine 1000 16384 --out data/mined
+        sudocot data build puzzles.csv --out data/train --exclude test.csv --exclude-equivalent
         sudocot data build puzzles.csv --out data/cot --shard 0/8
     """
 
@@ -62,8 +63,9 @@ class Config:
     puzzles to a file to build from."""
     build: OmitArgPrefixes[BuildConfig] = field(default_factory=BuildConfig)
     """Build configuration."""
-    exclude: tuple[Path, ...] = ()
-    """Data sets whose puzzles are excluded, such as the training data for a test set."""
+    exclude: tuple[str, ...] = ()
+    """Data sets, puzzle lists or splits (`folder:test`, `owner/name:test`) whose puzzles are
+    excluded, such as the training data for a test set."""
     exclude_equivalent: bool = False
     """Exclude all puzzles that are equivalent to these under symmetry."""
     workers: Workers | None = None
@@ -75,8 +77,8 @@ class Config:
     rebuild: bool = False
     """Discard and replace an existing build."""
     strict: bool = False
-    """Stop at the first row that is malformed or has conflicting givens, instead of skipping it. A
-    finished data set is not checked again."""
+    """Stop at the first row that is malformed or has conflicting givens, instead of skipping it,
+    and at malformed rows of excluded lists. A finished data set is not checked again."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -115,7 +117,10 @@ def main(config: Config) -> int:
         config=config.build,
         workers=config.workers,
         part=part,
-        exclude=[TokenStore.open(folder) for folder in config.exclude],
+        exclude=[
+            open_with_columns(name, board=None, columns=config.columns.names)
+            for name in config.exclude
+        ],
         exclude_equivalent=config.exclude_equivalent,
         resume=config.resume,
         rebuild=config.rebuild,

@@ -10,14 +10,18 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, Positional
 
 from data.puzzle_sources.columns import ColumnOptions
-from data.puzzle_sources.invalid_rows import InvalidRowLog
-from data.puzzle_sources.puzzle_sets import ListedPuzzles, PuzzleSet, open_puzzle_set
+from data.puzzle_sources.puzzle_sets import (
+    ListedPuzzles,
+    PuzzleSet,
+    log_malformed,
+    open_with_columns,
+)
 from data.puzzle_sources.splits import Overlaps, find_overlaps
 from data.runtime.intervals import wilson_interval
 from data.runtime.parallel import num_threads
 from data.runtime.ranges import Count, Seed, Workers, check_ranges
 from data.runtime.tables import print_table
-from solver.puzzles import NO_COLUMN_NAMES, ColumnNames, MissingColumnError
+from solver.puzzles import NO_COLUMN_NAMES
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +62,7 @@ class Config:
 def main(config: Config) -> int:
     """Print the overlap; return 1 if there is any, else 0."""
     sets = _open_sets(config)
-    malformed = [_log_malformed(puzzles) for puzzles in sets]
+    malformed = [log_malformed(puzzles, logger, "skipped") for puzzles in sets]
     overlaps = find_overlaps(
         *sets,
         sample=config.sample,
@@ -85,7 +89,10 @@ def _open_sets(config: Config) -> tuple[PuzzleSet, PuzzleSet]:
         ValueError: Columns are named, and neither A nor B is a table that has them.
     """
     columns = config.columns.names
-    a, b = (_open_set(name, config.board, columns) for name in (config.a, config.b))
+    a, b = (
+        open_with_columns(name, board=config.board, columns=columns)
+        for name in (config.a, config.b)
+    )
     if columns != NO_COLUMN_NAMES and not any(
         isinstance(puzzles, ListedPuzzles) and puzzles.source.columns == columns
         for puzzles in (a, b)
@@ -93,23 +100,6 @@ def _open_sets(config: Config) -> tuple[PuzzleSet, PuzzleSet]:
         words = " ".join(config.columns.words)
         raise ValueError(f"{words}: neither {config.a} nor {config.b} is a table with this column")
     return a, b
-
-
-def _open_set(name: str, board: str | None, columns: ColumnNames) -> PuzzleSet:
-    try:
-        return open_puzzle_set(name, board=board, columns=columns)
-    except MissingColumnError:
-        if columns == NO_COLUMN_NAMES:
-            raise
-    return open_puzzle_set(name, board=board)
-
-
-def _log_malformed(puzzles: PuzzleSet) -> int:
-    """Log the first malformed rows of a puzzle list, and return their number."""
-    malformed_rows = InvalidRowLog(logger, "skipped")
-    if isinstance(puzzles, ListedPuzzles):
-        malformed_rows.add(map(str, puzzles.malformed()))
-    return malformed_rows.count
 
 
 def _counts(overlaps: Overlaps, malformed: Sequence[int]) -> Iterator[tuple[str, str, str]]:

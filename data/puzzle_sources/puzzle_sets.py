@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from data.puzzle_sources.invalid_rows import InvalidRowLog
 from data.puzzle_sources.sources import FileSource, open_files
 from data.store import MANIFEST_NAME, TokenStore
 from solver.boards import Board, Grid
-from solver.puzzles import NO_COLUMN_NAMES, ColumnNames, RowError
+from solver.puzzles import NO_COLUMN_NAMES, ColumnNames, MissingColumnError, RowError, puzzle_id
 from solver.vocabulary import END_INPUT, INPUT, Tokens, Vocabulary
 
 Rows = npt.NDArray[np.int64]
@@ -27,8 +29,18 @@ class PuzzleSet(Protocol):
     def board(self) -> Board:
         """Board of all puzzles."""
 
+    @property
+    def name(self) -> str:
+        """Path for messages."""
+
+    def describe(self) -> str | dict[str, Any]:
+        """Return a description for a build; equal descriptions imply equal puzzles."""
+
     def count(self) -> int:
         """Count the puzzles."""
+
+    def puzzle_ids(self) -> npt.NDArray[np.uint64]:
+        """Compute the ids of the puzzles, ascending and distinct, shape (m,)."""
 
     def blocks(self) -> Iterator[tuple[Rows, Grid]]:
         """Yield rows (n,) and grids uint8 (n, num_cells), in the order of the rows.
@@ -52,9 +64,23 @@ class ListedPuzzles:
         """Board of all puzzles."""
         return self.source.board
 
+    @property
+    def name(self) -> str:
+        """Path of the list."""
+        return ", ".join(map(str, self.source.paths))
+
+    def describe(self) -> dict[str, Any]:
+        """Return the description of the source."""
+        return self.source.describe()
+
     def count(self) -> int:
         """Count the puzzles by reading all of them."""
         return sum(len(grids) for _, grids in self.blocks())
+
+    def puzzle_ids(self) -> npt.NDArray[np.uint64]:
+        """Compute the ids of the puzzles, ascending and distinct, shape (m,)."""
+        parts = (puzzle_id(self.board, grids) for _, grids in self.blocks())
+        return np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *parts]))
 
     def blocks(self) -> Iterator[tuple[Rows, Grid]]:
         """Yield rows and grids."""
@@ -79,9 +105,22 @@ class TracedPuzzles:
         """Board of all puzzles."""
         return self.store.board
 
+    @property
+    def name(self) -> str:
+        """Folder of the data set."""
+        return str(self.store.folder)
+
+    def describe(self) -> str:
+        """Return the digest of the data set."""
+        return self.store.manifest.digest
+
     def count(self) -> int:
         """Count the puzzles."""
         return self.store.manifest.num_puzzles
+
+    def puzzle_ids(self) -> npt.NDArray[np.uint64]:
+        """Return the ids of the puzzles, ascending and distinct, shape (m,)."""
+        return np.unique(self.store.puzzle_ids)
 
     def blocks(self) -> Iterator[tuple[Rows, Grid]]:
         """Yield rows and grids; the row of an SCoT is that of its first segment."""
@@ -155,3 +194,32 @@ def open_puzzle_set(
     return ListedPuzzles(
         open_files((name,), board=board, split=split, revision=None, columns=columns)
     )
+
+
+def open_with_columns(name: str, *, board: str | None, columns: ColumnNames) -> PuzzleSet:
+    """Open a puzzle set; `columns` apply if it is a table that has them.
+
+    Raises:
+        OSError: The input cannot be read.
+        ValueError: The input has no puzzles in a known format.
+    """
+    try:
+        return open_puzzle_set(name, board=board, columns=columns)
+    except MissingColumnError:
+        if columns == NO_COLUMN_NAMES:
+            raise
+    return open_puzzle_set(name, board=board)
+
+
+def log_malformed(puzzles: PuzzleSet, logger: logging.Logger, consequence: str) -> int:
+    """Log the first malformed rows of a puzzle list, and return their number.
+
+    Args:
+        puzzles: A puzzle list, or a data set, which has no malformed rows.
+        logger: Logger of the warnings.
+        consequence: What happens to these rows, such as `skipped`.
+    """
+    malformed_rows = InvalidRowLog(logger, consequence)
+    if isinstance(puzzles, ListedPuzzles):
+        malformed_rows.add(map(str, puzzles.malformed()))
+    return malformed_rows.count

@@ -14,7 +14,7 @@ from data.builder import ingest
 from data.builder.build import build, merge
 from data.builder.funnel import ReadCounts
 from data.builder.plan import BuildConfig, Plan
-from data.puzzle_sources.puzzle_sets import TracedPuzzles
+from data.puzzle_sources.puzzle_sets import TracedPuzzles, open_puzzle_set
 from data.puzzle_sources.sources import FileSource, GeneratorSource
 from data.puzzle_sources.splits import find_overlaps
 from data.runtime.parts import Part
@@ -213,15 +213,40 @@ def test_sampling_shuffling_and_copies(source: FileSource, tmp_path: Path) -> No
 
 def test_excluded_puzzles_are_left_out(tmp_path: Path, puzzles: list[tuple[str, str]]) -> None:
     train = built(files(write_csv(tmp_path / "a.csv", puzzles[:25])), tmp_path / "train", SMALL)
-    exclude = [TokenStore.open(tmp_path / "train")]
+    store = TokenStore.open(tmp_path / "train")
+    exclude = [TracedPuzzles(store)]
     source = files(write_csv(tmp_path / "b.csv", puzzles[15:]))
     test = built(source, tmp_path / "test", SMALL, exclude=exclude)
     assert (test.funnel["excluded"], test.num_puzzles) == (10, 15)
-    shared = np.intersect1d(exclude[0].puzzle_ids, TokenStore.open(tmp_path / "test").puzzle_ids)
+    shared = np.intersect1d(store.puzzle_ids, TokenStore.open(tmp_path / "test").puzzle_ids)
     assert shared.size == 0
     assert json.loads((tmp_path / "test" / "build.json").read_text())["exclude"] == [train.digest]
     with pytest.raises(ValueError, match="another exclude"):
         build(source, tmp_path / "test", config=SMALL, resume=True)
+
+
+def test_puzzles_of_a_list_are_left_out(
+    tmp_path: Path, puzzles: list[tuple[str, str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A data set of the list would lack its puzzles with long traces, which would be trained on."""
+    path = write_csv(tmp_path / "test.csv", [*puzzles[:10], ("12!4" + "." * 12, "")])
+    source = files(write_csv(tmp_path / "a.csv", puzzles))
+    short = BuildConfig(max_cot_length=64)
+    built(files(path), tmp_path / "test", short)
+    assert TokenStore.open(tmp_path / "test").manifest.num_puzzles < 10
+    exclude = [open_puzzle_set(str(path))]
+    with caplog.at_level("WARNING"):
+        train = built(source, tmp_path / "train", BuildConfig(), exclude=exclude)
+    assert (train.funnel["excluded"], train.num_puzzles) == (10, len(puzzles) - 10)
+    assert "not excluded: " in caplog.text
+    assert "test.csv:12:8: " in caplog.text
+    with pytest.raises(
+        ValueError, match=r"strict: .*test.csv has 1 malformed rows, allowed are none$"
+    ):
+        build(source, tmp_path / "strict", config=short, exclude=exclude, strict=True)
+    write_csv(path, puzzles[:11])
+    with pytest.raises(ValueError, match="another exclude"):
+        build(source, tmp_path / "train", config=BuildConfig(), exclude=exclude, resume=True)
 
 
 @pytest.mark.parametrize("exclude_equivalent", [False, True])
@@ -235,7 +260,7 @@ def test_puzzles_of_another_board_are_no_exclusion(
             other,
             tmp_path / "test",
             config=SMALL,
-            exclude=[TokenStore.open(tmp_path / "train")],
+            exclude=[TracedPuzzles(TokenStore.open(tmp_path / "train"))],
             exclude_equivalent=exclude_equivalent,
         )
 
@@ -243,7 +268,7 @@ def test_puzzles_of_another_board_are_no_exclusion(
 def test_equivalent_puzzles_are_left_out(tmp_path: Path) -> None:
     source = files(write_csv(tmp_path / "a.csv", make_puzzles("6x6", 12)))
     built(source, tmp_path / "train", BuildConfig(sample=5, seed=3))
-    train = TokenStore.open(tmp_path / "train")
+    train = TracedPuzzles(TokenStore.open(tmp_path / "train"))
     built(source, tmp_path / "copies", BuildConfig(copies=30))
     copied = TracedPuzzles(TokenStore.open(tmp_path / "copies")).blocks()
     texts = [(format_grid(train.board, grid), "") for _, grids in copied for grid in grids]
@@ -258,7 +283,7 @@ def test_equivalent_puzzles_are_left_out(tmp_path: Path) -> None:
         )
         assert (test.funnel["read"], test.funnel["excluded"]) == (12 * 31, num_excluded)
     rest = TracedPuzzles(TokenStore.open(tmp_path / "all"))
-    assert find_overlaps(TracedPuzzles(train), rest).num_overlaps == 0
+    assert find_overlaps(train, rest).num_overlaps == 0
     with pytest.raises(ValueError, match="built with another exclude_equivalent"):
         build(source, tmp_path / "all", config=BuildConfig(), exclude=[train], resume=True)
 
@@ -268,13 +293,13 @@ def test_no_copy_is_a_puzzle_to_exclude(tmp_path: Path, puzzles: list[tuple[str,
     path = write_csv(tmp_path / "a.csv", puzzles[:1])
     copied = BuildConfig(copies=300)
     built(files(path), tmp_path / "train", copied)
-    exclude = TokenStore.open(tmp_path / "train")
+    exclude = TracedPuzzles(TokenStore.open(tmp_path / "train"))
     blanks = puzzles[0][0].translate(str.maketrans("1234", "2143"))  # equivalent
     source = files(write_csv(tmp_path / "b.csv", [(blanks, "")]))
     for name, excluded in (("all", []), ("test", [exclude])):
         built(source, tmp_path / name, BuildConfig(copies=300, seed=1), exclude=excluded)
         ids = TokenStore.open(tmp_path / name).puzzle_ids
-        assert np.isin(ids[1:], exclude.puzzle_ids).any() == (not excluded)
+        assert np.isin(ids[1:], exclude.puzzle_ids()).any() == (not excluded)
 
 
 def test_seeds_that_follow_each_other_share_no_copies(

@@ -15,6 +15,7 @@ from data.builder.plan import BuildConfig
 from data.commands import stats as stats_command
 from data.lengths.build import measure_lengths
 from data.lengths.measure import LengthsConfig
+from data.puzzle_sources.puzzle_sets import open_puzzle_set
 from data.puzzle_sources.sources import FileSource, open_files
 from data.stats import PAPER_TABLE, Statistics, check_comparable, compute_statistics
 from data.store import TokenStore
@@ -187,7 +188,7 @@ def test_a_data_set_without_the_puzzles_of_another_is_not_the_whole_list(
     assert compute_statistics(inputs / "cot").is_whole_list
     source = open_source(write_csv(tmp_path / "a.csv", make_puzzles("9x9", 32)))
     config = BuildConfig()
-    build(source, tmp_path / "rest", config=config, exclude=[TokenStore.open(inputs / "cot")])
+    build(source, tmp_path / "rest", config=config, exclude=[open_puzzle_set(str(inputs / "cot"))])
     rest = compute_statistics(tmp_path / "rest")
     assert (rest.total.num_puzzles, rest.is_whole_list) == (2, False)
 
