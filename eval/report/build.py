@@ -26,7 +26,8 @@ class LeaderboardRow:
 
     rank: int | None
     """1 for the highest accuracy; shared if the McNemar test is not significant
-    (`eval.report.compare.shared_ranks`); None for references and unfinished evaluations."""
+    (`eval.report.compare.shared_ranks`), and by rows that differ in the engine only, which count
+    once; None for references and unfinished evaluations."""
     label: str
     """Name in the report."""
     note: str
@@ -170,9 +171,13 @@ def _build_section(
         members,
         key=lambda entry: (not entry.summary.is_complete, not entry.is_reference, -_share(entry)),
     )
-    ranked = [entry for entry in ordered if _is_ranked(entry)]
-    ranks = dict(zip((entry.label for entry in ranked), shared_ranks(ranked), strict=True))
     leads = _leads(ordered)
+    # Each model counts once, whatever the number of engines that evaluated it.
+    ranked = [entry for entry in ordered if _is_ranked(entry) and entry.label not in leads]
+    ranks = dict(zip((entry.label for entry in ranked), shared_ranks(ranked), strict=True))
+    for entry in ordered:
+        if _is_ranked(entry) and entry.label in leads:
+            ranks[entry.label] = ranks[leads[entry.label]]
     rows = tuple(
         _build_row(
             entry,

@@ -108,6 +108,15 @@ def test_rows_that_differ_in_the_engine_alone_are_collapsed(tmp_path: Path) -> N
     assert leads == {"a": None, "b": "a", "c": None, "d": None}
 
 
+def test_a_model_counts_once_in_the_ranks_whatever_its_engines(tmp_path: Path) -> None:
+    for name, engine in (("a", "segment"), ("b", "verify")):
+        write_evaluation(tmp_path / name, name="best", engine=engine, solve_rates=(1.0,) * 7)
+    write_evaluation(tmp_path / "c", name="other", solve_rates=(0.5,) * 7)
+    runs = [f"{name}={tmp_path / name}" for name in "abc"]
+    (section,) = build_report(read_entries(runs)).sections
+    assert {row.label: row.rank for row in section.rows} == {"a": 1, "b": 1, "c": 2}
+
+
 def test_a_single_length_is_no_plot(tmp_path: Path) -> None:
     evaluation = write_evaluation(tmp_path / "a", puzzles=invented_sample(40)[:40])
     main(Config(runs=(str(tmp_path / "a"),), out=tmp_path / "out"))
