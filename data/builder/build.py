@@ -88,7 +88,8 @@ def build(
         config: Build configuration.
         workers: Number of threads; None for the CPUs available to this process.
         part: Build only this part, for `merge`.
-        exclude: Sets whose puzzles are excluded, such as the training data for test data.
+        exclude: Data sets and puzzle lists whose puzzles are excluded, such as the training data
+            for test data.
         exclude_equivalent: Exclude all puzzles that are equivalent to these under symmetry.
         resume: Continue an interrupted build of the same source and configuration; a finished
             one is kept.

@@ -25,7 +25,7 @@ _BLOCK_ROWS = 8192
 
 @dataclass(frozen=True, kw_only=True)
 class Exclusion:
-    """Puzzles of sets, and optionally all puzzles equivalent to them under symmetry."""
+    """Puzzles of data sets and lists, and optionally all that are equivalent under symmetry."""
 
     sets: Sequence[PuzzleSet] = ()
     """Data sets and puzzle lists."""

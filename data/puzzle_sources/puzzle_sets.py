@@ -40,7 +40,7 @@ class PuzzleSet(Protocol):
         """Count the puzzles."""
 
     def puzzle_ids(self) -> npt.NDArray[np.uint64]:
-        """Compute the ids of the puzzles, ascending and distinct, shape (m,)."""
+        """Return the ids of the puzzles, in any order and possibly repeated, shape (m,)."""
 
     def blocks(self) -> Iterator[tuple[Rows, Grid]]:
         """Yield rows (n,) and grids uint8 (n, num_cells), in the order of the rows.
@@ -78,9 +78,9 @@ class ListedPuzzles:
         return sum(len(grids) for _, grids in self.blocks())
 
     def puzzle_ids(self) -> npt.NDArray[np.uint64]:
-        """Compute the ids of the puzzles, ascending and distinct, shape (m,)."""
+        """Compute the ids of the puzzles in the order of the rows, shape (n,)."""
         parts = (puzzle_id(self.board, grids) for _, grids in self.blocks())
-        return np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *parts]))
+        return np.concatenate([np.empty(0, dtype=np.uint64), *parts])
 
     def blocks(self) -> Iterator[tuple[Rows, Grid]]:
         """Yield rows and grids."""
@@ -119,8 +119,8 @@ class TracedPuzzles:
         return self.store.manifest.num_puzzles
 
     def puzzle_ids(self) -> npt.NDArray[np.uint64]:
-        """Return the ids of the puzzles, ascending and distinct, shape (m,)."""
-        return np.unique(self.store.puzzle_ids)
+        """Return the id of each row's puzzle, shape (n,)."""
+        return self.store.puzzle_ids
 
     def blocks(self) -> Iterator[tuple[Rows, Grid]]:
         """Yield rows and grids; the row of an SCoT is that of its first segment."""

@@ -175,13 +175,10 @@ def _build_section(
     # Each model counts once, whatever the number of engines that evaluated it.
     ranked = [entry for entry in ordered if _is_ranked(entry) and entry.label not in leads]
     ranks = dict(zip((entry.label for entry in ranked), shared_ranks(ranked), strict=True))
-    for entry in ordered:
-        if _is_ranked(entry) and entry.label in leads:
-            ranks[entry.label] = ranks[leads[entry.label]]
     rows = tuple(
         _build_row(
             entry,
-            rank=ranks.get(entry.label),
+            rank=ranks[leads.get(entry.label, entry.label)] if _is_ranked(entry) else None,
             hardest=_find_hardest(entry, entries),
             lead=leads.get(entry.label),
         )
