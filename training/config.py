@@ -22,7 +22,7 @@ from training.batching.sampler import SamplerConfig
 from training.batching.shapes import AttentionName, Layout
 from training.batching.usage import BudgetUnit
 from training.models.families import MODEL_PRESETS, ModelConfig
-from training.schedule import OptimizerConfig
+from training.schedule import OptimizerConfig, is_constant
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +70,9 @@ class TrainConfig:
     """First probed layer, counted from 1; None for max(1, num_layers - 2)."""
 
     budget: TokenCount = 20_000_000_000
-    """Amount to train on, in `budget_unit`; the last update may exceed it."""
+    """Amount to train on, in `budget_unit`; the last update may exceed it. In the constant phase of
+    `wsd`, it may change on resume, as may the shares of the schedule and the final learning
+    rate."""
     budget_unit: BudgetUnit = "tokens"
     """Unit of the budget: non-padding tokens, loss tokens, or distinct puzzles seen."""
     max_cot_length: CotLength | None = None
@@ -159,21 +161,44 @@ MUTABLE_ON_RESUME = frozenset(
 compared in another way (data by its digest, presets by the values that they set)."""
 
 
-def differing_fields(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+_SCHEDULE_SHARES = ("warmup_share", "decay_share", "average_share")
+_SCHEDULE_FIELDS = frozenset(
+    {"budget", "optimizer.final_lr", *(f"optimizer.{name}" for name in _SCHEDULE_SHARES)}
+)
+
+
+def differing_fields(
+    old: dict[str, Any], new: dict[str, Any], *, used: int | None = None
+) -> list[str]:
     """List the differences of two configs (as JSON values) that prevent a resume.
 
     A field that an older version did not write counts as its default.
 
+    Args:
+        old: Config of the run.
+        new: Requested config.
+        used: Amount of the budget used so far, in its unit. Budget and schedule may differ if both
+            configs are in the constant phase of `wsd` there. None if they must be equal.
+
     Returns:
         One line per field: its dotted name, the old value, the new value.
     """
-    lines = []
     flat_old, flat_new = flat_fields(old), flat_fields(new)
+    mutable = MUTABLE_ON_RESUME
+    if used is not None and _is_constant(flat_old, used) and _is_constant(flat_new, used):
+        mutable |= _SCHEDULE_FIELDS
+    lines = []
     for name in sorted(flat_old.keys() | flat_new.keys()):
         a, b = flat_old.get(name), flat_new.get(name)
-        if name.partition(".")[0] not in MUTABLE_ON_RESUME and a != b:
+        if mutable.isdisjoint({name, name.partition(".")[0]}) and a != b:
             lines.append(f"{name}: the run has {a!r}, got {b!r}")
     return lines
+
+
+def _is_constant(flat: dict[str, Any], used: int) -> bool:
+    shares = {name: flat[f"optimizer.{name}"] for name in _SCHEDULE_SHARES}
+    schedule = OptimizerConfig(schedule=flat["optimizer.schedule"], **shares)
+    return is_constant(schedule, progress=used / flat["budget"])
 
 
 def flat_fields(config: dict[str, Any]) -> dict[str, Any]:

@@ -64,8 +64,8 @@ def _train(
                 "out": "a finished run" if is_finished else "an unfinished run",
             }
         )
-        folder.check(config, data_digest=data_digest)
         if is_finished:
+            folder.check(config, data_digest=data_digest)
             logger.info("%s is finished: the model is in %s", folder.path, folder.final)
             return True
         run = open_run(config, store=store, accelerator=accelerator)

@@ -81,7 +81,8 @@ def check_checkpoint(checkpoint: Checkpoint, *, config: TrainConfig, data_digest
     Raises:
         ValueError: It is of another data set or another config.
     """
-    differences = differing_fields(checkpoint.config, config.as_dict())
+    used = checkpoint.usage.used(config.budget_unit)
+    differences = differing_fields(checkpoint.config, config.as_dict(), used=used)
     if checkpoint.data_digest != data_digest:
         differences.append(f"data: the checkpoint has digest {checkpoint.data_digest}")
     if differences:

@@ -63,8 +63,13 @@ class RunFolder:
         """Whether the run is finished; the final folder is published atomically."""
         return self.final.is_dir()
 
-    def check(self, config: TrainConfig, *, data_digest: str) -> None:
+    def check(self, config: TrainConfig, *, data_digest: str, used: int | None = None) -> None:
         """Check that a config may start or resume a run in this folder.
+
+        Args:
+            config: Requested config.
+            data_digest: Digest of the data set.
+            used: Amount of the budget that the newest checkpoint has used; None without one.
 
         Raises:
             ValueError: The folder holds other files, or a run with another data set or with other
@@ -77,7 +82,7 @@ class RunFolder:
                 raise ValueError(f"out: {self.path} contains files but no {CONFIG_FILE}")
             return
         record = read_run_config(self.path)
-        differences = differing_fields(record.config, config.as_dict())
+        differences = differing_fields(record.config, config.as_dict(), used=used)
         if record.data_digest != data_digest:
             differences.append(f"data: the run has digest {record.data_digest}, got {data_digest}")
         if differences:

@@ -80,6 +80,20 @@ def is_averaged(config: OptimizerConfig, *, progress: float) -> bool:
     return config.average_share > 0 and progress >= 1 - config.average_share
 
 
+def is_constant(config: OptimizerConfig, *, progress: float) -> bool:
+    """Return whether `wsd` is in its constant phase: after warmup, before decay and average.
+
+    Args:
+        config: Schedule.
+        progress: Share of the budget used.
+    """
+    return (
+        config.schedule == "wsd"
+        and config.warmup_share <= progress <= 1 - config.decay_share
+        and not is_averaged(config, progress=progress)
+    )
+
+
 def learning_rate(config: OptimizerConfig, *, progress: float) -> float:
     """Return the learning rate of an update.
 

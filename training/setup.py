@@ -28,7 +28,7 @@ from training.batching.usage import PuzzleNumbers, Usage, number_puzzles
 from training.checkpoints.checkpoint import load_newest
 from training.checkpoints.export import load_weights
 from training.checkpoints.state import restore_state
-from training.config import TrainConfig
+from training.config import TrainConfig, differing_fields
 from training.held_out import HeldOut, open_held_out
 from training.models.attention import check_no_leak, choose_attention, use_attention
 from training.models.board_state import attach_head, attached_head
@@ -80,6 +80,8 @@ class Run:
     """Parameters of the exported model."""
     initial_weights: str | None
     """Digest of the initial weights; None in a resumed session."""
+    changed_fields: list[str]
+    """Changes of budget and schedule since the checkpoint, one line per field."""
 
 
 def open_accelerator(config: TrainConfig) -> Accelerator:
@@ -150,15 +152,18 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
     """Build a run, or restore it from the newest checkpoint in its folder.
 
     Args:
-        config: Resolved config, already checked against the run folder.
+        config: Resolved config.
         store: Training data.
         accelerator: Devices and processes.
 
     Raises:
-        ValueError: Config, data and checkpoint are inconsistent, or processes resume at different
-            steps.
+        ValueError: Config, data, run folder and checkpoint are inconsistent, or processes resume at
+            different steps.
     """
     folder = RunFolder(config.out)
+    checkpoint = load_newest(folder.checkpoints)
+    used = None if checkpoint is None else checkpoint.usage.used(config.budget_unit)
+    folder.check(config, data_digest=store.manifest.digest, used=used)
     attention = choose_attention(
         config.attention, device=accelerator.device, precision=get_precision(config.precision)
     )
@@ -174,11 +179,12 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
         if held_out is not None:
             warn_about_training_puzzles(held_out)
 
-    checkpoint = load_newest(folder.checkpoints)
     usage = Usage(puzzles_seen=np.zeros(int(puzzle_numbers.max()) + 1, np.bool_))
+    changed_fields: list[str] = []
     if checkpoint is not None:
         check_checkpoint(checkpoint, config=config, data_digest=store.manifest.digest)
         usage = checkpoint.usage
+        changed_fields = differing_fields(checkpoint.config, config.as_dict())
     check_processes_agree({"step": usage.step, "position": usage.position})
     model = build_model(config.architecture, seed=config.seed)
     if checkpoint is None and config.init_from is not None:
@@ -220,6 +226,7 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
         usage=usage,
         num_parameters=num_parameters,
         initial_weights=initial_weights,
+        changed_fields=changed_fields,
     )
 
 

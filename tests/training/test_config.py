@@ -114,6 +114,22 @@ def test_a_resume_accepts_configs_without_newer_fields() -> None:
     ]
 
 
+def test_the_schedule_may_change_while_it_is_constant() -> None:
+    """Constant from 100 to 800 of 1,000, and from 200 to 1,000 of 2,000."""
+    wsd = OptimizerConfig(schedule="wsd", warmup_share=0.1, decay_share=0.2)
+    old = make_config("tiny", **PATHS, budget=1_000, optimizer=wsd)
+    halved = dataclasses.replace(wsd, decay_share=0.5, final_lr=0.0)
+    new = dataclasses.replace(old, budget=2_000, optimizer=halved)
+    names = ["budget", "optimizer.decay_share", "optimizer.final_lr"]
+    for used in (None, 0, 100, 199, 200, 500, 800, 801, 1_000):
+        differences = differing_fields(old.as_dict(), new.as_dict(), used=used)
+        expected = [] if used in (200, 500, 800) else names
+        assert [line.partition(":")[0] for line in differences] == expected
+    for changes in ({"schedule": "cosine"}, {"peak_lr": 1e-3}, {"average_share": 0.8}):
+        other = dataclasses.replace(new, optimizer=dataclasses.replace(halved, **changes))
+        assert differing_fields(old.as_dict(), other.as_dict(), used=500)
+
+
 @pytest.mark.parametrize(
     ("preset", "board", "model", "hidden_size"),
     [("small", "6x6", "small-6x6", 192), ("paper", "6x6", "paper-l6", 512)],

@@ -220,6 +220,31 @@ class TestResume:
         assert_same_run(moved, finished)
         assert not config.out.exists()
 
+    def test_another_budget_in_the_constant_phase(
+        self, config: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """The warmup is shorter than an update, so the rates of both budgets agree until then."""
+        wsd = dataclasses.replace(
+            config.optimizer, schedule="wsd", decay_share=0.3, average_share=0.0
+        )
+        config = dataclasses.replace(config, optimizer=wsd)
+        longer = dataclasses.replace(
+            config, budget=9_000, optimizer=dataclasses.replace(wsd, decay_share=0.5)
+        )
+        with at_update(monkeypatch, 5, send(signal.SIGTERM)):
+            assert run(config) == REQUEUE_EXIT_CODE
+        assert run(longer) == 0
+        starts = [
+            row for row in read_metrics(config.out / "metrics.jsonl") if row["kind"] == "start"
+        ]
+        assert [row["changed_fields"] for row in starts] == [
+            None,
+            "budget: the run has 6000, got 9000; optimizer.decay_share: the run has 0.3, got 0.5",
+        ]
+        uninterrupted = dataclasses.replace(longer, out=tmp_path / "uninterrupted")
+        assert run(uninterrupted) == 0
+        assert final_digest(longer) == final_digest(uninterrupted)
+
     def test_a_signal_during_the_evaluation(
         self, finished: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -276,6 +301,20 @@ class TestRefusals:
         optimizer = dataclasses.replace(finished.optimizer, peak_lr=0.1)
         with pytest.raises(ValueError, match=r"optimizer\.peak_lr: the run has 0\.01, got 0\.1"):
             run(dataclasses.replace(finished, optimizer=optimizer))
+
+    @pytest.mark.parametrize(("step", "budget"), [(11, 9_000), (5, 3_000)])
+    def test_another_budget_during_a_decay(
+        self, config: TrainConfig, step: int, budget: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """That of the run has begun by then, or that of the requested budget would have."""
+        wsd = dataclasses.replace(
+            config.optimizer, schedule="wsd", decay_share=0.3, average_share=0.0
+        )
+        config = dataclasses.replace(config, optimizer=wsd)
+        with at_update(monkeypatch, step - 1, send(signal.SIGTERM)):
+            run(config)
+        with pytest.raises(ValueError, match=f"budget: the run has 6000, got {budget}"):
+            run(dataclasses.replace(config, budget=budget))
 
     def test_another_data_set(self, finished: TrainConfig, toy_segments: Path) -> None:
         with pytest.raises(ValueError, match="data: the run has digest"):

@@ -29,7 +29,7 @@ from training.optimizers import (
     split_parameters,
     update_average,
 )
-from training.schedule import OptimizerConfig, is_averaged, learning_rate
+from training.schedule import OptimizerConfig, is_averaged, is_constant, learning_rate
 
 LLAMA = ModelConfig(board="4x4", hidden_size=32, num_layers=2, num_heads=2)
 NETWORKS = {
@@ -260,6 +260,9 @@ def test_schedule_rises_then_falls(warmup: float, decay: float, schedule: str) -
     peak = math.ceil(warmup * 200)
     assert all(a <= b for a, b in pairwise(rates[:peak]))
     assert all(a >= b for a, b in pairwise(rates[peak:]))
+    constant = [rate for i, rate in enumerate(rates) if is_constant(config, progress=i / 200)]
+    assert constant == pytest.approx([config.peak_lr] * len(constant))
+    assert bool(constant) == (schedule == "wsd")
 
 
 @pytest.mark.parametrize(

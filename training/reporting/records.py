@@ -65,7 +65,14 @@ class RunRecords:
             data_digest=self._run.store.manifest.digest,
             flops_per_token=self._flops_per_token,
             held_out_training_puzzles=None if held_out is None else held_out.num_in_training_data,
+            changed_fields="; ".join(self._run.changed_fields) or None,
         )
+        if self._log is not None and self._run.changed_fields:
+            logger.info(
+                "resumed at step %d with another budget or schedule: %s",
+                self._run.usage.step,
+                "; ".join(self._run.changed_fields),
+            )
 
     def begin_update(self) -> None:
         """Start the clock of an update."""
