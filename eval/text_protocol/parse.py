@@ -147,10 +147,13 @@ class _Rows:
         """Return the last grid of a group, without a header and rows that follow the grid."""
         side = self._board.side
         header = [str(number) for number in range(1, side + 1)]
-        start = 1 if len(group) % side == 1 and group[0] == header else 0
-        end = start + (len(group) - start) // side * side
-        cells = [cell for row in group[max(start, end - side) : end] for cell in row]
-        return _as_grid(self._board, cells)
+        starts = (0, 1) if len(group) % side == 1 and group[0] == header else (0,)
+        grids = []
+        for start in starts:
+            end = start + (len(group) - start) // side * side
+            cells = [cell for row in group[max(start, end - side) : end] for cell in row]
+            grids.append(_as_grid(self._board, cells))
+        return _later(*grids)
 
 
 def _replace_markup(match: re.Match[str]) -> str:
@@ -184,11 +187,11 @@ def _cells_of_words(board: Board, words: list[str]) -> list[str] | None:
 
     A grid may stand between other words, a row after a label.
     """
-    if len(words) in (board.side, board.num_cells) and all(len(word) <= 2 for word in words):
-        return words
     joined = "".join(words)  # `534678912`, or `534 678 912`
-    if len(joined) in (board.side, board.num_cells) and len(words) <= board.side:
-        return list(joined)
+    for cells in (words, list(joined) if len(words) <= board.side else []):
+        has_size = len(cells) in (board.side, board.num_cells)
+        if has_size and all(_is_cell(board, cell) for cell in cells):
+            return cells
     run: list[str] = []
     found: list[str] | None = None
     for word in words:
@@ -203,6 +206,13 @@ def _cells_of_words(board: Board, words: list[str]) -> list[str] | None:
             found, run = run, []
     is_labeled_row = len(run) == board.side and len(words) <= board.side + 1
     return run if found is None and is_labeled_row else found
+
+
+def _is_cell(board: Board, word: str) -> bool:
+    """Return whether a word is a cell of a grid, with any number or a sign of a blank cell."""
+    if _value(board, word) is not None:
+        return True
+    return len(word) <= 2 and (not word.isalpha() or word in ("x", "X"))
 
 
 def _as_grid(board: Board, words: list[str]) -> Grid | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eval.text_protocol.parse import parse_lenient, parse_strict
@@ -22,12 +22,13 @@ from eval.text_protocol.prompt import (
 from eval.text_protocol.score import Outcome, Reply, count_right_cells, majority, score_reply
 from solver.boards import BOARDS, Board, Grid, get_board, is_solution
 from solver.puzzle_io.cells import format_board, format_grid
+from tests.solver.test_mrv import as_grid
 
 boards = st.sampled_from(list(BOARDS.values()))
 
 
 @st.composite
-def grids(draw: st.DrawFn) -> tuple[Board, Grid]:
+def grids(draw: st.DrawFn, boards: st.SearchStrategy[Board] = boards) -> tuple[Board, Grid]:
     """A complete grid with any digits of the board."""
     board = draw(boards)
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -100,8 +101,8 @@ NOTATIONS: dict[str, Callable[[Board, Grid], str]] = {
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
 def test_examples_are_solved_and_the_prompt_states_the_board(board: Board) -> None:
     assert len(load_examples(board)) == MAX_SHOTS
-    for example in load_examples(board):
-        assert is_solution(board, grid=example.solution, givens=example.givens)
+    for solved in load_examples(board):
+        assert is_solution(board, grid=solved.solution, givens=solved.givens)
     givens = load_examples(board)[0].givens
     protocol = TextProtocol(board=board, num_shots=2)
     messages = protocol.messages(givens)
@@ -180,6 +181,20 @@ def test_rows_beside_a_grid_do_not_replace_it(board_and_grid: tuple[Board, Grid]
         np.testing.assert_array_equal(parse_lenient(board, reply), grid)
 
 
+@pytest.mark.parametrize(
+    ("board_name", "word"),
+    [("4x4", "Grid"), ("4x4", "It is an ok"), ("6x6", "Answer"), ("9x9", "Completed")],
+)
+@given(data=st.data())
+def test_words_with_as_many_letters_as_a_row_are_no_row(
+    board_name: str, word: str, data: st.DataObject
+) -> None:
+    board, grid = data.draw(grids(st.just(get_board(board_name))))
+    rows = format_rows(board, grid)
+    for reply in (f"{word}:\n{rows}", f"{rows}\n{word}", f"{rows}\n{word}\n\n{rows}\n{word}"):
+        np.testing.assert_array_equal(parse_lenient(board, reply), grid)
+
+
 @given(grids())
 def test_the_strict_parser_refuses_all_but_one_form(board_and_grid: tuple[Board, Grid]) -> None:
     board, grid = board_and_grid
@@ -198,6 +213,7 @@ def test_the_strict_parser_refuses_all_but_one_form(board_and_grid: tuple[Board,
 
 
 @given(grids(), grids())
+@example((BOARDS["4x4"], as_grid("1111222233334444")), (BOARDS["4x4"], as_grid("1234123212123411")))
 def test_the_last_grid_counts(first: tuple[Board, Grid], second: tuple[Board, Grid]) -> None:
     board = second[0]
     other = load_examples(board)[0].solution
