@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from solver.boards import Board
+from solver.mrv.decision_stack import DecisionStack
 from solver.vocabulary import Tokens, Vocabulary
 
 _OPENING = ("<input>", "<summary>", "<output>")
@@ -67,7 +68,7 @@ def text_to_tokens(board: Board, text: str) -> Tokens:
 def tokens_to_lines(board: Board, ids: Sequence[int] | Tokens) -> str:
     """Format a CoT or a segment with one block or trace line per line, indented by depth.
 
-    The depth is the number of cells on the decision stack with untried candidates, so a smaller
+    The depth is the number of lines on the decision stack with untried candidates, so a smaller
     indentation than that of the line above marks a backtrack.
 
     Args:
@@ -79,17 +80,15 @@ def tokens_to_lines(board: Board, ids: Sequence[int] | Tokens) -> str:
     """
     written: list[str] = []
     block: list[str] = []
-    stack: dict[str, bool] = {}  # coordinates on the active path -> has untried candidates
+    stack = DecisionStack[str]()
     depth = 0
     for phrase in _phrases(board, ids):
         head = phrase[0]
         if head in _OPENING:
-            stack.clear()
+            stack = DecisionStack[str]()
         elif head.startswith("("):
-            while head in stack:
-                stack.popitem()
-            depth = sum(stack.values())
-            stack[head] = len(phrase) > 2
+            stack.push(phrase)
+            depth = stack.num_open - (len(phrase) > 2)
         if block or head in _OPENING:
             block += phrase
             if head in _CLOSING:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver.boards import Board, Grid
+from solver.mrv.decision_stack import DecisionStack
 from solver.vocabulary import END_INPUT, END_SUMMARY, INPUT, OUTPUT, SUMMARY, Tokens, Vocabulary
 
 
@@ -25,39 +26,34 @@ class BoardState:
 
 
 def board_state(board: Board, ids: Tokens) -> BoardState:
-    """Return the state after a prompt and generated ids, which need not be well formed.
-
-    A line of a cell that is on the decision stack replaces it and removes all cells above.
-    """
+    """Return the state after a prompt and generated ids, which need not be well formed."""
     vocabulary = Vocabulary(board)
-    stack: list[tuple[int, list[int]]] = []
+    stack = DecisionStack[int]()
     is_prompt, cell = True, None
     for token in ids.tolist():
         if token == OUTPUT:
             break
         if token in (INPUT, SUMMARY):
-            stack, is_prompt, cell = [], True, None
+            stack, is_prompt, cell = DecisionStack[int](), True, None
         elif token in (END_INPUT, END_SUMMARY):
             is_prompt = False
         elif token >= vocabulary.first_digit:
-            if stack:
-                stack[-1][1].append(token - vocabulary.first_digit + 1)
+            if stack.lines:
+                stack.lines[-1].append(token)
         elif token >= vocabulary.first_coordinate:
-            line_cell = token - vocabulary.first_coordinate
-            cells = [line[0] for line in stack]
-            if line_cell in cells:
-                del stack[cells.index(line_cell) :]
-            stack.append((line_cell, []))
-            cell = None if is_prompt else line_cell
+            stack.push([token])
+            cell = None if is_prompt else token - vocabulary.first_coordinate
     grid = np.zeros(board.num_cells, dtype=np.uint8)
-    for line_cell, digits in stack:
-        grid[line_cell] = digits[0] if digits else 0
+    digits: list[int] = []
+    for coordinate, *line_digits in stack.lines:
+        digits = [token - vocabulary.first_digit + 1 for token in line_digits]
+        grid[coordinate - vocabulary.first_coordinate] = digits[0] if digits else 0
     if cell is None:
         return BoardState(grid=grid, cell=None, written=(), allowed=())
     taken = set(grid[board.is_peer[cell]].tolist())
     return BoardState(
         grid=grid,
         cell=cell,
-        written=tuple(stack[-1][1]),
+        written=tuple(digits),
         allowed=tuple(digit for digit in range(1, board.side + 1) if digit not in taken),
     )

@@ -12,6 +12,7 @@ from typing import cast
 import numpy as np
 
 from solver.boards import Board
+from solver.mrv.decision_stack import DecisionStack
 from solver.mrv.tracer import Status, tracer
 from solver.vocabulary import (
     END_SUMMARY,
@@ -24,11 +25,7 @@ from solver.vocabulary import (
 
 
 class LineChecker:
-    """Predicts the next line of the solver within one segment.
-
-    Attributes:
-        lines: Lines of the givens and of the decision stack.
-    """
+    """Predicts the next line of the solver within one segment."""
 
     def __init__(
         self, board: Board, prompt: Tokens, *, num_givens: int, segment_tokens: int | None
@@ -43,13 +40,14 @@ class LineChecker:
         """
         self._board, self._vocabulary = board, Vocabulary(board)
         self._num_givens, self._segment_tokens = num_givens, segment_tokens
-        self.lines = [line.tolist() for line in split_lines(board, prompt[1:-1])]
+        # The givens are lines as well, below the decisions.
+        self._stack = DecisionStack[int](line.tolist() for line in split_lines(board, prompt[1:-1]))
         self._num_written = 0
 
     @property
     def num_open(self) -> int:
-        """Number of cells on the decision stack with remaining candidates."""
-        return sum(len(line) > 2 for line in self.lines)
+        """Number of lines on the decision stack with untried candidates."""
+        return self._stack.num_open
 
     def expected(self) -> list[int] | None:
         """Return the next line, summary or output block of the solver.
@@ -70,7 +68,7 @@ class LineChecker:
         if trace.tokens[0] == OUTPUT:
             return cast("list[int]", trace.tokens.tolist())
         is_due = self._segment_tokens is not None and self._num_written >= self._segment_tokens
-        if is_due and len(self.lines) > self._num_givens:
+        if is_due and len(self._stack.lines) > self._num_givens:
             return prompt
         return cast("list[int]", next(split_lines(self._board, trace.tokens)).tolist())
 
@@ -79,15 +77,12 @@ class LineChecker:
         if not self._vocabulary.first_coordinate <= line[0] < self._vocabulary.first_digit:
             return
         self._num_written += len(line)
-        if self.lines and self.lines[-1][-1] == NONE:
-            self.lines.pop()
-        cells = [kept[0] for kept in self.lines]
-        if line[0] in cells:
-            del self.lines[cells.index(line[0]) :]
-        self.lines.append(line)
+        if self._stack.lines and self._stack.lines[-1][-1] == NONE:
+            self._stack.lines.pop()
+        self._stack.push(line)
 
     def _summary(self) -> list[int]:
-        return [SUMMARY, *(token for line in self.lines for token in line), END_SUMMARY]
+        return [SUMMARY, *(token for line in self._stack.lines for token in line), END_SUMMARY]
 
 
 def split_lines(board: Board, tokens: Tokens) -> Iterator[Tokens]:

@@ -52,7 +52,7 @@ class CheckedLine:
     expected: list[int] | None
     """Tokens of the solver in the same state; None if the solver cannot continue."""
     depth: int
-    """Number of cells on the decision stack with remaining candidates."""
+    """Number of lines on the decision stack with untried candidates."""
 
     @property
     def is_right(self) -> bool:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from eval.trace_page.registers import Flags, Pass, Readings
 from solver.boards import Board
+from solver.mrv.decision_stack import DecisionStack
 from solver.vocabulary import OUTPUT, SUMMARY, Tokens, Vocabulary
 
 Grids = npt.NDArray[np.uint8]
@@ -88,25 +89,23 @@ def _digits_on_chains(board: Board, readings: Readings, part: Pass, num: int) ->
 def assigned_digits(board: Board, ids: Tokens, *, prompt_length: int) -> Grids:
     """Return the digits on the board after each token of a segment, shape (n, num_cells).
 
-    A line of a cell that is on the stack removes that cell and all above it. A digit is assigned
-    when it is written as the first one of its line. The final block of a segment has no effect.
+    A digit is assigned when it is written as the first one of its line. The final block of a
+    segment has no effect.
     """
     vocabulary = Vocabulary(board)
     grids = np.zeros((len(ids), board.num_cells), dtype=np.uint8)
     grid = np.zeros(board.num_cells, dtype=np.uint8)
-    stack: list[int] = []
+    stack = DecisionStack[int]()
+    cell: int | None = None
     for k, token in enumerate(ids.tolist()):
         if k >= prompt_length and token in (SUMMARY, OUTPUT):
             grids[k:] = grid
             break
         if vocabulary.first_coordinate <= token < vocabulary.first_digit:
             cell = token - vocabulary.first_coordinate
-            if cell in stack:
-                level = stack.index(cell)
-                grid[stack[level:]] = 0
-                del stack[level:]
-            stack.append(cell)
-        elif token >= vocabulary.first_digit and stack and grid[stack[-1]] == 0:
-            grid[stack[-1]] = token - vocabulary.first_digit + 1
+            for removed in stack.push([token]):
+                grid[removed[0] - vocabulary.first_coordinate] = 0
+        elif token >= vocabulary.first_digit and cell is not None and grid[cell] == 0:
+            grid[cell] = token - vocabulary.first_digit + 1
         grids[k] = grid
     return grids
