@@ -97,6 +97,6 @@ def _check_complete(
         missing = [p.key for p in part_of_sample(first.sample, part) if p.key not in found]
         if missing:
             raise ValueError(
-                f"{folder.path}: {len(missing)} puzzles have no result, the first is "
+                f"{folder.path}: puzzles without a result: {len(missing)}, the first is "
                 f"{missing[0]}; run this part again to finish it"
             )

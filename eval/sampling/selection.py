@@ -139,7 +139,7 @@ def draw_sample(
         )
     if config.sample == "hardest" and pool.excluded.get("capped"):
         logger.warning(
-            "%d puzzles without a known CoT length; one of them may be among the hardest",
+            "puzzles without a known CoT length, possibly among the hardest: %d",
             pool.excluded["capped"],
         )
     excluded = {**pool.excluded, "not unique": num_not_unique, "unrated": num_unrated}

@@ -218,7 +218,7 @@ def test_answers_as_texts_and_lists_beside_a_column_of_solutions(
         else:
             np.testing.assert_array_equal(row.answer, answer)
     num_unread = sum(answer.min() == 0 for answer in ANSWERS)
-    assert f"{num_unread} answers have no complete grid, the first: " in caplog.text
+    assert f"answers without a complete grid: {num_unread}, the first is " in caplog.text
 
 
 def test_columns_can_be_named_and_json_can_be_an_array(
