@@ -96,6 +96,8 @@ class Config:
         check_dtype(_architecture(self), self.dtype)
         act = None if self.act == "bf16" else self.act
         check_formats(self.attention or "hardmax", act=act, att=self.att)
+        if self.att is not None and self.puzzle is None:
+            raise ValueError("att: allowed with --puzzle, since attention weights are rounded then")
 
 
 def main(config: Config) -> int:
@@ -193,6 +195,11 @@ def solve_puzzle(
     Raises:
         ValueError: the puzzle needs more position bits.
     """
+    num_prompt = 2 + 2 * sum(digit > 0 for digit in givens)
+    if num_prompt > compiled.program.max_positions:
+        raise ValueError(
+            f"bits: got {compiled.bits}, this puzzle needs {_bits_for(compiled, givens)}"
+        )
     program = SparseTransformer.from_program(compiled.program)
     expected = list(generate_segments(program, compiled, givens))
     if expected[-1][-1] not in compiled.stop_ids:

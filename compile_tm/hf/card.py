@@ -119,7 +119,7 @@ def model_card(
         does = "runs the Turing machine step by step, as a chain of thought"
     return _TEMPLATE.format(
         tags=MACHINE_TAGS[compiled.mode],
-        name=compiled.machine.name,
+        name=_one_line(compiled.machine.name),
         mode_title={"cot": "CoT", "scot": "SCoT", "dfa": "automaton"}[compiled.mode],
         bits=compiled.bits,
         does=does,
@@ -130,8 +130,17 @@ def model_card(
         exact=_EXACT[compiled.mode].format(room=room, longest=room - 1),
         attention="averaging hardmax" if is_hardmax else "softmax",
         rounding=_rounding(model),
-        rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),
+        rows="\n".join(f"| {name} | {_cell(value)} |" for name, value in rows.items()),
     )
+
+
+def _one_line(value: object) -> str:
+    return " ".join(str(value).split())
+
+
+def _cell(value: object) -> str:
+    """Return the text of a cell of a Markdown table."""
+    return _one_line(value).replace("|", "\\|")
 
 
 def _rounding(model: CompiledTransformerForCausalLM) -> str:

@@ -11,6 +11,7 @@ alternatives are flat sets.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -102,6 +103,19 @@ def _star(node: Node) -> Node:
     return node if node[0] == "star" else ("star", node)
 
 
+def _plus(node: Node) -> Node:
+    """Return one or more repetitions; those of repetitions are the same, and not longer."""
+    parts, rest = [], node
+    while rest[0] == "then":
+        parts.append(rest[1])
+        rest = rest[2]  # type: ignore[assignment]
+    if rest[0] == "star":
+        repeated = functools.reduce(lambda end, part: _then(part, end), reversed(parts), _EMPTY)  # type: ignore[arg-type]
+        if not parts or repeated == rest[1]:
+            return node
+    return _then(node, _star(node))
+
+
 def _has_empty(node: Node) -> bool:
     kind = node[0]
     if kind == "or":
@@ -167,8 +181,7 @@ class _Parser:
         node = self.atom()
         while self.peek() in ("*", "+", "?"):
             sign = self.take()
-            again = _star(node)
-            node = {"*": again, "+": _then(node, again), "?": _either(node, _EMPTY)}[sign]
+            node = {"*": _star(node), "+": _plus(node), "?": _either(node, _EMPTY)}[sign]
         return node
 
     def atom(self) -> Node:

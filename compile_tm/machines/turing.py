@@ -16,9 +16,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from compile_tm.machines.problems import name_problems, raise_problems, split_word
+from compile_tm.machines.problems import MachineError, name_problems, raise_problems, split_word
 
 Move = Literal["L", "S", "R"]
+_MAX_SYMBOLS = np.iinfo(np.int16).max + 1
 MOVES: tuple[Move, ...] = ("L", "S", "R")
 """Head movements; the index less one is the change of the head's position."""
 
@@ -83,7 +84,11 @@ class TuringMachine:
     @cached_property
     def table(self) -> RuleTable:
         """The rules as arrays, with missing rules leading to the stuck state if there is one."""
-        num_codes = len(self.tape_alphabet) ** self.num_tapes
+        num_symbols = len(self.tape_alphabet)
+        if num_symbols > _MAX_SYMBOLS:
+            problem = f"got {num_symbols:,} symbols, allowed are at most {_MAX_SYMBOLS:,}"
+            raise MachineError([f"tape_alphabet: {problem}"])
+        num_codes = num_symbols**self.num_tapes
         num_rows, tapes = len(self.states) * num_codes, self.num_tapes
         state_ids, symbol_ids = self.state_ids, self.symbol_ids
         next_state = np.full(num_rows, -1, dtype=np.int32)

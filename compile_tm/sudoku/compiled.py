@@ -127,7 +127,8 @@ def compile_sudoku(
         segment_tokens: N, trace tokens after which a summary is due; unused in CoT.
 
     Raises:
-        ValueError: r is less than 5, or, in SCoT, N is not from 1 to 2^r - 1.
+        ValueError: r is less than 5, or, in SCoT, N is not from 1 to 2^r - 1, or has too many
+            binary ones.
     """
     if bits < MIN_BITS:
         raise ValueError(f"bits: got {bits}, must be at least {MIN_BITS}")
@@ -137,6 +138,11 @@ def compile_sudoku(
             f"segment_tokens: got {segment_tokens}, allowed are 1 to {(1 << bits) - 1}"
         )
     at = Schedule(board, bits, with_summaries)
+    if with_summaries and segment_tokens.bit_count() > at.choice - 3:
+        raise ValueError(
+            f"segment_tokens: got {segment_tokens}, allowed are numbers with at most "
+            f"{at.choice - 3} binary ones, one layer for each"
+        )
     build = ProgramBuilder(vocab_size=board.vocab_size, num_layers=at.choice, position_bits=bits)
     w = solver_wires(build, at, segment_tokens=segment_tokens)
     embed(build, w, board)

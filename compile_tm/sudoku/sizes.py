@@ -20,7 +20,11 @@ def sudoku_sizes(at: Schedule, *, segment_tokens: int) -> Sizes:
         H=_num_heads(at, segment_tokens),
         d_k=_key_width(at),
         d_v=pairs + r,
-        d_ff=max(3 * pairs + 1, 2 * pairs + _neurons_beside_counts(at)),
+        d_ff=max(
+            3 * pairs + 1,
+            2 * pairs + _neurons_beside_counts(at),
+            12 * r + 4 if at.with_summaries else 8 * r + 2,  # comparisons of positions
+        ),
         d=_stream_width(at),
         vocab_size=board.vocab_size,
     )

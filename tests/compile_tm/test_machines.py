@@ -19,6 +19,7 @@ from compile_tm.machines.files import (
     machine_to_data,
     read_machine,
 )
+from compile_tm.machines.folding import fold
 from compile_tm.machines.problems import MachineError
 from compile_tm.machines.random_machines import (
     RandomMachineConfig,
@@ -235,6 +236,22 @@ def test_expressions_match_as_in_python(expression: str) -> None:
             assert dfa.accepts(word) == bool(re.fullmatch(expression, "".join(word))), word
 
 
+@pytest.mark.parametrize(
+    ("expression", "equivalent"),
+    [
+        ("a" + 60 * "+", "a+"),
+        (50 * "(" + "ab" + 50 * ")+", "(ab)+"),
+        ("(a|b+)*" + 40 * "+", "(a|b)*"),
+        ("(a+b)++", "(a+b)+"),
+    ],
+)
+def test_repeated_repetitions_are_one(expression: str, equivalent: str) -> None:
+    dfa = regex_dfa(expression, alphabet="ab")
+    for length in range(7):
+        for word in product("ab", repeat=length):
+            assert dfa.accepts(word) == bool(re.fullmatch(equivalent, "".join(word))), word
+
+
 def test_escaped_and_malformed_expressions() -> None:
     assert regex_dfa(r"\*+", alphabet="*").accepts("**")
     for expression, message in (
@@ -329,3 +346,23 @@ def test_yaml_aliases_do_not_blow_up_messages(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="aliases are not allowed") as caught:
         read_machine(path)
     assert len(str(caught.value)) < 500
+
+
+def test_a_folded_alphabet_can_be_too_large() -> None:
+    alphabet = [chr(0x4E00 + k) for k in range(130)]
+    machine = TuringMachine(
+        name="wide",
+        num_tapes=1,
+        states=("a", "h"),
+        input_alphabet=tuple(alphabet),
+        tape_alphabet=("_", *alphabet),
+        blank="_",
+        initial_state="a",
+        halting_state="h",
+        stuck_state=None,
+        rules=tuple(Rule("a", (s,), "h", (s,), ("R",)) for s in ("_", *alphabet)),
+    )
+    with pytest.raises(
+        MachineError, match="tape_alphabet: got 34,453 symbols, allowed are at most"
+    ):
+        _ = fold(machine).table

@@ -201,9 +201,26 @@ def test_a_model_that_differs_from_its_solver_gives_exit_code_1(
 def test_too_few_bits_are_named() -> None:
     from compile_tm.commands import sudoku
 
-    config = sudoku.Config(board="4x4", mode="cot", bits=6, puzzle="1" + "." * 15)
-    with pytest.raises(ValueError, match="bits: got 6, this puzzle needs at least 7"):
-        sudoku.main(config)
+    few, all_given = "1" + "." * 15, "1234341221434321"
+    for options, needed in (
+        ({"mode": "cot", "bits": 6, "puzzle": few}, 7),
+        ({"mode": "scot", "segment_tokens": 16, "bits": 6, "puzzle": few}, 7),
+        ({"mode": "cot", "bits": 5, "puzzle": all_given}, 7),
+    ):
+        config = sudoku.Config(board="4x4", **options)  # type: ignore[arg-type]
+        bits = options["bits"]
+        with pytest.raises(
+            ValueError, match=f"bits: got {bits}, this puzzle needs at least {needed}"
+        ):
+            sudoku.main(config)
+
+
+@pytest.mark.parametrize("mode", ["cot", "scot"])
+@pytest.mark.parametrize("bits", [12, 16, 20])
+def test_the_smallest_board_can_have_many_positions(mode: Mode, bits: int) -> None:
+    """Its comparisons of positions need more neurons than its candidates."""
+    compiled = compile_sudoku(BOARDS["4x4"], mode=mode, bits=bits, segment_tokens=16)
+    assert compiled.program.max_positions == 1 << bits
 
 
 @jit_only
@@ -228,6 +245,7 @@ def test_options_that_have_no_effect_are_refused() -> None:
         ({"act": "fp16"}, "act, att: got a format, allowed with attention exact or denoise"),
         ({"att": "bf16"}, "act, att: got a format, allowed with attention exact or denoise"),
         ({"attention": "exact", "act": "m0e3"}, "mantissa_bits: got 0"),
+        ({"attention": "exact", "att": "bf16"}, "att: allowed with --puzzle"),
     ):
         with pytest.raises(ValueError, match=message):
             sudoku.Config(**options)  # type: ignore[arg-type]
@@ -238,6 +256,7 @@ def test_lengths_out_of_range_are_refused() -> None:
     for bits, segment_tokens, message in (
         (4, 8, "bits: got 4, must be at least 5"),
         (8, 256, "allowed are 1 to 255"),
+        (13, 8191, "allowed are numbers with at most 12 binary ones, one layer for each"),
     ):
         with pytest.raises(ValueError, match=message):
             compile_sudoku(BOARDS["4x4"], mode="scot", bits=bits, segment_tokens=segment_tokens)
