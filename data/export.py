@@ -73,6 +73,8 @@ def export_datasets(
         FileExistsError: `out` exists and `rebuild` is off, or it is not an export.
         ValueError: The data sets are incompatible, one is damaged, or a split is not a name.
     """
+    if out.exists() and not rebuild:
+        raise FileExistsError(f"{out}: exists; --rebuild replaces it")
     if rebuild:
         check_replaceable(out, marker=f"*/*-{MANIFEST_NAME}")
     stores = _in_order([_open(folder) for folder in folders])
@@ -115,10 +117,17 @@ def _open(folder: Path) -> tuple[TokenStore, str]:
     before, colon, split = folder.name.rpartition(":")
     if folder.exists() or not colon:
         store = TokenStore.open(folder)
-        return store, store.manifest.source.get("split") or _DEFAULT_SPLIT
-    if not re.fullmatch(r"\w+", split, re.ASCII):
-        raise ValueError(f"split: got {split!r}, allowed are letters, digits and _")
-    return TokenStore.open(folder.parent / before), split
+        split = store.manifest.source.get("split") or _DEFAULT_SPLIT
+    else:
+        store = TokenStore.open(folder.parent / before)
+    if not re.fullmatch(r"\w+", split, re.ASCII) or split == "all":
+        raise ValueError(
+            f"split: got {split!r}, allowed are letters, digits and _, except 'all' (reserved by "
+            "`datasets`); FOLDER:SPLIT sets another split"
+        )
+    if not len(store):
+        raise ValueError(f"{store.folder}: a data set without puzzles")
+    return store, split
 
 
 def _in_order(

@@ -26,7 +26,7 @@ from data.builder.plan import BuildConfig, Plan, identity, make_plan
 from data.builder.shards import ShardReport, finished_report, make_shard, report_path
 from data.puzzle_sources.puzzle_sets import PuzzleSet
 from data.puzzle_sources.sources import Source
-from data.runtime.digests import write_digests
+from data.runtime.digests import check_digests, write_digests
 from data.runtime.files import (
     check_replaceable,
     publish_directory,
@@ -177,6 +177,8 @@ def merge(out: Path, *, rebuild: bool = False) -> Manifest:
             process is merging the same output.
     """
     out = resolve_output(out)
+    if not out.exists():
+        find_parts(out, marker=_PART_FILE)  # before the lock creates folders
     with locked_output(out):
         if out.exists() and not rebuild:
             return _finish_merge(out)
@@ -229,6 +231,7 @@ def _finish_merge(out: Path) -> Manifest:
     if parts.exists():
         remove_superseded(parts)
     logger.info("%s: already merged", out)
+    check_digests(out, [BUILD_FILE])
     return TokenStore.open(out).manifest
 
 
@@ -236,7 +239,7 @@ def _make_shards(
     plan: Plan, folder: Path, numbers: Sequence[int], *, workers: int
 ) -> list[ShardReport]:
     """Write the shards that are not finished; return all reports in the order of `numbers`."""
-    logger.info("%d shards of %d puzzles", len(numbers), plan.shard_puzzles)
+    logger.info("shards of up to %d puzzles: %d", plan.shard_puzzles, len(numbers))
     reports = {number: finished_report(folder, number) for number in numbers}
     todo = [number for number, report in reports.items() if report is None]
     sizes = {number: int(np.diff(plan.shard_range(number))[0]) for number in numbers}

@@ -45,7 +45,7 @@ class Exclusion:
             num_malformed = log_malformed(puzzles, logger, "not excluded")
             if num_malformed and self.strict:
                 raise ValueError(
-                    f"strict: {puzzles.name} has {num_malformed} malformed rows, allowed are none"
+                    f"strict: malformed rows in {puzzles.name}: {num_malformed}, allowed are none"
                 )
         return _unique(puzzles.puzzle_ids() for puzzles in self.sets)
 

@@ -99,7 +99,7 @@ def fill_spool(source: Source, folder: Path, *, strict: bool) -> Spool:
         spool = Spool(folder, source.board)
         num_invalid = spool.counts.malformed + spool.counts.conflicting
         if strict and num_invalid:
-            raise ValueError(f"strict: got {num_invalid} invalid rows, allowed are none")
+            raise ValueError(f"strict: invalid rows: {num_invalid}, allowed are none")
         return spool
     num_generated = source.count if isinstance(source, GeneratorSource) else None
     counts = {"read": 0, "malformed": 0, "conflicting": 0}

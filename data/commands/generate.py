@@ -61,7 +61,7 @@ def main(config: Config) -> int:
             rebuild=config.rebuild,
         )
     missing = config.count - num_written
-    text = f"{config.out}: {num_written:,} puzzles"
+    text = f"{config.out}: {num_written:,} {'puzzle' if num_written == 1 else 'puzzles'}"
     if missing:
         wanted = config.puzzles
         has_lengths = wanted.lengths is not None or wanted.givens is not None

@@ -131,6 +131,8 @@ def _count_rows(source: Source, *, strict: bool) -> int:
             raise ValueError(problems[0])
         invalid_rows.add(problems)
         num_rows += len(block.grids) + len(block.errors)
+    if not num_rows:
+        raise ValueError("puzzle list: got no rows, allowed are one or more")
     return num_rows
 
 

@@ -199,7 +199,7 @@ def _check_replaceable(out: Path, *, rebuild: bool) -> None:
 
 
 def _is_generated(path: Path) -> bool:
-    """Whether a file has the columns of generated puzzles, or a grid in its first line."""
+    """Whether a file has the columns of generated puzzles, or one grid alone in its first line."""
     try:
         if path.suffix == ".parquet":
             return bool(pq.read_schema(path).names == _SCHEMA.names)
@@ -207,10 +207,9 @@ def _is_generated(path: Path) -> bool:
             line = file.readline(_MAX_LINE).rstrip("\n")
         if path.suffix == ".csv":
             return line == ",".join(_SCHEMA.names)
-        parse_puzzle(line)
+        return format_grid(*parse_puzzle(line)) == line
     except (OSError, ValueError):  # of pyarrow, too
         return False
-    return True
 
 
 def generate(config: GenerateConfig, *, workers: int = 1) -> Generator[Puzzle, None, None]:

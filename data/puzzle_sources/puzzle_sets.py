@@ -197,17 +197,18 @@ def open_puzzle_set(
 
 
 def open_with_columns(name: str, *, board: str | None, columns: ColumnNames) -> PuzzleSet:
-    """Open a puzzle set; `columns` apply if it is a table that has them.
+    """Open a puzzle set; of `columns`, those apply that it has if it is a table.
 
     Raises:
         OSError: The input cannot be read.
         ValueError: The input has no puzzles in a known format.
     """
-    try:
-        return open_puzzle_set(name, board=board, columns=columns)
-    except MissingColumnError:
-        if columns == NO_COLUMN_NAMES:
-            raise
+    for named in (columns, ColumnNames(puzzle=columns.puzzle)):
+        try:
+            return open_puzzle_set(name, board=board, columns=named)
+        except MissingColumnError:
+            if columns == NO_COLUMN_NAMES:
+                raise
     return open_puzzle_set(name, board=board)
 
 

@@ -199,7 +199,12 @@ def publish_directory(staged: Path, final: Path, *, replace: bool = False) -> No
             raise FileExistsError(f"{final}: exists already")
         shutil.rmtree(old, ignore_errors=True)
         final.rename(old)
-    staged.rename(final)
+    try:
+        staged.rename(final)
+    except OSError:
+        if replace and old.exists():
+            old.rename(final)
+        raise
     fsync_path(final.parent, of=final)
     shutil.rmtree(old, ignore_errors=True)
 

@@ -112,7 +112,9 @@ def predictions_of_rows(
     if board is None or not predictions:
         raise ValueError(f"{file}: no readable puzzle; the first error is {errors[0]}")
     if unread:
-        logger.warning("answers without a complete grid: %d, the first is %s", len(unread), unread[0])
+        logger.warning(
+            "answers without a complete grid: %d, the first is %s", len(unread), unread[0]
+        )
     return PredictionFile(board=board, predictions=predictions, errors=errors)
 
 

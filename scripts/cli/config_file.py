@@ -101,7 +101,9 @@ def option_words(
         if isinstance(value, dict):
             yield from option_words(value, f"{name}.", tri_states=tri_states)
         elif isinstance(value, bool) and leaf.replace("-", "_") not in tri_states:
-            yield name, [f"--{name}" if value else f"--{prefix}no-{leaf}"]
+            positive = leaf.removeprefix("no-")
+            is_set = value == (positive == leaf)
+            yield prefix + positive, [f"--{prefix}{'' if is_set else 'no-'}{positive}"]
         elif isinstance(value, list | tuple):
             values = list(map(str, value))
             has_dashes = any(text.startswith("-") for text in values)  # as those of --sbatch

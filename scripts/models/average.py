@@ -16,7 +16,7 @@ import torch
 import tyro
 from torch import Tensor
 
-from data.model_format.facts import read_facts
+from data.model_format.facts import ModelFacts, check_model_folder, read_facts
 from scripts.models.ship import read_model
 from training.checkpoints.export import export_model
 
@@ -35,17 +35,32 @@ def main(config: Config) -> int:
     """Write the folder of the average.
 
     Raises:
-        ValueError: There are fewer than two models, or their weights differ in names or shapes.
+        ValueError: There are fewer than two models, one is not a model folder, or they differ in
+            board or kind of trace, or in names or shapes of weights.
         OSError: A folder cannot be read, or `out` exists.
     """
     if len(config.models) < 2:
         raise ValueError(f"models: got {len(config.models)}, allowed are two or more")
+    for folder in config.models:
+        check_model_folder(folder)
     *others, last = config.models
+    facts = read_facts(last)
+    for folder in others:
+        _check_facts(folder, expected=facts, of=last)
     model = read_model(last)
     weights = [read_model(folder).state_dict() for folder in others]
     model.load_state_dict(averaged([*weights, model.state_dict()]))
-    export_model(model, config.out, facts=read_facts(last))
+    export_model(model, config.out, facts=facts)
     return 0
+
+
+def _check_facts(folder: Path, *, expected: ModelFacts, of: Path) -> None:
+    """Check that a model was trained for the same board and kind of trace as another."""
+    facts = read_facts(folder)
+    for name in ("board", "mode", "trace_rule", "segment_tokens"):
+        got, allowed = getattr(facts, name), getattr(expected, name)
+        if got != allowed:
+            raise ValueError(f"{folder}: {name}: got {got}, allowed is that of {of}, {allowed}")
 
 
 def averaged(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:

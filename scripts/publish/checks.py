@@ -117,10 +117,17 @@ def _results_problems(folder: Path) -> Iterator[str]:
             yield f"{path.relative_to(folder)}: invalid evaluation results: {_one_line(error)}"
 
 
+def _is_host(name: str) -> bool:
+    return len(name) >= _SHORTEST_HOST and not name.isalpha()
+
+
 def _private_words(folder: Path) -> Iterator[str]:
-    """Yield occurrences of absolute paths and of the host name, which are private."""
+    """Yield occurrences of absolute paths and of the host name, which are private.
+
+    A host name of letters only, such as `train`, may be an ordinary word of the card.
+    """
     host = socket.gethostname()
-    names = {name for name in (host, host.partition(".")[0]) if len(name) >= _SHORTEST_HOST}
+    names = {name for name in (host, host.partition(".")[0]) if _is_host(name)}
     pattern = "|".join(
         [_ABSOLUTE_PATH.pattern, *(rf"\b{re.escape(name)}\b" for name in sorted(names))]
     )

@@ -17,10 +17,11 @@ from data.runtime.files import (
     check_replaceable,
     publish_directory,
     remove_leftovers,
+    resolve_output,
     temporary_directory,
 )
 from data.runtime.tables import print_table
-from scripts.publish.checks import check_repo
+from scripts.publish.checks import CARD_FILE, check_repo
 from scripts.publish.prepare import PreparedFile, write_sums
 
 RepoType = Literal["model", "dataset"]
@@ -98,10 +99,12 @@ def publish(
         FileExistsError: `destination.out` exists and was not written by this function.
         OSError: the hub cannot be reached, or returns an error.
     """
-    if destination.out is not None:
-        check_replaceable(destination.out, marker=DIGESTS_FILE)
-    final = destination.out or Path(tempfile.gettempdir(), "sudocot-publish")
-    with temporary_directory(final.absolute()) as work:
+    out = None if destination.out is None else resolve_output(destination.out)
+    if out is not None:
+        for marker in (DIGESTS_FILE, CARD_FILE):  # data sets and evaluations have one of them
+            check_replaceable(out, marker=marker)
+    final = out or Path(tempfile.gettempdir(), "sudocot-publish").absolute()
+    with temporary_directory(final) as work:
         folder = work / "folder"
         prepare(folder)
         files = write_sums(folder)
@@ -111,9 +114,9 @@ def publish(
         if problems:
             return REFUSED
         _show(files, destination)
-        if destination.out is not None:
-            publish_directory(folder, destination.out, replace=destination.rebuild)
-            folder = destination.out
+        if out is not None:
+            publish_directory(folder, out, replace=destination.rebuild)
+            folder = out
         return 0 if destination.dry_run else _upload(folder, destination, repo_type)
 
 

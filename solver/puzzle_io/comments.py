@@ -87,7 +87,8 @@ class SkippedLines:
         lines = ", ".join(map(str, self.puzzle_lines))
         more = ", ..." if self.num_with_puzzle > len(self.puzzle_lines) else ""
         return (
-            f"{self.num_with_puzzle} comments contain puzzles and are skipped (line {lines}{more})"
+            f"comments that contain puzzles are skipped: {self.num_with_puzzle} "
+            f"(line {lines}{more})"
         )
 
 

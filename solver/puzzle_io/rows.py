@@ -22,7 +22,7 @@ from solver.puzzle_io.kernels import copy_cells, copy_numbers
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
-_NO_ANSWER = frozenset(("", "none", "null", "nan", "na", "n/a"))
+_NO_ANSWER = frozenset(("", "-", "none", "null", "nan", "na", "n/a"))
 GridReader = Callable[..., Grid]
 """Parser of a grid, such as `read_grid`."""
 MAX_CELL_CHARS = 1 << 16
@@ -211,12 +211,17 @@ def parse_answer(
         CellError: It is not a complete grid.
     """
     check_cell_size(text, offset=offset)
-    if text.strip(SEPARATORS).lower() in _NO_ANSWER:
+    if is_no_answer(text):
         return None
     answer = read(board, text, offset=offset)
     if not answer.all():
         raise CellError(offset, "an answer with blanks; allowed are digits only")
     return answer
+
+
+def is_no_answer(text: str) -> bool:
+    """Return whether the text of an answer is empty, or a sign of a missing value."""
+    return text.strip(SEPARATORS).lower() in _NO_ANSWER
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from solver.puzzle_io.rows import (
     ParsedRow,
     TextColumn,
     check_cell_size,
+    is_no_answer,
     naming,
     parse_answer,
     parse_number,
@@ -182,8 +183,8 @@ def are_answers(board: Board, texts: Sequence[str]) -> bool:
 
     Other columns, such as `solved` with `True` or `solutions` with a number, have short cells only.
     """
-    longest = max((len(text.strip(SPACES)) for text in texts), default=0)
-    return not longest or 2 * longest >= board.num_cells
+    lengths = [len(text.strip(SPACES)) for text in texts if not is_no_answer(text)]
+    return not lengths or 2 * max(lengths) >= board.num_cells
 
 
 def find_fields(
@@ -199,6 +200,9 @@ def find_fields(
     fields = {}
     for field, known in FIELD_NAMES.items():
         given = named.get(field)
+        if given is not None and names.count(given) == 1:
+            fields[field] = names.index(given)
+            continue
         allowed = known if given is None else (given.strip().lower(),)
         name = next((name for name in allowed if name in folded), None)
         if name is None and given is not None:

@@ -14,7 +14,7 @@ from data.builder import ingest
 from data.builder.build import build, merge
 from data.builder.funnel import ReadCounts
 from data.builder.plan import BuildConfig, Plan
-from data.puzzle_sources.puzzle_sets import TracedPuzzles, open_puzzle_set
+from data.puzzle_sources.puzzle_sets import TracedPuzzles, open_puzzle_set, open_with_columns
 from data.puzzle_sources.sources import FileSource, GeneratorSource
 from data.puzzle_sources.splits import find_overlaps
 from data.runtime.parts import Part
@@ -22,7 +22,7 @@ from data.segments import split_into_segments
 from data.store import TokenStore
 from solver.boards import get_board
 from solver.mrv.tracer import trace
-from solver.puzzles import format_grid, parse_puzzle, puzzle_id
+from solver.puzzles import ColumnNames, format_grid, parse_puzzle, puzzle_id
 from tests.data.builds import SMALL, SMALL_SCOT, built, files
 from tests.data.puzzle_files import folder_bytes, make_puzzles, write_csv
 
@@ -241,12 +241,28 @@ def test_puzzles_of_a_list_are_left_out(
     assert "not excluded: " in caplog.text
     assert "test.csv:12:8: " in caplog.text
     with pytest.raises(
-        ValueError, match=r"strict: .*test.csv has 1 malformed rows, allowed are none$"
+        ValueError, match=r"strict: malformed rows in .*test.csv: 1, allowed are none$"
     ):
         build(source, tmp_path / "strict", config=short, exclude=exclude, strict=True)
     write_csv(path, puzzles[:11])
     with pytest.raises(ValueError, match="another exclude"):
         build(source, tmp_path / "train", config=BuildConfig(), exclude=exclude, resume=True)
+
+
+def test_named_columns_apply_to_a_list_that_has_one_of_them(
+    tmp_path: Path, puzzles: list[tuple[str, str]]
+) -> None:
+    """The column with the default name has other puzzles, and would be read without a warning."""
+    path = tmp_path / "test.csv"
+    path.write_text(f"start,puzzle\n{puzzles[0][0]},{puzzles[1][0]}\n")
+    columns = ColumnNames(puzzle="start", answer="end")
+    exclude = [open_with_columns(str(path), board=None, columns=columns)]
+    source = files(write_csv(tmp_path / "a.csv", puzzles[:2]))
+    train = built(source, tmp_path / "train", BuildConfig(), exclude=exclude)
+    assert train.funnel["excluded"] == 1
+    board, grid = parse_puzzle(puzzles[1][0])
+    expected = puzzle_id(board, grid[None])
+    assert TokenStore.open(tmp_path / "train").puzzle_ids.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("exclude_equivalent", [False, True])

@@ -130,7 +130,7 @@ def test_strict_applies_to_rows_of_an_earlier_session(
         patch.setattr("data.builder.build.make_shard", stop)
         with pytest.raises(KeyboardInterrupt):
             build(source, tmp_path / "out", config=SMALL)
-    with pytest.raises(ValueError, match="strict: got 2 invalid rows, allowed are none"):
+    with pytest.raises(ValueError, match="strict: invalid rows: 2, allowed are none"):
         build(source, tmp_path / "out", config=SMALL, resume=True, strict=True)
     assert built(source, tmp_path / "out", SMALL, resume=True).num_puzzles == 2
 

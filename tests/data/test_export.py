@@ -203,6 +203,10 @@ def test_a_folder_can_name_its_split(tmp_path: Path) -> None:
         path = write_csv(tmp_path / f"{name}.csv", rows)
         source = open_files((str(path),), board=None, split=None, revision=None)
         build(source, tmp_path / name, config=BuildConfig())
+    (tmp_path / "lists").mkdir()
+    source = open_files((str(tmp_path / "lists"),), board=None, split="../cot", revision=None)
+    build(source, tmp_path / "named", config=BuildConfig())
+    build(source, tmp_path / "none", config=BuildConfig(max_cot_length=1))
     folders = [tmp_path / name for name in ("cot", "other:test", "a:b:more")]
     parts = export_datasets(folders, tmp_path / "out")
     counts = [(part.split, part.manifest.num_puzzles) for part in parts]
@@ -212,6 +216,9 @@ def test_a_folder_can_name_its_split(tmp_path: Path) -> None:
     for folder, error, message in (
         ("cot:my-test", ValueError, "split: got 'my-test', allowed are letters, digits and _"),
         ("cot:", ValueError, "split: got ''"),
+        ("cot:all", ValueError, "split: got 'all'"),
+        ("named", ValueError, r"split: got '\.\./cot', .*FOLDER:SPLIT sets another split"),
+        ("none:test", ValueError, "none: a data set without puzzles"),
         ("missing:test", FileNotFoundError, "missing"),
     ):
         with pytest.raises(error, match=message):

@@ -113,6 +113,22 @@ def test_a_kill_while_a_directory_is_replaced_leaves_the_old_one_until_the_next_
     publish_directory(staged, final, replace=True)
     assert list(tmp_path.iterdir()) == [final]
 
+    staged.mkdir()
+
+    def fail_for_staged(path: Path, target: Path) -> Path:
+        if path == staged:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return rename(path, target)
+
+    (final / "kept").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", fail_for_staged)
+        with pytest.raises(OSError, match="cross-device"):
+            publish_directory(staged, final, replace=True)
+    assert (final / "kept").exists()
+    assert not old.exists()
+    staged.rmdir()
+
     for folder in (old, staged):  # of a kill before the old one was removed
         folder.mkdir()
     (old / "file").touch()

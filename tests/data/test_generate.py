@@ -178,7 +178,7 @@ def test_patience_ends_the_search(
         patch.setattr(module, "_sparse", lambda _, start, *__, **___: [first][: start == 0])
         config = generate_command.Config(count=2, out=tmp_path / "b.txt", puzzles=few)
         assert generate_command.main(config) == 1
-    assert "1 puzzles, 1 fewer than requested: 3 puzzles in a row" in capsys.readouterr().out
+    assert "1 puzzle, 1 fewer than requested: 3 puzzles in a row" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ending", module.FORMATS)
@@ -227,7 +227,16 @@ def test_a_signal_of_a_batch_system_keeps_what_is_finished(
 
 
 @pytest.mark.parametrize("ending", module.FORMATS)
-@pytest.mark.parametrize("content", [b"", b"question,answer\n", b"notes of a user\n", b"\xff\0"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"question,answer\n",
+        b"notes of a user\n",
+        b"\xff\0",
+        b"1.....3..4.....2 # the first one\n",
+    ],
+)
 def test_other_files_are_not_replaced(tmp_path: Path, ending: str, content: bytes) -> None:
     out = tmp_path / f"mine{ending}"
     out.write_bytes(content)

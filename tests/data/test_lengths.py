@@ -195,6 +195,14 @@ def test_list_without_a_puzzle(tmp_path: Path) -> None:
     assert (table.statuses == RowStatus.MALFORMED).sum() == 30
 
 
+def test_list_without_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("[Solution]\n1234\n3412\n2143\n4321\n")
+    with pytest.raises(ValueError, match="puzzle list: got no rows"):
+        measure_lengths(files(path), tmp_path / "out", config=CONFIG)
+    assert not (tmp_path / "out").exists()
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         LengthsTable.open(tmp_path / "none")

@@ -96,7 +96,9 @@ def test_merge_refuses_missing_double_and_foreign_results(
     for path in parts:
         lines[path] = (path / RESULTS_FILE).read_text().splitlines(keepends=True)
     rewrite(parts[1], lines[parts[1]][:-2])
-    with pytest.raises(ValueError, match=r"1-of-3: puzzles without a result: 2, .*run this part again"):
+    with pytest.raises(
+        ValueError, match=r"1-of-3: puzzles without a result: 2, .*run this part again"
+    ):
         merge(out)
     rewrite(parts[1], [*lines[parts[1]], lines[parts[0]][0]])
     with pytest.raises(ValueError, match="is in both 0-of-3 and 1-of-3"):

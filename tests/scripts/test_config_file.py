@@ -56,6 +56,16 @@ def test_command_line_wins_over_file(config_file: str, config_is_last: bool) -> 
     assert parsed == Config(sizes=(9,), out=Path("x"), nested=Nested(rate=5e-4))
 
 
+@pytest.mark.parametrize("key", ["no-loud", "no_loud"])
+def test_negated_switches_of_a_file(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "options.yaml"
+    for value, is_loud in (("true", False), ("false", True)):
+        path.write_text(f"{key}: {value}\n")
+        assert parse("--config", str(path)).loud is is_loud
+        for own in ("--loud", "--no-loud"):
+            assert parse("--config", str(path), own).loud is (own == "--loud")
+
+
 def test_without_the_option_nothing_changes() -> None:
     argv = ["--sizes", "1", "--", "--config", "x"]
     assert expand_config_file(argv) == argv

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 import scripts.models.catalog as catalog_module
 import scripts.models.compiled as compiled_models
-from data.model_format.facts import ModelFacts, read_facts
+from data.model_format.facts import Mode, ModelFacts, read_facts
 from eval.network.model_folder import ModelFolder
 from scripts.cli.main import main
 from scripts.models.average import Config as AverageConfig
@@ -35,14 +35,14 @@ PUZZLE = "1234341221434321"[:-2] + ".."
 NAME = "4x4-toy"
 
 
-def export_run(folder: Path, *, seed: int = 0, num_layers: int = 1) -> Path:
+def export_run(folder: Path, *, seed: int = 0, num_layers: int = 1, mode: Mode = "cot") -> Path:
     """Export an untrained model in fp32."""
     config = ModelConfig(
         board="4x4", hidden_size=32, num_layers=num_layers, num_heads=2, max_positions=256
     )
     facts = ModelFacts(
         board="4x4",
-        mode="cot",
+        mode=mode,
         trace_rule="mrv-row-major-ascending-1",
         segment_tokens=None,
         data_digest="0123",
@@ -274,4 +274,9 @@ class TestAverage:
             average(AverageConfig(models=(run_model, deeper), out=tmp_path / "mean"))
         with pytest.raises(ValueError, match="models: got 1, allowed are two or more"):
             average(AverageConfig(models=(run_model,), out=tmp_path / "mean"))
+        scot = export_run(tmp_path / "scot", mode="scot")
+        with pytest.raises(ValueError, match=r"final: mode: got cot, allowed is that of .*scot$"):
+            average(AverageConfig(models=(run_model, scot), out=tmp_path / "mean"))
+        with pytest.raises(FileNotFoundError, match="missing"):
+            average(AverageConfig(models=(tmp_path / "missing", scot), out=tmp_path / "mean"))
         assert not (tmp_path / "mean").exists()

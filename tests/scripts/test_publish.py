@@ -239,6 +239,32 @@ def test_rebuild_replaces_prepared_folders_alone(
     out = model.parent / "upload"
     for _ in range(2):
         assert publish_model(model, *options, str(out)) == 0
+    link = model.parent / "link"
+    link.symlink_to(out)
+    assert publish_model(model, *options, str(link)) == 0
+    assert link.is_symlink()
+
+
+def test_rebuild_does_not_replace_a_data_set(
+    datasets: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Data sets have a file of digests, too."""
+    source = tmp_path / "source"
+    shutil.copytree(datasets[0], source)
+    options = ["--repo", "you/x", "--license", "mit", "--dry-run", "--rebuild"]
+    assert main(["publish", "dataset", str(source), *options, "--out", str(source)]) == 2
+    assert "contains files but no README.md; it is not replaced" in capsys.readouterr().err
+    assert (source / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(("host", "is_private"), [("sudoku", False), ("sudoku-1.lab", True)])
+def test_a_host_name_may_be_a_word_of_the_card(
+    model: Path, host: str, is_private: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = model / "README.md"
+    card.write_text(card.read_text() + "\nsudoku, trained on sudoku-1.lab\n")
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    assert publish_model(model, "--license", "mit", "--dry-run") == int(is_private)
 
 
 def _edit_json(name: str, **values: Any) -> Callable[[Path], object]:

@@ -159,7 +159,7 @@ def test_comments_that_hold_puzzles_are_reported(caplog: pytest.LogCaptureFixtur
     texts, errors, reader = read(f"# {P}\n// {Q}\n# by someone\n{R}\n# {P}\n#{P}")
     assert (texts, errors) == ([R], [])
     assert reader.skipped.num_lines == 5
-    assert "4 comments contain puzzles and are skipped (line 1, 2, 5, ...)" in caplog.text
+    assert "comments that contain puzzles are skipped: 4 (line 1, 2, 5, ...)" in caplog.text
 
 
 SIX = "123456" * 6

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solver.boards import BOARDS, Board, get_board
-from solver.puzzles import as_grid, conflicting_givens, puzzle_id, read_puzzles
+from solver.puzzle_io.cells import read_grid
+from solver.puzzles import ColumnNames, as_grid, conflicting_givens, puzzle_id, read_puzzles
 
 BOARD = get_board("9x9")
 PUZZLE = "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79"
@@ -35,6 +36,32 @@ def test_a_parquet_column_of_missing_answers_has_none(tmp_path: Path) -> None:
     (block,) = read_puzzles(path)
     assert np.array_equal(block.grids[0], GRID)
     assert not block.answers.any()
+
+
+@pytest.mark.parametrize("missing", ["", "none", "null", "NaN", "-"])
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_answers_count_that_follow_many_missing_ones(
+    tmp_path: Path, ending: str, missing: str
+) -> None:
+    answers = [missing] * 70 + [ANSWER]
+    path = tmp_path / f"puzzles{ending}"
+    if ending == ".csv":
+        rows = "".join(f"{PUZZLE},{answer}\n" for answer in answers)
+        path.write_text(f"question,answer\n{rows}")
+    else:
+        pq.write_table(pa.table({"question": [PUZZLE] * len(answers), "answer": answers}), path)
+    read = np.concatenate([block.answers for block in read_puzzles(path)])
+    assert read.any(axis=1).tolist() == [False] * 70 + [True]
+
+
+def test_a_column_is_named_by_its_exact_name_first(tmp_path: Path) -> None:
+    path = tmp_path / "puzzles.csv"
+    path.write_text(f"Puzzle,puzzle\n{PUZZLE},{ANSWER}\n")
+    for name, text in (("Puzzle", PUZZLE), ("puzzle", ANSWER)):
+        (block,) = read_puzzles(path, columns=ColumnNames(puzzle=name))
+        assert np.array_equal(block.grids[0], read_grid(BOARD, text))
+    with pytest.raises(ValueError, match="column 'puzzle' occurs twice"):
+        read_puzzles(path, columns=ColumnNames(puzzle="PUZZLE"))
 
 
 @pytest.mark.parametrize("num_rows", [3, 200])
