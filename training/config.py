@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -168,7 +168,7 @@ _SCHEDULE_FIELDS = frozenset(
 
 
 def differing_fields(
-    old: dict[str, Any], new: dict[str, Any], *, used: int | None = None
+    old: dict[str, Any], new: dict[str, Any], *, ignores_schedule: bool = False
 ) -> list[str]:
     """List the differences of two configs (as JSON values) that prevent a resume.
 
@@ -177,22 +177,29 @@ def differing_fields(
     Args:
         old: Config of the run.
         new: Requested config.
-        used: Amount of the budget used so far, in its unit. Budget and schedule may differ if both
-            configs are in the constant phase of `wsd` there. None if they must be equal.
+        ignores_schedule: Ignore budget and shares of the schedule.
 
     Returns:
         One line per field: its dotted name, the old value, the new value.
     """
     flat_old, flat_new = flat_fields(old), flat_fields(new)
-    mutable = MUTABLE_ON_RESUME
-    if used is not None and _is_constant(flat_old, used) and _is_constant(flat_new, used):
-        mutable |= _SCHEDULE_FIELDS
+    mutable = MUTABLE_ON_RESUME | (_SCHEDULE_FIELDS if ignores_schedule else frozenset())
     lines = []
     for name in sorted(flat_old.keys() | flat_new.keys()):
         a, b = flat_old.get(name), flat_new.get(name)
         if mutable.isdisjoint({name, name.partition(".")[0]}) and a != b:
             lines.append(f"{name}: the run has {a!r}, got {b!r}")
     return lines
+
+
+def are_constant(configs: Iterable[dict[str, Any]], *, used: int) -> bool:
+    """Return whether configs (as JSON values) are in the constant phase of `wsd`.
+
+    Args:
+        configs: Configs with the same unit of the budget.
+        used: Amount of the budget used so far.
+    """
+    return all(_is_constant(flat_fields(config), used) for config in configs)
 
 
 def _is_constant(flat: dict[str, Any], used: int) -> bool:

@@ -16,7 +16,7 @@ from data.store import TokenStore
 from training.batching.sampler import Sampler
 from training.batching.usage import PuzzleNumbers
 from training.checkpoints.checkpoint import Checkpoint
-from training.config import TrainConfig, differing_fields, tokens_per_share
+from training.config import TrainConfig, are_constant, differing_fields, tokens_per_share
 from training.held_out import HeldOut
 
 logger = logging.getLogger(__name__)
@@ -75,18 +75,37 @@ def check_data(
             raise ValueError(f"budget: got {config.budget} puzzles, the data has {num_puzzles}")
 
 
-def check_checkpoint(checkpoint: Checkpoint, *, config: TrainConfig, data_digest: str) -> None:
+def check_checkpoint(
+    checkpoint: Checkpoint,
+    *,
+    config: TrainConfig,
+    data_digest: str,
+    ignores_schedule: bool = False,
+) -> None:
     """Check that a checkpoint belongs to this run.
+
+    Budget and schedule may differ if both configs are in the constant phase of `wsd` there.
+
+    Args:
+        checkpoint: The checkpoint.
+        config: Config of the run.
+        data_digest: Digest of its data set.
+        ignores_schedule: Budget and schedule may always differ.
 
     Raises:
         ValueError: It is of another data set or another config.
     """
+    old, new = checkpoint.config, config.as_dict()
     used = checkpoint.usage.used(config.budget_unit)
-    differences = differing_fields(checkpoint.config, config.as_dict(), used=used)
+    ignores_schedule = ignores_schedule or are_constant((old, new), used=used)
+    differences = differing_fields(old, new, ignores_schedule=ignores_schedule)
     if checkpoint.data_digest != data_digest:
         differences.append(f"data: the checkpoint has digest {checkpoint.data_digest}")
     if differences:
-        raise ValueError(f"checkpoint of another run: {'; '.join(differences)}")
+        raise ValueError(
+            f"checkpoint of step {checkpoint.usage.step}: {'; '.join(differences)}. "
+            "Give the same options to resume it, or another folder"
+        )
 
 
 def warn_about_idle_processes(sampler: Sampler, *, num_processes: int) -> None:

@@ -63,13 +63,14 @@ class RunFolder:
         """Whether the run is finished; the final folder is published atomically."""
         return self.final.is_dir()
 
-    def check(self, config: TrainConfig, *, data_digest: str, used: int | None = None) -> None:
+    def check(self, config: TrainConfig, *, data_digest: str, has_checkpoint: bool = False) -> None:
         """Check that a config may start or resume a run in this folder.
 
         Args:
             config: Requested config.
             data_digest: Digest of the data set.
-            used: Amount of the budget that the newest checkpoint has used; None without one.
+            has_checkpoint: There is a checkpoint, whose config is checked against budget and
+                schedule instead (`training.run_checks.check_checkpoint`).
 
         Raises:
             ValueError: The folder holds other files, or a run with another data set or with other
@@ -82,7 +83,9 @@ class RunFolder:
                 raise ValueError(f"out: {self.path} contains files but no {CONFIG_FILE}")
             return
         record = read_run_config(self.path)
-        differences = differing_fields(record.config, config.as_dict(), used=used)
+        differences = differing_fields(
+            record.config, config.as_dict(), ignores_schedule=has_checkpoint
+        )
         if record.data_digest != data_digest:
             differences.append(f"data: the run has digest {record.data_digest}, got {data_digest}")
         if differences:

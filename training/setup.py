@@ -162,8 +162,7 @@ def open_run(config: TrainConfig, *, store: TokenStore, accelerator: Accelerator
     """
     folder = RunFolder(config.out)
     checkpoint = load_newest(folder.checkpoints)
-    used = None if checkpoint is None else checkpoint.usage.used(config.budget_unit)
-    folder.check(config, data_digest=store.manifest.digest, used=used)
+    folder.check(config, data_digest=store.manifest.digest, has_checkpoint=checkpoint is not None)
     attention = choose_attention(
         config.attention, device=accelerator.device, precision=get_precision(config.precision)
     )

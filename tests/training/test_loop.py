@@ -245,6 +245,30 @@ class TestResume:
         assert run(uninterrupted) == 0
         assert final_digest(longer) == final_digest(uninterrupted)
 
+    def test_another_budget_can_be_taken_back(
+        self, config: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """It was not reached: the session was killed, and the newest checkpoint is damaged."""
+        wsd = dataclasses.replace(
+            config.optimizer, schedule="wsd", decay_share=0.3, average_share=0.0
+        )
+        config = dataclasses.replace(config, optimizer=wsd)
+        with at_update(monkeypatch, 5, send(signal.SIGTERM)):
+            run(config)
+        # Its warmup ends between the two checkpoints.
+        warmup = dataclasses.replace(wsd, warmup_share=0.4)
+        other = dataclasses.replace(config, budget=5_000, optimizer=warmup)
+        with at_update(monkeypatch, 1, kill), pytest.raises(KilledError):
+            run(other)
+        newest = max((config.out / "checkpoints").glob("step-*"))
+        (newest / "optimizer.pt").write_bytes(b"damaged")
+        with pytest.raises(ValueError, match="checkpoint of step 4: budget"):
+            run(other)
+        assert run(config) == 0
+        uninterrupted = dataclasses.replace(config, out=tmp_path / "uninterrupted")
+        assert run(uninterrupted) == 0
+        assert final_digest(config) == final_digest(uninterrupted)
+
     def test_a_signal_during_the_evaluation(
         self, finished: TrainConfig, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -343,7 +367,7 @@ class TestRefusals:
         )
         (finished.out / "checkpoints").rename(other.out / "checkpoints")
         try:
-            with pytest.raises(ValueError, match="checkpoint of another run: seed"):
+            with pytest.raises(ValueError, match="checkpoint of step 14: seed"):
                 run(other)
         finally:
             (other.out / "checkpoints").rename(finished.out / "checkpoints")

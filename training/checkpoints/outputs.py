@@ -90,7 +90,9 @@ def export_checkpoint(folder: Path, target: Path, *, step: int | None = None) ->
     else:
         checkpoint = load_step(run.checkpoints, step)
     store = TokenStore.open(config.data)
-    check_checkpoint(checkpoint, config=config, data_digest=store.manifest.digest)
+    check_checkpoint(
+        checkpoint, config=config, data_digest=store.manifest.digest, ignores_schedule=True
+    )
     num_rows = len(store)
     if config.max_cot_length is not None:
         num_rows = int(np.count_nonzero(store.cot_lengths <= config.max_cot_length))
