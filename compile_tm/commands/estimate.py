@@ -78,7 +78,7 @@ class Config:
     word: str | None = None
     """Input word that determines the smallest r."""
     reachable_only: bool = False
-    """Omit unreachable run tokens."""
+    """Omit unreachable run tokens; always with --architecture, as `compile tm` does by default."""
     two_way: bool = False
     """The tapes are two-way infinite; they are folded to one-way tapes."""
     json: bool = False
@@ -139,9 +139,7 @@ def _compiled(config: Config) -> CompiledProgram:
     machine, bits = _machine_and_bits(config)
     if isinstance(machine, Dfa):
         return compile_dfa(machine, bits=bits)
-    return compile_machine(
-        machine, mode=config.mode, bits=bits, reachable_only=config.reachable_only
-    )
+    return compile_machine(machine, mode=config.mode, bits=bits, reachable_only=True)
 
 
 def _sizes(config: Config) -> Sizes:
