@@ -16,7 +16,7 @@ from eval.engines.loop_thread import LoopThread
 from eval.engines.options import EngineOptions, ServerOptions
 from eval.engines.puzzle_run import PuzzleRun
 from eval.engines.run_queue import begin_run
-from eval.engines.server import Completion, Server
+from eval.engines.server import Completion, Server, check_fields
 from eval.network.model_folder import ModelFolder
 from solver.boards import Board
 from solver.vocabulary import DECODING_STOPS, Tokens
@@ -57,6 +57,7 @@ class ApiEngine:
         self._num_in_flight = options.num_slots
         arguments = dict(options.arguments)
         name = str(arguments.pop("model", folder.path))
+        check_fields(arguments)
         self._fields = {**_FIELDS, **arguments}
         self._server = Server(name, self._options, num_in_flight=options.num_slots)
         self._loop = LoopThread("api")

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -25,6 +25,10 @@ _LONGEST_RETRY_AFTER_S = 300.0
 _RETRIED_STATUS = (408, 409, 425, 429)
 _NO_QUOTA = "insufficient_quota"
 _LONGEST_MESSAGE = 300
+_OWN_FIELDS = frozenset(
+    ("model", "messages", "prompt", "max_new_tokens", "max_tokens", "max_completion_tokens")
+)
+"""Fields of requests that the client sets."""
 _MAX_COUNT = 1 << 53
 """Larger token counts of a server are ignored."""
 _Value = TypeVar("_Value")
@@ -49,6 +53,18 @@ class Completion(NamedTuple):
     """Prompt tokens as reported by the server, or 0."""
     num_new_tokens: int
     """Generated tokens as reported by the server, or 0."""
+
+
+def check_fields(names: Iterable[str]) -> None:
+    """Check that fields of requests that the client sets are not given.
+
+    Raises:
+        ValueError: One is given.
+    """
+    if own := _OWN_FIELDS & set(names):
+        raise ValueError(
+            f"engine_args: got {min(own)}, which --model, the prompt or --max-new-tokens set"
+        )
 
 
 class Server:
@@ -136,7 +152,7 @@ class Server:
 
         models = await self._retry(send)
         if self._model not in models:
-            names = ", ".join(sorted(models)[:10])
+            names = ", ".join(sorted(models)[:10]) or "no model"
             raise ValueError(f"model: got {self._model!r}, {self.url} serves {names}")
         length = getattr(models[self._model], "max_model_len", None)
         return length if type(length) is int and length > 0 else None
@@ -170,7 +186,7 @@ class Server:
                 problem, delay = self._describe(error), _retry_after(error)
                 if not _is_retried(error):
                     self._is_failing = True
-                    raise ValueError(problem) from None
+                    raise ValueError(f"{self.url}: {problem}") from None
             except (errors.APIConnectionError, TimeoutError) as error:
                 is_timeout = isinstance(error, (errors.APITimeoutError, TimeoutError))
                 after = f"no reply within {self._options.timeout_s:g} s"
@@ -181,7 +197,7 @@ class Server:
             attempt += 1
             if attempt > self._options.max_retries or self._is_failing:
                 self._is_failing = True
-                raise OSError(f"{self.url}: {problem}; gave up after {attempt} attempts")
+                raise OSError(f"{self.url}: {problem}; attempts: {attempt}")
             logger.debug("%s: %s; attempt %d", self.url, problem, attempt)
             backoff = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2 ** (attempt - 1))
             await asyncio.sleep(backoff * self._random.uniform(0.5, 1) if delay is None else delay)
@@ -204,10 +220,8 @@ class Server:
 
     def _describe(self, error: openai.APIStatusError) -> str:
         body = error.body
-        message = body.get("message") if isinstance(body, dict) else None
-        return (
-            f"{self.url}: status {error.status_code}: {self._mask(str(message or error.message))}"
-        )
+        message = body.get("message") if isinstance(body, dict) else body
+        return f"status {error.status_code}: {self._mask(str(message or error.message))}"
 
     def _mask(self, text: str) -> str:
         """Return a message on one line, shortened, without the key."""

@@ -34,7 +34,7 @@ _ENDINGS = {
     FinishReason.MALFORMED: "the model's last block is malformed",
     FinishReason.LOOP: "the model repeated a summary and would not terminate",
     FinishReason.SEGMENT_CAP: "the model reached the token limit of a segment",
-    FinishReason.TOTAL_CAP: "the model reached the token limit; --max-tokens raises it",
+    FinishReason.TOTAL_CAP: "the model reached the token limit",
     FinishReason.CONTEXT: "the model reached its context length",
 }
 _MAX_WRONG_LINES = 8

@@ -136,6 +136,8 @@ class _Difference:
         name = self.name(self.state.cell)
         if self.is_digit(self.ours):
             return f"{name} still has a candidate: {self.word(self.ours)}."
+        if int(self.prefix[-1]) == NONE:
+            return f"The line of {name} is complete: it is a dead end already."
         return f"{name} has a candidate, so that it is no dead end."
 
     def wrong_cell(self) -> str:

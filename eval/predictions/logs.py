@@ -7,6 +7,7 @@ or from its document (lm-eval), and the prompt must be that of the text protocol
 from __future__ import annotations
 
 import json
+import math
 import struct
 import zipfile
 import zlib
@@ -124,11 +125,18 @@ def _read_inspect_sample(
             text=message_text(choice["message"]["content"]),
             is_truncated=is_cut,
             is_refused=choice.get("stop_reason") == "content_filter",
-            seconds=float(sample.get("working_time") or 0),
-            num_prompt_tokens=int(usage.get("input_tokens") or 0),
-            num_new_tokens=int(usage.get("output_tokens") or 0),
+            seconds=_number(sample, "working_time"),
+            num_prompt_tokens=int(_number(usage, "input_tokens")),
+            num_new_tokens=int(_number(usage, "output_tokens")),
         ),
     )
+
+
+def _number(values: Mapping[str, Any], name: str) -> float:
+    number = float(values.get(name) or 0)
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{name}: got {number}, allowed are numbers of at least 0")
+    return number
 
 
 def _read_lm_eval_sample(
@@ -152,19 +160,21 @@ def _prediction(
     document: Mapping[str, Any],
     where: str,
     *,
-    text: str,
+    text: Any,
     is_truncated: bool = False,
     is_refused: bool = False,
     seconds: float = 0.0,
     num_prompt_tokens: int = 0,
     num_new_tokens: int = 0,
 ) -> Prediction:
+    if text is not None and not isinstance(text, str):
+        raise TypeError(f"reply: got {type(text).__name__}, allowed is text")
     board = get_board(document["board"])
     return Prediction(
         where=where,
         givens=read_cells(board, document["givens"]),
         answer=None,
-        reply=Reply(text=text, is_truncated=is_truncated, is_refused=is_refused),
+        reply=Reply(text=text or "", is_truncated=is_truncated, is_refused=is_refused),
         seconds=seconds,
         num_prompt_tokens=num_prompt_tokens,
         num_new_tokens=num_new_tokens,
@@ -176,10 +186,10 @@ def _read(samples: Iterable[Row], *, file: str, read: _SampleReader) -> Predicti
     errors: list[str] = []
     task: tuple[Board, int] | None = None
     for where, sample in samples:
-        if failure := _error_of(sample):
-            errors.append(f"{where}: the sample ended with an error: {failure}")
-            continue
         try:
+            if failure := _error_of(sample):
+                errors.append(f"{where}: the sample ended with an error: {failure}")
+                continue
             document, question, prediction = read(sample, where)
             board, num_shots = get_board(document["board"]), int(document.get("num_shots", 0))
             _check_question(board, prediction.givens, question, num_shots=num_shots)

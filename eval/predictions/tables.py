@@ -76,8 +76,10 @@ def predictions_of_rows(
     puzzle_names = PUZZLE_NAMES if columns.puzzle is None else (columns.puzzle.lower(),)
     answer_names = ANSWER_NAMES if columns.answer is None else (columns.answer.lower(),)
     unread: list[str] = []
+    rows = list(rows)
+    answer_name = _first_name((row for _, row in rows), answer_names)
     for where, row in rows:
-        puzzle, answer = _find(row, puzzle_names), _find(row, answer_names)
+        puzzle, answer = _find(row, puzzle_names), _find(row, answer_name)
         if puzzle is None or answer is None:
             missing, names = (
                 ("puzzle", puzzle_names) if puzzle is None else ("answer", answer_names)
@@ -151,6 +153,12 @@ def _board_of(value: Any) -> Board:
         return board
     sizes = ", ".join(str(board.num_cells) for board in BOARDS.values())
     raise ValueError(f"puzzle: got {str(value)[:40]!r}, allowed are grids of {sizes} cells")
+
+
+def _first_name(rows: Iterable[Mapping[str, Any]], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the first of the names that any row has, so that all rows use the same one."""
+    found = {str(key).lower() for row in rows for key in row}
+    return tuple(name for name in names if name in found)[:1]
 
 
 def _find(row: Mapping[str, Any], names: tuple[str, ...]) -> str | None:

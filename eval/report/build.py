@@ -132,6 +132,8 @@ class Section:
     """Pairwise comparisons on shared puzzles."""
     failures: dict[str, tuple[Failure, ...]]
     """Unsolved puzzles, by label."""
+    finished: tuple[str, ...]
+    """Labels of finished evaluations, which solve all other puzzles."""
 
     @property
     def cot_length_range(self) -> tuple[int, int] | None:
@@ -190,6 +192,7 @@ def _build_section(
         by_length={entry.label: length_points(entry) for entry in ordered},
         comparisons=tuple(compare_all(ordered)),
         failures={entry.label: entry.failures for entry in ordered},
+        finished=tuple(entry.label for entry in ordered if entry.summary.is_complete),
     )
 
 

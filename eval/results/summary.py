@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from data.runtime.intervals import wilson_interval
@@ -125,9 +125,12 @@ def summarize(config: EvaluationConfig, rows: Sequence[ResultRow]) -> Summary:
     num_new_tokens = sum(row.num_new_tokens for row in rows)
     cost = sum((row.cost for row in rows), Cost())
     # Imported predictions need not state tokens and times, and servers need not state tokens.
+    may_lack_tokens = config.is_imported or (config.engine, config.mode) == ("api", "text")
     states_tokens = num_new_tokens and not (
-        config.is_imported and any(row.num_new_tokens == 0 for row in rows)
+        may_lack_tokens and any(row.num_new_tokens == 0 for row in rows)
     )
+    if may_lack_tokens and any(row.cost.usd == 0 for row in rows):
+        cost = replace(cost, usd=0.0)  # unknown
     states_seconds = cost.wall_seconds and not (
         config.is_imported and any(row.cost.wall_seconds == 0 for row in rows)
     )

@@ -45,7 +45,7 @@ _MARKUP = re.compile(
 _DECORATION = str.maketrans(dict.fromkeys("[](){}|,;:*_`\"'\u2502\u2503\u2551\u2016&\\/$=", " "))
 _PREFIX = re.compile(r"\s*(?:(?:[-+>\u2022]|[0-9]{1,2}[.)])\s+)*", re.ASCII)
 _ROW_LABEL = re.compile(
-    r"[\s|*_\"'{]*(?:row|line|r)[\s_]*[0-9]+[\s*_\"']*(?:[:.)|=\u2192]|->?)",
+    r"(?<![\s|*_\"'{])[\s|*_\"'{]*(?:row|line|r)[\s_]*[0-9]+[\s*_\"']*(?:[:.)|=\u2192]|->?)",
     re.ASCII | re.IGNORECASE,
 )
 _RULE_LINE = re.compile(r"[\s+=\-:|\u2500-\u257f]*\Z")
@@ -168,7 +168,7 @@ def message_text(content: Any) -> Any:
     """Return the text of the content of a message, without reasoning parts; else the content."""
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         return content
-    return "".join(str(part.get("text", "")) for part in content if part.get("type") == "text")
+    return "".join(str(part.get("text") or "") for part in content if part.get("type") == "text")
 
 
 def is_refusal(text: str) -> bool:

@@ -19,7 +19,7 @@ from eval.text_protocol.parse import REFUSAL_PHRASES
 from solver.boards import BOARDS, Board, Grid
 from solver.puzzle_io.cells import read_grid
 
-VERSION = 2
+VERSION = 3
 """Version of the prompt, the parsers and the outcomes."""
 MAX_SHOTS = 4
 """Examples that are stored for each board."""

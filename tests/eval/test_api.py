@@ -316,7 +316,7 @@ def test_requests_overlap() -> None:
 def test_a_server_that_gives_up_keeps_what_it_answered(tmp_path: Path) -> None:
     """What arrived is kept, the error is one line, and the next run asks only for the rest."""
     faults = Faults(statuses=dict.fromkeys(range(10, 1000), 500), message=f"down, {KEY} is\nfine")
-    with serving(faults) as server, pytest.raises(OSError, match="gave up after 3 attempts") as bad:
+    with serving(faults) as server, pytest.raises(OSError, match="attempts: 3") as bad:
         decode(server, log=ReplyLog(tmp_path), max_retries=2)
     assert "\n" not in str(bad.value)
     assert KEY not in str(bad.value)
@@ -373,13 +373,20 @@ def test_no_server_is_one_line() -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
         server = StubServer()
         server.server_close()
-        with pytest.raises(OSError, match="gave up after 2 attempts"):
+        with pytest.raises(OSError, match="attempts: 2"):
             decode(server, base_url=url, max_retries=1)
 
 
 @pytest.mark.parametrize("word", ["temperature=1", "top_p=0.5", "n=2", "stream=true"])
 def test_fields_with_options_of_their_own_are_refused(word: str) -> None:
     with serving() as server, pytest.raises(ValueError, match="allowed are --temperature"):
+        decode(server, arguments=[word])
+
+
+@pytest.mark.parametrize("word", ["max_tokens=7", "max_new_tokens=null", "prompt=x"])
+def test_fields_that_the_client_sets_are_refused(word: str) -> None:
+    name = word.partition("=")[0]
+    with serving() as server, pytest.raises(ValueError, match=f"engine_args: got {name}, which"):
         decode(server, arguments=[word])
 
 

@@ -120,6 +120,37 @@ def test_errors_of_samples_state_the_line(
         read_predictions([path])
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"working_time": -3}, "working_time: got -3.0, allowed are numbers of at least 0"),
+        ({"working_time": "nan"}, "working_time: got nan"),
+        ({"output": {"choices": [], "usage": {"output_tokens": -3}}}, "output_tokens: got -3.0"),
+        (None, "not a sample of a task of sudocot"),
+    ],
+)
+def test_malformed_samples_of_inspect_state_the_place(
+    changes: dict[str, Any] | None, message: str, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(write_inspect_log(tmp_path)) as archive:
+        sample = json.loads(archive.read("samples/0_epoch_1.json"))
+    path = tmp_path / "log.json"
+    samples = [1] if changes is None else [sample | changes]
+    path.write_text(json.dumps({"eval": {}, "samples": samples}))
+    with pytest.raises(ValueError, match=re.escape(f"{path}:1: {message}")):
+        read_predictions([path])
+
+
+def test_a_missing_reply_is_empty(tmp_path: Path) -> None:
+    path = write_lm_eval_samples(tmp_path)
+    samples = [json.loads(line) for line in path.read_text().splitlines()]
+    samples[0]["resps"] = [[None]]
+    path.write_text("".join(f"{json.dumps(sample)}\n" for sample in samples))
+    reply = read_predictions([path]).predictions[0].reply
+    assert reply is not None
+    assert reply.text == ""
+
+
 def test_damaged_members_of_a_log_are_one_line(tmp_path: Path) -> None:
     path = tmp_path / "log.eval"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -239,12 +239,26 @@ def test_columns_can_be_named_and_json_can_be_an_array(
 def test_costs_that_only_some_rows_state_have_no_mean(tmp_path: Path) -> None:
     rows = as_rows()
     for row in rows[1:]:
-        del row["seconds"], row["tokens"]
+        del row["seconds"], row["tokens"], row["cost"]
     path = tmp_path / "p.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert main(["eval", "import", str(path), "--name", "m", "--out", str(tmp_path / "e")]) == 0
     summary = EvaluationFolder.open(tmp_path / "e").summary
     assert (summary.mean_seconds, summary.mean_new_tokens) == (None, None)
+    assert summary.cost.usd == 0
+
+
+def test_rows_without_the_column_of_predictions_have_no_answer(tmp_path: Path) -> None:
+    """Their column `answer` is the solution of the data set, not an answer of the model."""
+    rows = [
+        {"puzzle": format_grid(BOARD, givens), "answer": format_grid(BOARD, answer)}
+        for givens, answer in zip(GIVENS, ANSWERS, strict=True)
+    ]
+    rows[0]["prediction"] = "I do not know"
+    path = tmp_path / "p.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with pytest.raises(ValueError, match=r"p\.jsonl:2: no answer: got puzzle, answer, allowed are"):
+        read_predictions([path])
 
 
 def test_puzzles_with_several_solutions_only_are_named(

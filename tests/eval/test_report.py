@@ -27,6 +27,7 @@ from eval.report.entries import read_entries
 from eval.report.plots import REASON_STYLES
 from eval.report.published import parse_published, read_published
 from eval.report.traces import trace_pages
+from eval.report.write import write_report
 from eval.results.certificates import (
     Certificate,
     Certificates,
@@ -220,6 +221,12 @@ def test_unfinished_evaluations_are_taken_on_request_and_never_ranked(tmp_path: 
     assert [(row.label, row.rank) for row in section.rows] == [("done", 1), ("part", None)]
     (pair,) = section.comparisons
     assert pair.num_shared == 30
+    assert section.finished == ("done",)
+    write_report(build_report(entries), tmp_path / "report", title="L")
+    page = (tmp_path / "report" / "report.html").read_text()
+    others = page.partition('name="second"')[2].partition("</select>")[0]
+    assert "<option>done</option>" in others
+    assert "part" not in others
 
 
 def test_a_folder_with_something_else_is_not_replaced(tmp_path: Path) -> None:

@@ -46,6 +46,15 @@ def digit(value: int) -> int:
     return FIRST_DIGIT + value - 1
 
 
+def test_a_repeated_dead_end() -> None:
+    cot = stream("cot")
+    position = first(cot, NONE) + 1
+    line = WORDS[cot[position - 2]]
+    assert explain(cot, position, NONE) == (
+        f"The line of {line} is complete: it is a dead end already."
+    )
+
+
 def test_first_cell() -> None:
     """(6,5) has one candidate, (1,5) two."""
     cot = stream("cot")

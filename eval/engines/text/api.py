@@ -11,7 +11,7 @@ from eval.engines.contract import EngineStats
 from eval.engines.in_flight import run_in_flight
 from eval.engines.loop_thread import LoopThread
 from eval.engines.options import EngineOptions, ServerOptions
-from eval.engines.server import Server
+from eval.engines.server import Server, check_fields
 from eval.engines.text.engine import Prompt, PromptForm, ReplySampling
 from eval.engines.text.replies import StoredReply
 from eval.text_protocol.score import Reply
@@ -47,6 +47,7 @@ class ApiTextModel:
                     f"engine_args: got {name}, allowed are --temperature, --top-p, --samples "
                     "and --stream"
                 )
+        check_fields(self._arguments)
         self._num_in_flight = options.num_slots
         self._server = Server(model, self._options, num_in_flight=options.num_slots)
         self._loop = LoopThread("api")
