@@ -78,7 +78,8 @@ class Config:
     word: str | None = None
     """Input word that determines the smallest r."""
     reachable_only: bool = False
-    """Omit unreachable run tokens; always with --architecture, as `compile tm` does by default."""
+    """Omit unreachable run tokens; always with --architecture, as `compile tm` does by default;
+    ignored for automata."""
     two_way: bool = False
     """The tapes are two-way infinite; they are folded to one-way tapes."""
     json: bool = False

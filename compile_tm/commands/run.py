@@ -63,7 +63,7 @@ class Config:
     two_way: bool = False
     """The tapes are two-way infinite; they are folded to one-way tapes."""
     max_steps: Annotated[int, Ge(1), Le(10**12)] = DEFAULT_MAX_STEPS
-    """Maximum number of steps of the machine."""
+    """Maximum number of steps of a Turing machine; ignored for automata."""
     tokens: bool = False
     """Print all tokens."""
     steps: bool = False

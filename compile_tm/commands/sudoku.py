@@ -96,8 +96,6 @@ class Config:
         check_dtype(_architecture(self), self.dtype)
         act = None if self.act == "bf16" else self.act
         check_formats(self.attention or "hardmax", act=act, att=self.att)
-        if self.att is not None and self.puzzle is None:
-            raise ValueError("att: allowed with --puzzle, since attention weights are rounded then")
 
 
 def main(config: Config) -> int:

@@ -48,20 +48,22 @@ def split_word(word: str | Sequence[str], *, alphabet: Sequence[str]) -> tuple[s
     """Return the symbols of an input word.
 
     Args:
-        word: Symbols, or a string. A string is split at whitespace if it contains any or if a
-            symbol of the alphabet has several characters, else into characters.
+        word: Symbols, or a string. A string is split at whitespace if it contains any; else into
+            characters, unless it is a symbol itself, or a character is not a symbol and the
+            alphabet has symbols of several characters.
         alphabet: Allowed symbols.
 
     Raises:
         ValueError: a symbol outside the alphabet; the message names its index.
     """
+    allowed = frozenset(alphabet)
     if not isinstance(word, str):
         symbols = tuple(word)
-    elif any(c.isspace() for c in word) or any(len(symbol) > 1 for symbol in alphabet):
-        symbols = tuple(word.split())
     else:
-        symbols = tuple(word)
-    allowed = frozenset(alphabet)
+        has_long_symbols = any(len(symbol) > 1 for symbol in allowed)
+        is_one_symbol = word in allowed or (has_long_symbols and not allowed.issuperset(word))
+        is_spaced = any(c.isspace() for c in word)
+        symbols = tuple(word.split()) if is_spaced or is_one_symbol else tuple(word)
     for index, symbol in enumerate(symbols):
         if symbol not in allowed:
             raise ValueError(

@@ -48,6 +48,7 @@ _ROW_LABEL = re.compile(
     r"(?<![\s|*_\"'{])[\s|*_\"'{]*(?:row|line|r)[\s_]*[0-9]+[\s*_\"']*(?:[:.)|=\u2192]|->?)",
     re.ASCII | re.IGNORECASE,
 )
+_OTHER_LABEL = re.compile(r"(?:c|col|column|b|box|block)[0-9]+\Z", re.ASCII | re.IGNORECASE)
 _RULE_LINE = re.compile(r"[\s+=\-:|\u2500-\u257f]*\Z")
 _NUMBER = re.compile(r"[0-9]+\Z", re.ASCII)
 _COMPACT = re.compile(r"[0-9A-Ga-g]+\Z", re.ASCII)
@@ -204,7 +205,11 @@ def _cells_of_words(board: Board, words: list[str]) -> list[str] | None:
             run = []
         if len(run) == board.num_cells:
             found, run = run, []
-    is_labeled_row = len(run) == board.side and len(words) <= board.side + 1
+    is_labeled_row = (
+        len(run) == board.side
+        and len(words) <= board.side + 1
+        and not _OTHER_LABEL.match(words[0])  # as in a check of columns after the grid
+    )
     return run if found is None and is_labeled_row else found
 
 

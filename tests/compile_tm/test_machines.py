@@ -20,7 +20,7 @@ from compile_tm.machines.files import (
     read_machine,
 )
 from compile_tm.machines.folding import fold
-from compile_tm.machines.problems import MachineError
+from compile_tm.machines.problems import MachineError, split_word
 from compile_tm.machines.random_machines import (
     RandomMachineConfig,
     random_machine,
@@ -366,3 +366,13 @@ def test_a_folded_alphabet_can_be_too_large() -> None:
         MachineError, match="tape_alphabet: got 34,453 symbols, allowed are at most"
     ):
         _ = fold(machine).table
+
+
+def test_words_of_an_alphabet_with_long_symbols() -> None:
+    folded = ("1", "1/1", "_/1")
+    assert split_word("11", alphabet=folded) == ("1", "1")
+    assert split_word("1/1", alphabet=folded) == ("1/1",)
+    assert split_word("1 1/1", alphabet=folded) == ("1", "1/1")
+    assert split_word("ab", alphabet=("a", "b", "ab")) == ("ab",)
+    with pytest.raises(ValueError, match="symbol 'abc' at index 0"):
+        split_word("abc", alphabet=("ab", "c"))

@@ -245,7 +245,6 @@ def test_options_that_have_no_effect_are_refused() -> None:
         ({"act": "fp16"}, "act, att: got a format, allowed with attention exact or denoise"),
         ({"att": "bf16"}, "act, att: got a format, allowed with attention exact or denoise"),
         ({"attention": "exact", "act": "m0e3"}, "mantissa_bits: got 0"),
-        ({"attention": "exact", "att": "bf16"}, "att: allowed with --puzzle"),
     ):
         with pytest.raises(ValueError, match=message):
             sudoku.Config(**options)  # type: ignore[arg-type]

@@ -181,6 +181,20 @@ def test_rows_beside_a_grid_do_not_replace_it(board_and_grid: tuple[Board, Grid]
         np.testing.assert_array_equal(parse_lenient(board, reply), grid)
 
 
+@pytest.mark.parametrize("label", ["C{}: ", "Col{} ", "Box{}: "])
+@given(grids())
+def test_a_check_of_columns_or_boxes_is_no_grid(
+    label: str, board_and_grid: tuple[Board, Grid]
+) -> None:
+    board, grid = board_and_grid
+    lists = grid.reshape(board.side, board.side).T.tolist()
+    check = "\n".join(
+        f"{label.format(k + 1)}{' '.join(map(str, numbers))}" for k, numbers in enumerate(lists)
+    )
+    reply = f"```\n{format_rows(board, grid)}\n```\nCheck:\n{check}\n"
+    np.testing.assert_array_equal(parse_lenient(board, reply), grid)
+
+
 @pytest.mark.parametrize(
     ("board_name", "word"),
     [("4x4", "Grid"), ("4x4", "It is an ok"), ("6x6", "Answer"), ("9x9", "Completed")],
