@@ -7,7 +7,6 @@ or from its document (lm-eval), and the prompt must be that of the text protocol
 from __future__ import annotations
 
 import json
-import math
 import struct
 import zipfile
 import zlib
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.predictions.records import Prediction, PredictionFile
-from eval.predictions.tables import Row, jsonl_rows, read_cells
+from eval.predictions.tables import Row, jsonl_rows, read_cells, read_number
 from eval.text_protocol.parse import message_text
 from eval.text_protocol.prompt import MAX_SHOTS, TextProtocol
 from eval.text_protocol.score import Reply
@@ -133,10 +132,7 @@ def _read_inspect_sample(
 
 
 def _number(values: Mapping[str, Any], name: str) -> float:
-    number = float(values.get(name) or 0)
-    if not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"{name}: got {number}, allowed are numbers of at least 0")
-    return number
+    return read_number(float(values.get(name) or 0), name=name)
 
 
 def _read_lm_eval_sample(

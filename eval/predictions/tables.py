@@ -169,14 +169,21 @@ def _find(row: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
 def _number(row: Mapping[str, Any], names: tuple[str, ...], *, where: str) -> float:
     name = _find(row, names)
     value = None if name is None else row[name]
-    if value is None or value == "":
-        return 0.0
+    return 0.0 if value is None or value == "" else read_number(value, name=f"{where}: {name}")
+
+
+def read_number(value: Any, *, name: str) -> float:
+    """Read a time, a number of tokens or a price.
+
+    Raises:
+        ValueError: It is not a number of at least 0; the message has its name.
+    """
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):  # an integer can exceed the range of floats
         number = math.nan
     if not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"{where}: {name}: got {value!r}, allowed are numbers of at least 0")
+        raise ValueError(f"{name}: got {value!r}, allowed are numbers of at least 0")
     return number
 
 

@@ -39,6 +39,12 @@ def assert_same_run(config: TrainConfig, finished: TrainConfig) -> None:
     assert lasting_rows(config) == lasting_rows(finished)
 
 
+def with_wsd(config: TrainConfig) -> TrainConfig:
+    """A learning rate that is constant until the last 30% of the budget."""
+    wsd = dataclasses.replace(config.optimizer, schedule="wsd", decay_share=0.3, average_share=0.0)
+    return dataclasses.replace(config, optimizer=wsd)
+
+
 class TestRun:
     """A run that nothing interrupts."""
 
@@ -224,13 +230,9 @@ class TestResume:
         self, config: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         """The warmup is shorter than an update, so the rates of both budgets agree until then."""
-        wsd = dataclasses.replace(
-            config.optimizer, schedule="wsd", decay_share=0.3, average_share=0.0
-        )
-        config = dataclasses.replace(config, optimizer=wsd)
-        longer = dataclasses.replace(
-            config, budget=9_000, optimizer=dataclasses.replace(wsd, decay_share=0.5)
-        )
+        config = with_wsd(config)
+        half = dataclasses.replace(config.optimizer, decay_share=0.5)
+        longer = dataclasses.replace(config, budget=9_000, optimizer=half)
         with at_update(monkeypatch, 5, send(signal.SIGTERM)):
             assert run(config) == REQUEUE_EXIT_CODE
         assert run(longer) == 0
@@ -249,14 +251,11 @@ class TestResume:
         self, config: TrainConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         """It was not reached: the session was killed, and the newest checkpoint is damaged."""
-        wsd = dataclasses.replace(
-            config.optimizer, schedule="wsd", decay_share=0.3, average_share=0.0
-        )
-        config = dataclasses.replace(config, optimizer=wsd)
+        config = with_wsd(config)
         with at_update(monkeypatch, 5, send(signal.SIGTERM)):
             run(config)
         # Its warmup ends between the two checkpoints.
-        warmup = dataclasses.replace(wsd, warmup_share=0.4)
+        warmup = dataclasses.replace(config.optimizer, warmup_share=0.4)
         other = dataclasses.replace(config, budget=5_000, optimizer=warmup)
         with at_update(monkeypatch, 1, kill), pytest.raises(KilledError):
             run(other)
@@ -331,10 +330,7 @@ class TestRefusals:
         self, config: TrainConfig, step: int, budget: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """That of the run has begun by then, or that of the requested budget would have."""
-        wsd = dataclasses.replace(
-            config.optimizer, schedule="wsd", decay_share=0.3, average_share=0.0
-        )
-        config = dataclasses.replace(config, optimizer=wsd)
+        config = with_wsd(config)
         with at_update(monkeypatch, step - 1, send(signal.SIGTERM)):
             run(config)
         with pytest.raises(ValueError, match=f"budget: the run has 6000, got {budget}"):

@@ -53,6 +53,7 @@ class RunRecords:
         accelerator = self._run.accelerator
         is_cuda = accelerator.device.type == "cuda"
         held_out = self._run.held_out
+        changes = "; ".join(self._run.changed_fields)
         self._write(
             "start",
             device=torch.cuda.get_device_name() if is_cuda else platform.machine(),
@@ -65,14 +66,11 @@ class RunRecords:
             data_digest=self._run.store.manifest.digest,
             flops_per_token=self._flops_per_token,
             held_out_training_puzzles=None if held_out is None else held_out.num_in_training_data,
-            changed_fields="; ".join(self._run.changed_fields) or None,
+            changed_fields=changes or None,
         )
-        if self._log is not None and self._run.changed_fields:
-            logger.info(
-                "resumed at step %d with another budget or schedule: %s",
-                self._run.usage.step,
-                "; ".join(self._run.changed_fields),
-            )
+        if self._log is not None and changes:
+            step = self._run.usage.step
+            logger.info("resumed at step %d with another budget or schedule: %s", step, changes)
 
     def begin_update(self) -> None:
         """Start the clock of an update."""
